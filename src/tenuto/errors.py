@@ -1,0 +1,91 @@
+"""Every error Tenuto raises.
+Nothing else lives here, and nothing here imports the rest of Tenuto.
+
+TenutoError
+├── DeclarationError          a Config class is written wrongly
+├── ParameterError            a value does not fit the parameter it was given to
+│   ├── UnknownParameter      no parameter has this name
+│   ├── InvalidValue          the value is not of the declared type
+│   ├── MissingValue          a required parameter has no value yet
+│   ├── SealedConfig          a sealed config cannot change
+│   └── AmbiguousComposition  ``outer @ inner`` fits no parameter, or several
+├── GraphError                configs are connected in a way that cannot run
+│   ├── ConfigCycle           a config contains itself
+│   └── UnsubmittedTask       a task's result is used, but the task was not submitted
+├── NoExperiment              ``submit()`` was called with no experiment open
+├── NotInJob                  asked for something only a running job has
+├── ClassNotFound             a class cannot be found again from another process
+└── SerializationError        a stored config cannot be read
+    ├── MalformedFile         the content is not what Tenuto writes
+    └── NewerFormat           written by a newer version of Tenuto
+"""
+
+from __future__ import annotations
+
+
+class TenutoError(Exception):
+    """The base of every error that Tenuto raises on purpose."""
+
+
+class DeclarationError(TenutoError):
+    """A Config class is written wrongly."""
+
+
+class ParameterError(TenutoError):
+    """A value does not fit the parameter it was given to."""
+
+
+class UnknownParameter(ParameterError, AttributeError):
+    """No parameter has this name."""
+
+
+class InvalidValue(ParameterError, TypeError):
+    """The value is not of the declared type."""
+
+
+class MissingValue(ParameterError, AttributeError):
+    """A required parameter has no value yet."""
+
+
+class SealedConfig(ParameterError, AttributeError):
+    """A sealed config cannot change."""
+
+
+class AmbiguousComposition(ParameterError):
+    """``outer @ inner`` fits no parameter, or several."""
+
+
+class GraphError(TenutoError):
+    """Configs are connected in a way that cannot run."""
+
+
+class ConfigCycle(GraphError):
+    """A config contains itself."""
+
+
+class UnsubmittedTask(GraphError):
+    """A task's result is used, but the task was not submitted."""
+
+
+class NoExperiment(TenutoError):
+    """``submit()`` was called with no experiment open."""
+
+
+class NotInJob(TenutoError):
+    """Asked for something only a running job has."""
+
+
+class ClassNotFound(TenutoError):
+    """A class cannot be found again from another process."""
+
+
+class SerializationError(TenutoError):
+    """A stored config cannot be read."""
+
+
+class MalformedFile(SerializationError):
+    """The content is not what Tenuto writes."""
+
+
+class NewerFormat(SerializationError):
+    """Written by a newer version of Tenuto."""
