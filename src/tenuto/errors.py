@@ -15,9 +15,20 @@ TenutoError
 ├── NoExperiment              ``submit()`` was called with no experiment open
 ├── NotInJob                  asked for something only a running job has
 ├── ClassNotFound             a class cannot be found again from another process
-└── SerializationError        a stored config cannot be read
-    ├── MalformedFile         the content is not what Tenuto writes
-    └── NewerFormat           written by a newer version of Tenuto
+├── SerializationError        a stored config cannot be read
+│   ├── MalformedFile         the content is not what Tenuto writes
+│   └── NewerFormat           written by a newer version of Tenuto
+├── LifecycleError            something that cannot happen to a job was asked for
+│   ├── IllegalTransition     this state may not follow that one
+│   └── MalformedEvent        a record does not describe an event
+└── WorkspaceError            what lies on the disk cannot be used
+    ├── InvalidName           an id that cannot name a directory
+    ├── DirectoryUnusable     a directory cannot be created or written
+    ├── NotRegularFile        a pipe, link or device lies where a file should be
+    ├── FileTooLarge          a file exceeds what Tenuto ever writes there
+    ├── LockLost              the lock file was replaced while the lock was held
+    ├── LocksUnsupported      the file system cannot lock
+    └── JournalError          an event file cannot be claimed or written
 """
 
 from __future__ import annotations
@@ -89,3 +100,47 @@ class MalformedFile(SerializationError):
 
 class NewerFormat(SerializationError):
     """Written by a newer version of Tenuto."""
+
+
+class LifecycleError(TenutoError):
+    """Something that cannot happen to a job was asked for."""
+
+
+class IllegalTransition(LifecycleError):
+    """This state may not follow that one."""
+
+
+class MalformedEvent(LifecycleError, ValueError):
+    """A record does not describe an event."""
+
+
+class WorkspaceError(TenutoError):
+    """What lies on the disk cannot be used."""
+
+
+class InvalidName(WorkspaceError, ValueError):
+    """An id that cannot name a directory."""
+
+
+class DirectoryUnusable(WorkspaceError):
+    """A directory cannot be created or written."""
+
+
+class NotRegularFile(WorkspaceError):
+    """A pipe, link or device lies where a file should be."""
+
+
+class FileTooLarge(WorkspaceError):
+    """A file exceeds what Tenuto ever writes there."""
+
+
+class LockLost(WorkspaceError):
+    """The lock file was replaced while the lock was held."""
+
+
+class LocksUnsupported(WorkspaceError):
+    """The file system cannot lock."""
+
+
+class JournalError(WorkspaceError):
+    """An event file cannot be claimed or written."""

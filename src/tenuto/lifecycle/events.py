@@ -1,0 +1,288 @@
+"""What happened: every event, as a frozen value of ids and plain data.
+Knows nothing of files; `to_record` and `from_record` are the wire format, for any carrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
+
+from tenuto.errors import MalformedEvent
+from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.lifecycle.values import Value
+
+EVENT_VERSION = 1
+"""Of the wire format. Adding a field with a default leaves it alone."""
+
+
+class Event(Value):
+    """Something that happened, at `timestamp`."""
+
+    ephemeral: ClassVar[bool] = False
+    """True if only the latest matters: may be throttled or dropped, is never synced to disk."""
+
+    timestamp: datetime
+    unknown: Mapping[str, object] = {}
+    """Fields written by a newer version, kept as they came."""
+
+
+class JobEvent(Event):
+    """Something that happened to a job."""
+
+    job_id: str
+    task_id: str
+
+
+class RunEvent(Event):
+    """Something that happened to a run of an experiment."""
+
+    experiment_id: str
+    run_id: str
+
+
+class JobSubmittedEvent(JobEvent):
+    """A run asked for a job."""
+
+    experiment_id: str
+    run_id: str
+    tags: Mapping[str, str] = {}
+    depends_on: tuple[str, ...] = ()
+    transient: TransientMode = TransientMode.NONE
+
+
+class JobStateChangedEvent(JobEvent):
+    """A job moved to another state."""
+
+    state: JobState
+    attempt: int = 0
+    reason: JobFailureStatus | None = None
+    message: str | None = None
+    submittime: datetime | None = None
+    starttime: datetime | None = None
+    endtime: datetime | None = None
+    exit_code: int | None = None
+    retry_count: int = 0
+
+
+class JobProgressEvent(JobEvent):
+    """A job reported how far it is."""
+
+    ephemeral: ClassVar[bool] = True
+
+    attempt: int
+    progress: float
+    level: int = 0
+    desc: str | None = None
+
+
+class RunCompletedEvent(RunEvent):
+    """A run of an experiment ended."""
+
+    failed: bool
+    done_jobs: int = 0
+    failed_jobs: int = 0
+    message: str | None = None
+
+
+class ServiceAddedEvent(RunEvent):
+    """A service (a web page beside an experiment) was added to a run."""
+
+    service_id: str
+    state: str
+    description: str = ""
+
+
+class ServiceStateChangedEvent(RunEvent):
+    """A service of a run started, stopped or failed."""
+
+    service_id: str
+    state: str
+
+
+class CarbonMetricsData(Value):
+    """Energy and emissions of a job so far."""
+
+    co2_kg: float
+    energy_kwh: float
+    duration_s: float
+    cpu_power_w: float = 0.0
+    gpu_power_w: float = 0.0
+    ram_power_w: float = 0.0
+    region: str | None = None
+
+
+class CarbonMetricsEvent(JobEvent):
+    """A job's carbon tracker measured."""
+
+    ephemeral: ClassVar[bool] = True
+
+    attempt: int
+    metrics: CarbonMetricsData
+    final: bool = False
+
+
+class ProcessStartedEvent(JobEvent):
+    """A runner of a job started."""
+
+    attempt: int
+    launcher: str
+    host: str
+    pid: int
+
+
+class ProcessStateEvent(JobEvent):
+    """A runner or its payload changed state, as its launcher sees it."""
+
+    attempt: int
+    state: str
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class UnknownEvent(Event):
+    """An event of a type that this version does not know; its fields are in `unknown`."""
+
+    type_name: str
+
+
+EVENT_TYPES: Mapping[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        JobSubmittedEvent,
+        JobStateChangedEvent,
+        JobProgressEvent,
+        RunCompletedEvent,
+        ServiceAddedEvent,
+        ServiceStateChangedEvent,
+        CarbonMetricsEvent,
+        ProcessStartedEvent,
+        ProcessStateEvent,
+    )
+}
+
+
+def to_record(event: Event) -> dict[str, Any]:
+    """The event as plain JSON values; fields that equal their default are left out."""
+    if isinstance(event, UnknownEvent):
+        return {**event.unknown, "type": event.type_name, "timestamp": event.timestamp.isoformat()}
+    return {**event.unknown, "type": type(event).__name__, **_encode_fields(event, skip="unknown")}
+
+
+def from_record(record: object) -> Event:
+    """The event that a record describes; `MalformedEvent` if it describes none.
+
+    An unknown type gives an `UnknownEvent`, and unknown fields are kept, so that an older version can read
+    and rewrite what a newer one wrote.
+    """
+    if not isinstance(record, dict):
+        raise MalformedEvent(f"an event is an object, not {type(record).__name__}")
+    fields = dict(record)
+    type_name = fields.pop("type", None)
+    if not isinstance(type_name, str):
+        raise MalformedEvent("an event has a type")
+    kind = EVENT_TYPES.get(type_name)
+    if kind is None:
+        timestamp = _decode("timestamp", "datetime", fields.pop("timestamp", None))
+        return UnknownEvent(timestamp=timestamp, type_name=type_name, unknown=fields)
+    known = {name: fields.pop(name) for name in kind.fields if name in fields and name != "unknown"}
+    return kind(**_decode_fields(kind, known), unknown=fields)
+
+
+def _encode_fields(value: Value, skip: str | None = None) -> dict[str, Any]:
+    kind = type(value)
+    encoded = {}
+    for name, annotation in kind.fields.items():
+        content = getattr(value, name)
+        if name == skip or (name in kind.defaults and content == kind.defaults[name]):
+            continue
+        encoded[name] = None if content is None else _codec(annotation).encode(content)
+    return encoded
+
+
+def _decode_fields(kind: type[Value], given: Mapping[str, object]) -> dict[str, Any]:
+    decoded = {name: _decode(name, kind.fields[name], content) for name, content in given.items()}
+    for name in kind.fields:
+        if name not in decoded and name not in kind.defaults:
+            raise MalformedEvent(f"{kind.__name__} needs {name}")
+    return decoded
+
+
+def _decode(name: str, annotation: str, content: object) -> Any:
+    if content is None and annotation.endswith("| None"):
+        return None
+    try:
+        return _codec(annotation).decode(content)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as wrong:
+        raise MalformedEvent(f"{name}: {content!r:.80} is not {annotation}") from wrong
+
+
+class _Codec(NamedTuple):
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def _codec(annotation: str) -> _Codec:
+    return _CODECS[annotation.removesuffix(" | None")]
+
+
+def _same(content: Any) -> Any:
+    return content
+
+
+def _exactly(kind: type) -> _Codec:
+    def check(content: Any) -> Any:
+        if type(content) is not kind:
+            raise TypeError(content)
+        return content
+
+    return _Codec(_same, check)
+
+
+def _decode_float(content: Any) -> float:
+    if type(content) not in (int, float):
+        raise TypeError(content)
+    return float(content)
+
+
+def _decode_datetime(content: Any) -> datetime:
+    instant = datetime.fromisoformat(content)
+    if instant.tzinfo is None:
+        raise ValueError(content)
+    return instant
+
+
+def _decode_strings(content: Any) -> tuple[str, ...]:
+    if type(content) is not list or not all(type(item) is str for item in content):
+        raise TypeError(content)
+    return tuple(content)
+
+
+def _decode_string_map(content: Any) -> dict[str, str]:
+    if type(content) is not dict or not all(type(item) is str for pair in content.items() for item in pair):
+        raise TypeError(content)
+    return content
+
+
+_CODECS: Mapping[str, _Codec] = {
+    "str": _exactly(str),
+    "int": _exactly(int),
+    "bool": _exactly(bool),
+    "float": _Codec(_same, _decode_float),
+    "datetime": _Codec(datetime.isoformat, _decode_datetime),
+    "tuple[str, ...]": _Codec(list, _decode_strings),
+    "Mapping[str, str]": _Codec(dict, _decode_string_map),
+    "JobState": _Codec(lambda state: state.name, JobState.__getitem__),
+    "JobFailureStatus": _Codec(lambda status: status.name, JobFailureStatus.__getitem__),
+    "TransientMode": _Codec(lambda mode: mode.name, TransientMode.__getitem__),
+    "CarbonMetricsData": _Codec(
+        _encode_fields,
+        lambda content: CarbonMetricsData(
+            **_decode_fields(CarbonMetricsData, _known(CarbonMetricsData, content))
+        ),
+    ),
+}
+
+
+def _known(kind: type[Value], content: Mapping[str, object]) -> dict[str, object]:
+    return {name: content[name] for name in content if name in kind.fields}

@@ -1,0 +1,251 @@
+"""Every path of a workspace, spelled once.
+Only joins strings; creates and reads nothing.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tenuto.errors import InvalidName
+
+_LONGEST_NAME = 160
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_JOB_ID = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_LONGEST_JOB_ID = 128
+
+
+def directory_name(name: str) -> str:
+    """A safe directory name for a task id or an experiment id; different ids give different names.
+
+    Ids of plain ASCII letters, digits, `.`, `_` and `-` name themselves. Any other is made plain and ends in
+    `~` and a digest of the original, so `a/b` and `a_b`, or the composed and decomposed form of `é`, stay apart.
+    Ids that differ only in case can meet on a file system that ignores case; jobs do not collide there, since
+    the identity hash counts the case, and experiments ask `same_on_some_disks`.
+    """
+    if not name or any(not character.isprintable() for character in name):
+        raise InvalidName(f"{name!r:.100} cannot name a directory: it is empty or has unprintable characters")
+    if set(name) <= _PLAIN and len(name) <= _LONGEST_NAME and name[0] not in ".-" and name[-1] != ".":
+        return name
+    readable = "".join(c if c in _PLAIN else "_" for c in name)[: _LONGEST_NAME // 2].strip(".-")
+    return f"{readable}~{blake2b(name.encode(), digest_size=16).hexdigest()}"
+
+
+def same_on_some_disks(one: str, other: str) -> bool:
+    """Whether two different ids would share a directory on a file system that ignores case."""
+    return one != other and directory_name(one).casefold() == directory_name(other).casefold()
+
+
+def script_name(task_id: str) -> str:
+    """`{scriptname}`: the last part of the task id, made safe."""
+    return directory_name(task_id).partition("~")[0].rpartition(".")[2] or "task"
+
+
+class JournalPlace(NamedTuple):
+    """A directory and the naming of one journal's files in it."""
+
+    directory: str
+    prefix: str
+
+    def path(self, number: int) -> str:
+        return f"{self.directory}/{self.file_name(number)}"
+
+    def file_name(self, number: int) -> str:
+        return f"{self.prefix}{number}.jsonl"
+
+    def number(self, file_name: str) -> int | None:
+        """The number in a file name of this journal; None if it is not one of its files."""
+        digits = file_name.removeprefix(self.prefix).removesuffix(".jsonl")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+            return None
+        return int(digits) if self.file_name(int(digits)) == file_name else None
+
+
+class JobPaths:
+    """The files of one job. Needs no workspace: a runner has only its directory and script name."""
+
+    __slots__ = ("_stem", "directory", "script_name")
+
+    def __init__(self, directory: str, script_name: str) -> None:
+        self.directory = directory
+        self.script_name = script_name
+        self._stem = f"{directory}/{script_name}"
+
+    def __repr__(self) -> str:
+        return f"JobPaths({self.directory!r}, {self.script_name!r})"
+
+    @property
+    def private(self) -> str:
+        return f"{self.directory}/.tenuto"
+
+    @property
+    def launch(self) -> str:
+        return f"{self.directory}/.tenuto/launch.json"
+
+    @property
+    def status(self) -> str:
+        return f"{self.directory}/.tenuto/status.json"
+
+    @property
+    def stop(self) -> str:
+        return f"{self.directory}/.tenuto/stop.json"
+
+    @property
+    def task_outputs(self) -> str:
+        return f"{self.directory}/.tenuto/task-outputs.jsonl"
+
+    @property
+    def params(self) -> str:
+        return f"{self.directory}/params.json"
+
+    @property
+    def locks(self) -> str:
+        return f"{self.directory}/locks.json"
+
+    @property
+    def result(self) -> str:
+        return f"{self.directory}/result.json"
+
+    @property
+    def script(self) -> str:
+        return f"{self._stem}.py"
+
+    @property
+    def out(self) -> str:
+        return f"{self._stem}.out"
+
+    @property
+    def err(self) -> str:
+        return f"{self._stem}.err"
+
+    @property
+    def done(self) -> str:
+        return f"{self._stem}.done"
+
+    @property
+    def failed(self) -> str:
+        return f"{self._stem}.failed"
+
+    @property
+    def pid(self) -> str:
+        return f"{self._stem}.pid"
+
+    @property
+    def lock(self) -> str:
+        return f"{self._stem}.lock"
+
+    @property
+    def reserve(self) -> str:
+        return f"{self._stem}.reserve"
+
+    def rotated(self, log: str, number: int) -> str:
+        """Where an earlier attempt's `out` or `err` goes."""
+        return f"{log}.{number}"
+
+
+class RunPaths:
+    """The files of one run of an experiment."""
+
+    __slots__ = ("directory",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @property
+    def environment(self) -> str:
+        return f"{self.directory}/environment.json"
+
+    @property
+    def status(self) -> str:
+        return f"{self.directory}/status.json"
+
+    @property
+    def jobs_list(self) -> str:
+        return f"{self.directory}/jobs.jsonl"
+
+    @property
+    def events(self) -> str:
+        return f"{self.directory}/events"
+
+    @property
+    def jobs(self) -> str:
+        return f"{self.directory}/jobs"
+
+    @property
+    def results(self) -> str:
+        return f"{self.directory}/results"
+
+    @property
+    def data(self) -> str:
+        return f"{self.directory}/data"
+
+    def job_link(self, task_id: str, job_id: str) -> str:
+        return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
+
+
+class Layout:
+    """A workspace directory. `root` is absolute and has no trailing slash."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str) -> None:
+        if not root.startswith("/"):
+            raise InvalidName(f"the workspace directory must be an absolute path, not {root!r}")
+        self.root = root.rstrip("/")
+
+    @property
+    def jobs(self) -> str:
+        return f"{self.root}/jobs"
+
+    @property
+    def experiments(self) -> str:
+        return f"{self.root}/experiments"
+
+    @property
+    def partials(self) -> str:
+        return f"{self.root}/partials"
+
+    @property
+    def config(self) -> str:
+        return f"{self.root}/config"
+
+    @property
+    def trash(self) -> str:
+        return f"{self.root}/.trash"
+
+    @property
+    def tokens(self) -> str:
+        return f"{self.root}/.tokens"
+
+    def token(self, name: str) -> str:
+        """The lock file of a counted resource."""
+        return f"{self.root}/.tokens/{directory_name(name)}.lock"
+
+    def job(self, task_id: str, job_id: str) -> JobPaths:
+        directory = f"{self.root}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
+        return JobPaths(directory, script_name(task_id))
+
+    def experiment(self, experiment_id: str) -> str:
+        return f"{self.root}/experiments/{directory_name(experiment_id)}"
+
+    def experiment_lock(self, experiment_id: str) -> str:
+        return f"{self.experiment(experiment_id)}/lock"
+
+    def run(self, experiment_id: str, run_id: str) -> RunPaths:
+        return RunPaths(f"{self.experiment(experiment_id)}/{directory_name(run_id)}")
+
+    def experiment_journal(self, experiment_id: str) -> JournalPlace:
+        return JournalPlace(f"{self.root}/.events/experiments/{directory_name(experiment_id)}", "events-")
+
+    def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
+        return JournalPlace(
+            f"{self.root}/.events/jobs/{directory_name(task_id)}", f"event-{_checked_job_id(job_id)}-"
+        )
+
+
+def _checked_job_id(job_id: str) -> str:
+    if not job_id or not set(job_id) <= _JOB_ID or len(job_id) > _LONGEST_JOB_ID or job_id[0] == "-":
+        raise InvalidName(
+            f"{job_id!r:.100} cannot be a job id: use up to {_LONGEST_JOB_ID} of a-z 0-9 _ -, not starting with -"
+        )
+    return job_id

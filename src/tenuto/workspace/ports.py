@@ -1,0 +1,232 @@
+"""What the workspace asks of the machine: files, locks, processes.
+Only the adapters (`files`, `locks`, `processes`) and the fakes in `tenuto.testing` implement these.
+
+Missing files, full disks and the like surface as the `OSError` of the system call.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NamedTuple, Protocol
+
+from tenuto.clock import Clock, Randomness
+
+RUNNER_BYTE = 0
+"""The byte of a job's lock file that its runner (or a scheduler preparing it) holds."""
+DESCENDANTS_BYTE = 1
+"""The byte that everything the payload ever forked inherits."""
+
+
+@unique
+class FileKind(Enum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    OTHER = "other"
+
+
+class FileStat(NamedTuple):
+    """What `lstat` says, as far as Tenuto cares."""
+
+    kind: FileKind
+    size: int
+    inode: int
+    mode: int
+
+
+class FreeSpace(NamedTuple):
+    bytes: int
+    inodes: int
+
+
+class Appender(Protocol):
+    """An open file that only grows. One `append` is one write."""
+
+    path: str
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end; on `OSError` a part of it may have been written."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything appended so far survives a power loss."""
+        ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A disk. Created directories are 0700 and files 0600."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The content of a regular file. Never follows a link, blocks on a pipe, or reads beyond `limit`.
+
+        Raises `NotRegularFile` or `FileTooLarge`.
+        """
+        ...
+
+    def read_range(self, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from `offset`; empty at the end. Raises `NotRegularFile`."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or overwrite in place: neither atomic nor durable. For files that nobody reads early."""
+        ...
+
+    def replace(self, path: str, data: bytes, *, durable: bool, reserve: str | None = None) -> None:
+        """Replace the content atomically: temporary file, rename; if `durable`, both synced.
+
+        `reserve` names a preallocated file of the same directory to use as the temporary one, so that a full
+        disk does not stop the write; it is used up. On failure no temporary file stays, the target is as before.
+        """
+        ...
+
+    def create_exclusive(self, path: str, data: bytes = b"") -> None:
+        """Create the file; `FileExistsError` if anything has that name."""
+        ...
+
+    def open_append(self, path: str, *, exclusive: bool = False) -> Appender:
+        """Open for appending, creating the file; `exclusive`: `FileExistsError` if it exists."""
+        ...
+
+    def preallocate(self, path: str, size: int) -> None:
+        """Create (or keep) a file with `size` bytes of the disk set aside for it."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory and its parents; fine if it exists."""
+        ...
+
+    def remove(self, path: str) -> bool:
+        """Remove a file or a link; False if there was none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it, never following a link; fine if there is none."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically; replaces a file of that name."""
+        ...
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make `path` a link to `target`, atomically replacing another link."""
+        ...
+
+    def read_link(self, path: str) -> str: ...
+
+    def stat(self, path: str) -> FileStat | None:
+        """What is there, without following a link; None if nothing."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """The sorted names in a directory; `FileNotFoundError` if there is none."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals in this directory durable."""
+        ...
+
+    def free_space(self, path: str) -> FreeSpace: ...
+
+
+class LockHandle(Protocol):
+    """A lock held through one open file description. Whoever inherits the descriptor holds it too."""
+
+    path: str
+    byte: int
+
+    def fileno(self) -> int: ...
+
+    def intact(self) -> bool:
+        """False if the path no longer leads to the locked file: somebody deleted or replaced it."""
+        ...
+
+    def close(self) -> None:
+        """Close this copy of the descriptor; the lock falls with the last copy. Never unlocks explicitly."""
+        ...
+
+
+class Locks(Protocol):
+    """Kernel locks on bytes of a file. A lock file is never deleted."""
+
+    def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> LockHandle | None:
+        """Lock without waiting; None if it is held. Creates the file (0600), but not its directory."""
+        ...
+
+    def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> LockHandle:
+        """The handle of an inherited descriptor; `LockLost` if it does not hold the lock of that path."""
+        ...
+
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
+        """Whether anybody, this process included, holds the byte. Takes nothing."""
+        ...
+
+    def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
+        """The pids that hold the byte, as far as this user may see. Slow: for messages and for sweeping."""
+        ...
+
+
+class ProcessIdentity(NamedTuple):
+    """A process, told apart from any other that ever had its pid."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    start_time: int
+    """Clock ticks after boot."""
+
+
+@unique
+class Liveness(Enum):
+    ALIVE = "alive"
+    DEAD = "dead"
+    REBOOTED = "dead, since its machine was started again"
+    UNKNOWN = "of another machine or pid namespace"
+
+
+class ProcessHandle(Protocol):
+    """A pidfd: refers to one process for ever, whatever becomes of its pid."""
+
+    identity: ProcessIdentity
+
+    def fileno(self) -> int:
+        """Readable once the process has ended."""
+        ...
+
+    def send_signal(self, signal: int) -> bool:
+        """False if the process had ended."""
+        ...
+
+    def ended(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Processes(Protocol):
+    """The processes of this machine. A zombie counts as dead: it holds no lock any more."""
+
+    def own(self) -> ProcessIdentity: ...
+
+    def identify(self, pid: int) -> ProcessIdentity | None:
+        """Who has this pid now; None if nobody."""
+        ...
+
+    def liveness(self, identity: ProcessIdentity) -> Liveness: ...
+
+    def open(self, identity: ProcessIdentity) -> ProcessHandle | None:
+        """A handle on exactly that process, checked after opening; None unless alive and of this machine."""
+        ...
+
+
+class Machine(NamedTuple):
+    """All ports together: what a simulator swaps."""
+
+    files: Files
+    locks: Locks
+    processes: Processes
+    clock: Clock
+    randomness: Randomness

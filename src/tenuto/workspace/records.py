@@ -1,0 +1,331 @@
+"""The small JSON files of a job directory: launch, pid, stop, locks, status.
+The only place that knows JSON; whatever lies on the disk, it answers `Corrupt` and never raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from tenuto.errors import FileTooLarge, NotRegularFile
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.workspace.ports import Files, ProcessIdentity
+
+RECORD_VERSION = 1
+RECORD_LIMIT = 64 * 1024
+"""No record is ever larger; a larger file was not written by Tenuto."""
+
+
+class Corrupt(NamedTuple):
+    """Something lies there, but it is not a record."""
+
+    problem: str
+
+
+R = TypeVar("R")
+
+
+def read_record(files: Files, path: str, decode: Callable[[bytes], R | Corrupt]) -> R | Corrupt | None:
+    """The record at `path`; None if there is no file. Other errors of the disk are raised."""
+    try:
+        data = files.read(path, RECORD_LIMIT)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (NotRegularFile, FileTooLarge) as wrong:
+        return Corrupt(str(wrong))
+    return decode(data)
+
+
+class LaunchRecord(NamedTuple):
+    """`launch.json`: the intent to start an attempt, written before anything is started."""
+
+    attempt: int
+    nonce: str
+    launcher: str
+    job_name: str
+    host: str
+    requested: datetime
+    external: bool = False
+    """Run by a cluster, which is asked when the directory does not tell."""
+    external_id: str | None = None
+    """The cluster's id of the job, once known."""
+    retry_count: int = 0
+    """Restarts after a timeout, so far."""
+    lost_count: int = 0
+    """Restarts after the runner was lost, so far."""
+
+    def encode(self) -> bytes:
+        return _record({**self._asdict(), "requested": self.requested.isoformat()})
+
+    @classmethod
+    def decode(cls, data: bytes) -> LaunchRecord | Corrupt:
+        return _decoded(data, cls._from)
+
+    @classmethod
+    def _from(cls, fields: Fields) -> LaunchRecord:
+        return cls(
+            attempt=fields.integer("attempt", least=1),
+            nonce=fields.text("nonce"),
+            launcher=fields.text("launcher"),
+            job_name=fields.text("job_name"),
+            host=fields.text("host"),
+            requested=fields.instant("requested"),
+            external=fields.flag("external"),
+            external_id=fields.optional_text("external_id"),
+            retry_count=fields.integer("retry_count", default=0),
+            lost_count=fields.integer("lost_count", default=0),
+        )
+
+
+class PidRecord(NamedTuple):
+    """`{scriptname}.pid`: which process is the runner of an attempt."""
+
+    identity: ProcessIdentity
+    attempt: int
+    started: datetime
+
+    def encode(self) -> bytes:
+        fields = {**self.identity._asdict(), "attempt": self.attempt, "started": self.started.isoformat()}
+        return _record(fields)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PidRecord | Corrupt:
+        return _decoded(data, cls._from)
+
+    @classmethod
+    def _from(cls, fields: Fields) -> PidRecord:
+        identity = ProcessIdentity(
+            host=fields.text("host"),
+            boot_id=fields.text("boot_id"),
+            pid_namespace=fields.text("pid_namespace"),
+            pid=fields.integer("pid", least=1),
+            start_time=fields.integer("start_time"),
+        )
+        return cls(identity, fields.integer("attempt", least=1), fields.instant("started"))
+
+
+class StopRecord(NamedTuple):
+    """`stop.json`: somebody wants this attempt to end; written before the first signal."""
+
+    attempt: int
+    reason: JobFailureStatus
+    requested: datetime
+    message: str | None = None
+
+    def encode(self) -> bytes:
+        return _record(
+            {**self._asdict(), "reason": self.reason.name, "requested": self.requested.isoformat()}
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> StopRecord | Corrupt:
+        return _decoded(data, cls._from)
+
+    @classmethod
+    def _from(cls, fields: Fields) -> StopRecord:
+        return cls(
+            attempt=fields.integer("attempt", least=1),
+            reason=fields.failure("reason"),
+            requested=fields.instant("requested"),
+            message=fields.optional_text("message"),
+        )
+
+
+class TokenUnits(NamedTuple):
+    """The units of one token that a job holds."""
+
+    name: str
+    units: tuple[int, ...]
+
+
+class LocksRecord(NamedTuple):
+    """`locks.json`: the tokens an attempt holds, so that a later scheduler can take them over."""
+
+    attempt: int
+    tokens: tuple[TokenUnits, ...] = ()
+
+    def encode(self) -> bytes:
+        return _record({"attempt": self.attempt, "tokens": [token._asdict() for token in self.tokens]})
+
+    @classmethod
+    def decode(cls, data: bytes) -> LocksRecord | Corrupt:
+        return _decoded(data, cls._from)
+
+    @classmethod
+    def _from(cls, fields: Fields) -> LocksRecord:
+        tokens = [
+            TokenUnits(token.text("name"), token.integers("units")) for token in fields.objects("tokens")
+        ]
+        return cls(fields.integer("attempt", least=1), tuple(tokens))
+
+
+class StatusRecord(NamedTuple):
+    """`status.json`: where a job stands, for whoever does not want to derive it. Never the truth."""
+
+    job_id: str
+    task_id: str
+    standing: Standing
+    attempt: int = 0
+    retry_count: int = 0
+    exit_code: int | None = None
+
+    def encode(self) -> bytes:
+        standing = self.standing
+        return _record(
+            {
+                **self._asdict(),
+                "standing": None,
+                "state": standing.state.name,
+                "reason": standing.reason.name if standing.reason else None,
+                "message": standing.message,
+                "submittime": standing.submittime.isoformat() if standing.submittime else None,
+                "starttime": standing.starttime.isoformat() if standing.starttime else None,
+                "endtime": standing.endtime.isoformat() if standing.endtime else None,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> StatusRecord | Corrupt:
+        return _decoded(data, cls._from)
+
+    @classmethod
+    def _from(cls, fields: Fields) -> StatusRecord:
+        standing = Standing(
+            state=fields.state("state"),
+            reason=fields.optional_failure("reason"),
+            message=fields.optional_text("message"),
+            submittime=fields.optional_instant("submittime"),
+            starttime=fields.optional_instant("starttime"),
+            endtime=fields.optional_instant("endtime"),
+        )
+        return cls(
+            job_id=fields.text("job_id"),
+            task_id=fields.text("task_id"),
+            standing=standing,
+            attempt=fields.integer("attempt", default=0),
+            retry_count=fields.integer("retry_count", default=0),
+            exit_code=fields.optional_integer("exit_code"),
+        )
+
+
+class Fields:
+    """A decoded JSON object whose values are checked one by one; a wrong one is a `ValueError`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: object) -> None:
+        if type(values) is not dict:
+            raise ValueError(f"an object is expected, not {type(values).__name__}")
+        self._values: dict[str, Any] = values
+
+    def text(self, name: str) -> str:
+        value = self._values.get(name)
+        if type(value) is not str:
+            raise ValueError(f"{name}: {value!r:.60} is not text")
+        value.encode()  # a lone surrogate would raise much later, in whoever prints it
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self._values.get(name) is None else self.text(name)
+
+    def integer(self, name: str, *, least: int = 0, default: int | None = None) -> int:
+        value = self._values.get(name, default)
+        if type(value) is not int or not least <= value < 2**63:
+            raise ValueError(f"{name}: {value!r:.60} is not an integer from {least} up")
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        return None if self._values.get(name) is None else self.integer(name, least=-(2**31))
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self._values.get(name)
+        if type(value) is not list or not all(type(item) is int and 0 <= item < 2**63 for item in value):
+            raise ValueError(f"{name}: {value!r:.60} is not a list of integers")
+        return tuple(value)
+
+    def number(self, name: str) -> float:
+        value = self._values.get(name)
+        if type(value) is int or type(value) is float:
+            return float(value)
+        raise ValueError(f"{name}: {value!r:.60} is not a number")
+
+    def flag(self, name: str) -> bool:
+        value = self._values.get(name, False)
+        if type(value) is not bool:
+            raise ValueError(f"{name}: {value!r:.60} is neither true nor false")
+        return value
+
+    def instant(self, name: str) -> datetime:
+        instant = datetime.fromisoformat(self.text(name))
+        if instant.tzinfo is None:
+            raise ValueError(f"{name}: {instant} has no time zone")
+        return instant
+
+    def optional_instant(self, name: str) -> datetime | None:
+        return None if self._values.get(name) is None else self.instant(name)
+
+    def state(self, name: str) -> JobState:
+        text = self.text(name)
+        if text not in JobState.__members__:
+            raise ValueError(f"{name}: {text!r:.60} is not a state")
+        return JobState[text]
+
+    def failure(self, name: str) -> JobFailureStatus:
+        text = self.text(name)
+        if text not in JobFailureStatus.__members__:
+            raise ValueError(f"{name}: {text!r:.60} is not a failure status")
+        return JobFailureStatus[text]
+
+    def optional_failure(self, name: str) -> JobFailureStatus | None:
+        return None if self._values.get(name) is None else self.failure(name)
+
+    def objects(self, name: str) -> list[Fields]:
+        value = self._values.get(name)
+        if type(value) is not list:
+            raise ValueError(f"{name}: {value!r:.60} is not a list")
+        return [Fields(item) for item in value]
+
+    def value(self, name: str) -> Any:
+        """Any JSON value; None if absent."""
+        return self._values.get(name)
+
+
+def to_json(value: object) -> bytes:
+    """Compact, one line, UTF-8. Raises `TypeError` or `ValueError` for what JSON cannot say."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def from_json(data: bytes) -> Any:
+    """Any JSON value. Raises `ValueError`, also for input made to exhaust the parser."""
+    try:
+        return json.loads(data)
+    except (RecursionError, MemoryError) as hostile:
+        raise ValueError("nested too deeply") from hostile
+
+
+def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
+    """What `build` makes of a JSON object, or `Corrupt` with the first thing that is wrong with it."""
+    try:
+        return build(Fields(from_json(data)))
+    except (ValueError, OverflowError) as wrong:
+        return Corrupt(str(wrong)[:200])
+
+
+def _record(fields: dict[str, Any]) -> bytes:
+    return to_json({"version": RECORD_VERSION, **_without_none(fields)}) + b"\n"
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _decoded(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
+    def build_if_known(fields: Fields) -> R:
+        version = fields.integer("version", default=RECORD_VERSION)
+        if version > RECORD_VERSION:
+            raise ValueError(f"written by a newer version of Tenuto (format {version}); update to read it")
+        return build(fields)
+
+    return decode_fields(data, build_if_known)
