@@ -1,0 +1,43 @@
+# The whole developer interface. Every target sets up what it needs.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL   := /bin/bash
+PYTHON  ?= python3
+BIN     := .venv/bin
+READY   := .venv/.ready
+WORKERS ?= auto
+
+.PHONY: help setup demo test check bench prove
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Tenuto needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+	  echo "Could not create .venv; on Debian and Ubuntu, install the python3-venv package." >&2; \
+	  rm -rf .venv; exit 1; }
+	@echo "Installing Tenuto and its development tools into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## a first look: declare tasks and see their identities
+	@$(BIN)/python examples/declare.py
+
+test: $(READY) ## every test, slow ones included
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(READY) ## before each commit: format, lint, types, fast tests (under a minute)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m 'not slow'
+
+bench: $(READY) ## measure against the targets and peers; QUICK=1 for small sizes, ARGS='--only W7 --no-peers'
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+
+prove: $(READY) ## the property tests again, with far more random examples (a search, not a formal proof)
+	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis

@@ -1,0 +1,124 @@
+"""Tenuto: experiments, job services and searches on one job lifecycle.
+The public face: what is here is frozen by a test; what is not may change.
+
+Names that most programs do not need are imported when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import TenutoError
+from tenuto.tasks import (
+    Choices,
+    CommandTask,
+    Config,
+    Constant,
+    DataPath,
+    InputFile,
+    LightweightTask,
+    Meta,
+    Option,
+    Param,
+    PathGenerator,
+    Prepare,
+    ResumableTask,
+    Task,
+    cache,
+    copyconfig,
+    deprecate,
+    field,
+    former_identity,
+    help,
+    identity,
+    initializer,
+    input_file,
+    param_group,
+    partial,
+    pathgenerator,
+    sealed_set,
+    setmeta,
+    stop_tags,
+    tag,
+    tags,
+    tagspath,
+)
+
+if TYPE_CHECKING:
+    from tenuto.tasks.documentation import describe_config
+    from tenuto.tasks.explain import explain
+    from tenuto.tasks.grid import grid
+    from tenuto.tasks.saving import deserialize, from_task_dir, load, save, serialize
+    from tenuto.tasks.serialization import from_state_dict, state_dict
+
+_ON_DEMAND = {
+    "describe_config": "tenuto.tasks.documentation",
+    "deserialize": "tenuto.tasks.saving",
+    "explain": "tenuto.tasks.explain",
+    "from_state_dict": "tenuto.tasks.serialization",
+    "from_task_dir": "tenuto.tasks.saving",
+    "grid": "tenuto.tasks.grid",
+    "load": "tenuto.tasks.saving",
+    "save": "tenuto.tasks.saving",
+    "serialize": "tenuto.tasks.saving",
+    "state_dict": "tenuto.tasks.serialization",
+}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Choices",
+    "CommandTask",
+    "Config",
+    "Constant",
+    "DataPath",
+    "InputFile",
+    "LightweightTask",
+    "Meta",
+    "Option",
+    "Param",
+    "PathGenerator",
+    "Prepare",
+    "ResumableTask",
+    "Task",
+    "TenutoError",
+    "cache",
+    "copyconfig",
+    "deprecate",
+    "describe_config",
+    "deserialize",
+    "explain",
+    "field",
+    "former_identity",
+    "from_state_dict",
+    "from_task_dir",
+    "grid",
+    "help",
+    "identity",
+    "initializer",
+    "input_file",
+    "load",
+    "param_group",
+    "partial",
+    "pathgenerator",
+    "save",
+    "sealed_set",
+    "serialize",
+    "setmeta",
+    "state_dict",
+    "stop_tags",
+    "tag",
+    "tags",
+    "tagspath",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'tenuto' has no attribute {name!r}")
+    value = getattr(import_module(_ON_DEMAND[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,99 @@
+"""What every config object carries, below all other modules of this room.
+It knows nothing of parameters, types or identities.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tenuto.tasks.ports import SubmittedJob
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class ConfigState:
+    """What a config knows about itself besides its values.
+
+    The class attributes are the state of a fresh config: most configs never
+    write one of them, so a fresh state costs a few dozen bytes.
+    """
+
+    sealed: bool = False
+    digest: bytes | None = None
+    digest_epoch: int = -1
+    is_meta: bool | None = None
+    """Set by ``setmeta``: overrides what the parameter says about counting."""
+    own_tags: dict[str, Any] | None = None
+    tags: dict[str, Any] | None = None
+    """Own tags and those from below, merged; known once sealed."""
+    tags_stop: bool = False
+    origin: ConfigBase | None = None
+    """The task whose output this config is."""
+    init_tasks: tuple[ConfigBase, ...] = ()
+    required: tuple[Any, ...] = ()
+    """Dependencies added by hand: tasks, jobs or tokens."""
+    upstream: tuple[ConfigBase, ...] | None = None
+    """The submitted tasks that this config needs; known once sealed."""
+    job: SubmittedJob | None = None
+    generated_in: tuple[ConfigBase, str] | None = None
+    """The submitted task, and the folder in its job directory, for generated paths."""
+    watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()
+    completion_callbacks: tuple[Callable[..., Any], ...] = ()
+
+
+class ConfigBase:
+    """The common base of configurations and live objects.
+
+    ``_state`` is a `ConfigState` for a configuration. For a live object it is
+    absent, or a function that fills the object in on first use.
+    """
+
+    __slots__ = ("_state",)
+
+    _state: Any
+    __is_config__ = False
+    __is_task__ = False
+
+
+def is_config(value: object) -> bool:
+    """True for what ``X.C(...)`` makes; False for live objects and anything else."""
+    return isinstance(value, ConfigBase) and type(value).__is_config__
+
+
+def state_of(config: ConfigBase) -> ConfigState:
+    """The state of a configuration; a live object has none and is refused."""
+    if not type(config).__is_config__:
+        raise TypeError(
+            f"{class_name(config)} is a live object: this is only possible on a configuration, "
+            f"made by {class_name(config)}.C(...)"
+        )
+    state: ConfigState = config._state
+    return state
+
+
+def class_name(config: ConfigBase) -> str:
+    """The name a person wrote after ``class``."""
+    return type(config).__name__
+
+
+def caller() -> str:
+    """``file:line`` of the nearest frame outside Tenuto."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value for a message: its representation, cut, with its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  a message must come out, whatever the object does
+        text = "<not representable>"
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return f"{text} ({type(value).__name__})"

@@ -1,0 +1,354 @@
+"""Config: typed parameters that can be built, checked, composed, tagged and copied.
+How values are checked, hashed, sealed or brought to life is in the modules it calls.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from abc import ABCMeta
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+from tenuto.errors import (
+    AmbiguousComposition,
+    DeclarationError,
+    InvalidValue,
+    MissingValue,
+    ParameterError,
+    SealedConfig,
+    UnknownParameter,
+)
+from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, shown, state_of
+from tenuto.tasks.hints import Role, field
+from tenuto.tasks.identity import forget_digest
+from tenuto.tasks.live import generated_path, instantiate
+from tenuto.tasks.ports import job_context
+from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
+from tenuto.tasks.sealing import seal
+from tenuto.tasks.tags import Tagged, add_tag, tags
+from tenuto.tasks.types import Mismatch, describe
+
+if TYPE_CHECKING:
+    from typing import Self
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Config")
+
+_set_state = ConfigBase.__dict__["_state"].__set__
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class ConfigMeta(ABCMeta):
+    """Gives every Config class its ``C``, and reads nothing of the class before it is used."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> ConfigMeta:
+        if "__init__" in namespace:
+            raise DeclarationError(
+                f"{name} defines __init__: a Config is built from its parameters; "
+                f"put what must happen in the live object into __post_init__"
+            )
+        if "<locals>" in namespace.get("__qualname__", ""):
+            namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+    @property
+    def C(cls: type[T]) -> type[T]:
+        """Makes configurations: ``Train.C(lr=0.1)``."""
+        made: type[T] = config_class(cls)
+        return made
+
+    if not TYPE_CHECKING:  # a checker reads the parameters instead
+
+        def __call__(cls, *arguments: Any, **given: Any) -> Any:
+            if not cls.__is_config__:
+                raise ParameterError(
+                    f"{cls.__name__}(...) is not how a config is made: "
+                    f"write {cls.__name__}.C(...), at {caller()}"
+                )
+            return _make(cls, arguments, given)
+
+
+def config_class(cls: type[Any]) -> Any:
+    """The class of the configurations of `cls`: the same, with checked and sealable attributes."""
+    made = cls.__dict__.get("__config_class__")
+    if made is None:
+        if cls.__is_config__:
+            return cls
+        namespace = {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+            "__schema__": schema_of(cls),
+            "__is_config__": True,
+            "__setattr__": _set_attribute,
+            "__delattr__": _delete_attribute,
+            "__getattr__": _absent_attribute,
+        }
+        made = ABCMeta.__new__(type(cls), cls.__name__, (cls,), namespace)
+        type.__setattr__(cls, "__config_class__", made)
+    return made
+
+
+def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    if arguments:
+        raise UnknownParameter(
+            f"{cls.__name__}.C() takes parameters by name, but got {shown(arguments[0])}, at {caller()}"
+        )
+    config = object.__new__(cls)
+    _set_state(config, ConfigState())
+    schema: Schema = cls.__schema__
+    values = config.__dict__
+    values.update(schema.defaults)
+    parameters = schema.parameters
+    for name, value in given.items():
+        parameter = parameters.get(name)
+        if parameter is None or parameter.role is Role.CONSTANT or type(value) is Tagged:
+            assign(config, name, value)
+            continue
+        try:
+            values[name] = parameter.convert(value)
+        except Mismatch as mismatch:
+            raise _invalid(config, name, mismatch) from None
+    for name, parameter in schema.factories:
+        if name not in values:
+            assert parameter.factory is not None
+            assign(config, name, parameter.factory())
+    replacement = schema.replacement
+    if replacement is not None and replacement.replace:
+        assert replacement.convert is not None
+        return replacement.convert(config)
+    return config
+
+
+def assign(config: ConfigBase, name: str, value: Any) -> None:
+    """Gives a parameter its value, checked; tags it when the value came from `tag`."""
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    parameter = schema.parameters.get(name)
+    if parameter is None:
+        old = schema.deprecated.get(name)
+        if isinstance(old, DeprecatedParameter):
+            old.translate(config, value)
+            return
+        raise UnknownParameter(
+            f"{class_name(config)} has no parameter {name!r}, at {caller()}: {schema.suggestion(name)}"
+        )
+    if parameter.role is Role.CONSTANT:
+        raise InvalidValue(
+            f"{class_name(config)}.{name} is a Constant and cannot be given, at {caller()}: "
+            f"it is {parameter.default!r} by declaration"
+        )
+    if type(value) is Tagged:
+        value = value.value
+        add_tag(config, name, value)
+    try:
+        kept = parameter.convert(value)
+    except Mismatch as mismatch:
+        raise _invalid(config, name, mismatch) from None
+    forget_digest(state_of(config))
+    config.__dict__[name] = kept
+
+
+def _invalid(config: ConfigBase, name: str, mismatch: Mismatch) -> InvalidValue:
+    return InvalidValue(f"{class_name(config)}.{name} {describe(mismatch)}, at {caller()}")
+
+
+def _set_attribute(config: ConfigBase, name: str, value: Any) -> None:
+    if state_of(config).sealed:
+        raise SealedConfig(
+            f"{class_name(config)} is sealed (it was submitted, or seal() was called), so {name!r} "
+            f"cannot change, at {caller()}: change a copy, made by copyconfig(config, {name}=...)"
+        )
+    assign(config, name, value)
+
+
+def _delete_attribute(config: ConfigBase, name: str) -> None:
+    raise ParameterError(
+        f"{class_name(config)}.{name} cannot be deleted, at {caller()}: give it another value"
+    )
+
+
+def _absent_attribute(config: Any, name: str) -> Any:
+    if name in ("_state", "__dict__") or name.startswith("__"):
+        raise AttributeError(name)
+    schema: Schema = type(config).__schema__
+    if name in schema.generators:
+        path = generated_path(config, name)
+        if path is not None:
+            return path
+        raise MissingValue(
+            f"{class_name(config)}.{name} is a generated path: it is known once the task is submitted, "
+            f"and in the live object"
+        )
+    if name in schema.parameters:
+        raise MissingValue(f"{class_name(config)}.{name} has no value yet")
+    raise UnknownParameter(f"{class_name(config)} has no attribute {name!r}: {schema.suggestion(name)}")
+
+
+class _ConfigAlias(types.GenericAlias):
+    """``Box[int]``: knows what the type variables stand for when a config is made."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "C":
+            return super().__getattribute__(name)
+
+        def make(**given: Any) -> Any:
+            origin: Any = self.__origin__
+            config = config_class(origin)(**given)
+            try:
+                conforms(config, self)
+            except Mismatch as mismatch:
+                raise InvalidValue(f"{self}{mismatch.where} {_plain(mismatch)}, at {caller()}") from None
+            return config
+
+        return make
+
+
+def _plain(mismatch: Mismatch) -> str:
+    return describe(Mismatch(mismatch.expected, mismatch.given, "", mismatch.hint))
+
+
+class Config(ConfigBase, metaclass=ConfigMeta):
+    """Typed parameters, and the methods that work on them.
+
+    Subclass it and declare parameters as annotations; ``X.C(...)`` makes a configuration,
+    ``.instance()`` the live object.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments: Any) -> Any:
+            alias = super().__class_getitem__(arguments)
+            return _ConfigAlias(cls, alias.__args__)
+
+        def __getattr__(self, name: str) -> Any:
+            """Fills in a live object whose values are read on first use."""
+            if name != "_state" and name[:2] != "__":
+                fill = getattr(self, "_state", None)
+                if callable(fill):
+                    del self._state
+                    fill(self)
+                    return getattr(self, name)
+            raise AttributeError(f"{class_name(self)!r} object has no attribute {name!r}")
+
+    def seal(self) -> Self:
+        """Closes this config, and all configs in it, to changes."""
+        seal(self)
+        return self
+
+    def copy(self) -> Self:
+        """An open copy with the same values, tags and dependencies."""
+        return copyconfig(self)
+
+    def instance(self, directory: Path | str | None = None) -> Self:
+        """The live object, in this process; generated paths lie in `directory` (default: here)."""
+        live: Self = instantiate(self, Path.cwd() if directory is None else Path(directory))
+        return live
+
+    def tag(self, name: str, value: str | int | float | bool | None) -> Self:
+        """Adds a tag, a name for what varies; never part of the identity."""
+        add_tag(self, name, value)
+        return self
+
+    def tags(self) -> dict[str, Any]:
+        """All tags: own ones, and those of the configs inside."""
+        return tags(self)
+
+    def add_dependencies(self, *dependencies: Any) -> Self:
+        """Tasks, jobs or tokens to wait for besides those in the parameters; not part of the identity."""
+        state = state_of(self)
+        state.required = (*state.required, *dependencies)
+        return self
+
+    def register_task_output(self, method: Callable[..., Any], *arguments: Any) -> None:
+        """In a job: hands an output to whoever watches `method`."""
+        job_context().register_task_output(method, arguments)
+
+    def __matmul__(self, inner: Config) -> Self:
+        """``outer @ inner``: a copy of outer, where the one open parameter that accepts it holds inner."""
+        fitting = [name for name in _open_parameters(self) if _accepts(self, name, inner)]
+        if len(fitting) == 1:
+            return copyconfig(self, **{fitting[0]: inner})
+        what = (
+            f"{len(fitting)} parameters ({', '.join(fitting)}) accept"
+            if fitting
+            else "no open parameter accepts"
+        )
+        raise AmbiguousComposition(
+            f"{class_name(self)} @ {class_name(inner)}: {what} it, at {caller()}: "
+            f"name the parameter, as in {class_name(self)}.C(name=...)"
+        )
+
+    def __repr__(self) -> str:
+        if not type(self).__is_config__:
+            return object.__repr__(self)
+        values = self.__dict__
+        names = [name for name in schema_of(type(self)).parameters if name in values]
+        return f"{class_name(self)}.C({', '.join(f'{name}={_brief(values[name])}' for name in names)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, ConfigBase):
+        return f"{class_name(value)}.C(…)"
+    text = "[…]" if isinstance(value, list | tuple | set | dict) and value else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _open_parameters(config: ConfigBase) -> list[str]:
+    schema = schema_of(type(config))
+    values = config.__dict__
+    return [
+        name
+        for name in schema.config_names
+        if name not in values or values[name] is schema.defaults.get(name)
+    ]
+
+
+def _accepts(config: ConfigBase, name: str, inner: ConfigBase) -> bool:
+    try:
+        schema_of(type(config)).parameters[name].convert(inner)
+    except Mismatch:
+        return False
+    return True
+
+
+def copyconfig(config: C, **changes: Any) -> C:
+    """An open copy of a config, also of a sealed one, with some values changed.
+
+    The configs inside are shared, not copied; tags, dependencies and origin come along.
+    """
+    state = state_of(config)
+    copied: C = object.__new__(type(config))
+    kept = ConfigState()
+    for name in ("is_meta", "own_tags", "tags_stop", "origin", "required"):
+        if name in state.__dict__:
+            setattr(kept, name, state.__dict__[name])
+    _set_state(copied, kept)
+    copied.__dict__.update(config.__dict__)
+    for name, value in changes.items():
+        assign(copied, name, value)
+    return copied
+
+
+def setmeta(config: C, flag: bool) -> C:
+    """Counts a config in no identity (True), or even where its parameter is Meta (False)."""
+    state = state_of(config)
+    if state.sealed:
+        raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
+    forget_digest(state)
+    state.is_meta = flag
+    return config
+
+
+def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
+    """Sets a parameter that is not counted, even on a sealed config."""
+    parameter = schema_of(type(config)).parameters.get(name)
+    if parameter is not None and (parameter.counted or is_config(value)):
+        raise SealedConfig(
+            f"{class_name(config)}.{name} may be part of an identity, so it cannot change once sealed, "
+            f"at {caller()}: sealed_set() is for Meta parameters that hold no config"
+        )
+    assign(config, name, value)

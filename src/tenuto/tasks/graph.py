@@ -1,0 +1,129 @@
+"""The graph that configs form: edges, order, cycles. No recursion, whatever its depth.
+It follows edges; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenuto.errors import ConfigCycle
+from tenuto.tasks.base import ConfigBase, class_name, is_config
+from tenuto.tasks.schema import Schema, schema_of
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+Edge = tuple[str, ConfigBase]
+"""How a config is reached from its parent (``data``, ``layers[2]``), and the config."""
+
+
+def edges(config: ConfigBase) -> Iterator[Edge]:
+    """The configs that one config holds in its values, and what it came from."""
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    values = config.__dict__
+    for name in schema.config_names:
+        value = values.get(name)
+        if value is None:
+            continue
+        if isinstance(value, ConfigBase):
+            yield name, value
+        elif not isinstance(value, str | int | float):
+            yield from configs_in(value, name)
+    state = config._state
+    if state.origin is not None:
+        yield "<origin>", state.origin
+    for position, task in enumerate(state.init_tasks):
+        yield f"<init_tasks>[{position}]", task
+
+
+def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
+    """The configs inside a value, with their place in it."""
+    if is_config(value):
+        yield label, value
+    elif isinstance(value, list | tuple | set):
+        for position, item in enumerate(value):
+            yield from configs_in(item, f"{label}[{position}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from configs_in(item, f"{label}[{key!r}]")
+
+
+def is_leaf(config: ConfigBase) -> bool:
+    """True when a config certainly holds no other; a quick answer for the common case."""
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    return not schema.config_names and config._state.origin is None and not config._state.init_tasks
+
+
+def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[ConfigBase]:
+    """Every config below and including root, children first, each once.
+
+    What `skip` accepts is left out with all that lies below it.
+    """
+    if skip(root):
+        return
+    if is_leaf(root):
+        yield root
+        return
+    path: list[ConfigBase] = [root]
+    labels: list[str] = []
+    pending = [edges(root)]
+    on_path = {id(root)}
+    seen: set[int] = set()
+    while path:
+        for label, child in pending[-1]:
+            key = id(child)
+            if key in on_path:
+                raise ConfigCycle(_describe_cycle(path, [*labels, label], child))
+            if key not in seen and not skip(child):
+                path.append(child)
+                labels.append(label)
+                pending.append(edges(child))
+                on_path.add(key)
+                break
+        else:
+            done = path.pop()
+            pending.pop()
+            if labels:
+                labels.pop()
+            on_path.discard(id(done))
+            seen.add(id(done))
+            yield done
+
+
+def folders(root: ConfigBase) -> Iterator[tuple[ConfigBase, str]]:
+    """The configs with generated paths that run in root's job, each with its folder there.
+
+    Root's own paths lie in the job directory itself (folder ``""``), those of a config
+    inside it below ``out/``, by the shortest way from root. Tasks with a job of their own
+    keep their paths there.
+    """
+    reached: dict[int, tuple[ConfigBase, str] | None] = {id(root): None}
+    queue = [root]
+    for config in queue:
+        if schema_of(type(config)).generators:
+            yield config, _folder(config, reached)
+        for label, child in edges(config):
+            if id(child) not in reached and child._state.job is None:
+                reached[id(child)] = config, label
+                queue.append(child)
+
+
+def _folder(config: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None]) -> str:
+    steps: list[str] = []
+    step = reached[id(config)]
+    while step is not None:
+        parent, label = step
+        steps.append(_UNSAFE.sub("_", label).strip("_") or "_")
+        step = reached[id(parent)]
+    return "/".join(["out", *reversed(steps)]) if steps else ""
+
+
+def _describe_cycle(path: list[ConfigBase], labels: list[str], again: ConfigBase) -> str:
+    start = next(position for position, config in enumerate(path) if config is again)
+    steps = labels[start:]
+    shown = steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-5:]]
+    return (
+        f"{class_name(again)} contains itself, through {class_name(again)}.{'.'.join(shown)}: "
+        f"a config cannot be part of its own value"
+    )

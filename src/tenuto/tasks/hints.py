@@ -1,0 +1,176 @@
+"""What a person writes in the body of a Config class: roles, fields and hints.
+Only declarations; how they are read is `schema`'s business.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
+
+from tenuto.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    TPath = DefaultTypeVar("TPath", bound=Path, default=Path)
+else:
+    TPath = TypeVar("TPath", bound=Path)
+
+T = TypeVar("T")
+
+
+@enum.unique
+class Role(enum.Enum):
+    """What a parameter means for the identity of its config."""
+
+    PARAM = "counted, unless equal to an ignored default"
+    META = "not counted"
+    CONSTANT = "counted, fixed by the class"
+    DATA = "a path not counted, whose file travels with a saved config"
+
+
+Param = Annotated[T, Role.PARAM]
+Meta = Annotated[T, Role.META]
+Option = Annotated[T, Role.META]
+Constant = Annotated[T, Role.CONSTANT]
+DataPath = Annotated[TPath, Role.DATA]
+
+
+class Unset(enum.Enum):
+    """The value of what was not given, where None is a legal value."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+class help:
+    """A parameter's help as an annotation: ``Annotated[Param[int], help("how many")]``."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Choices:
+    """The only values a parameter may take: ``Annotated[Param[str], Choices(["a", "b"])]``."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self.values = tuple(values)
+        if not self.values:
+            raise DeclarationError("Choices needs at least one value")
+
+
+class param_group:
+    """Names a group of parameters that a `partial` can leave out."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"param_group({self.name!r})"
+
+
+class partial:
+    """A directory shared by the configs that differ only in the excluded groups.
+
+    Written in the class body; the name of the attribute is the name of the partial.
+    """
+
+    __slots__ = ("excluded_groups", "name")
+
+    def __init__(self, *, exclude_groups: Iterable[param_group]) -> None:
+        self.excluded_groups = frozenset(group.name for group in exclude_groups)
+        self.name = ""
+        if not self.excluded_groups:
+            raise DeclarationError("partial() needs at least one group in exclude_groups")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
+class PathGenerator:
+    """A path inside the job's directory (or inside a `partial`'s), known when the job is."""
+
+    __slots__ = ("partial", "path")
+
+    def __init__(self, path: str, *, partial: partial | None = None) -> None:
+        parts = PurePosixPath(path).parts
+        if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
+            raise DeclarationError(
+                f"PathGenerator({path!r}): give a relative path that stays inside the job's directory"
+            )
+        self.path = path
+        self.partial = partial
+
+    def __call__(self) -> Path:
+        """The path relative to its directory, which makes it a ``default_factory``."""
+        return Path(self.path)
+
+    def __repr__(self) -> str:
+        return f"PathGenerator({self.path!r})"
+
+
+def pathgenerator(path: str) -> PathGenerator:
+    """The same as an annotation: ``Annotated[Path, pathgenerator("model.pt")]``."""
+    return PathGenerator(path)
+
+
+class Field:
+    """The right-hand side of a parameter: default, help, groups."""
+
+    __slots__ = ("default", "default_factory", "groups", "help", "ignore_default", "overrides")
+
+    def __init__(
+        self,
+        default: Any = UNSET,
+        default_factory: Callable[[], Any] | None = None,
+        ignore_default: Any = UNSET,
+        help: str = "",
+        groups: Sequence[param_group] = (),
+        overrides: bool = False,
+    ) -> None:
+        given = (default is not UNSET) + (default_factory is not None) + (ignore_default is not UNSET)
+        if given > 1:
+            raise DeclarationError("field() takes one of default, default_factory and ignore_default")
+        self.default = default
+        self.default_factory = default_factory
+        self.ignore_default = ignore_default
+        self.help = help
+        self.groups = frozenset(group.name for group in groups)
+        self.overrides = overrides
+
+
+@overload
+def field(
+    *, default: T, help: str = ..., groups: Sequence[param_group] = ..., overrides: bool = ...
+) -> T: ...
+@overload
+def field(
+    *,
+    default_factory: Callable[[], T],
+    help: str = ...,
+    groups: Sequence[param_group] = ...,
+    overrides: bool = ...,
+) -> T: ...
+@overload
+def field(
+    *, ignore_default: T, help: str = ..., groups: Sequence[param_group] = ..., overrides: bool = ...
+) -> T: ...
+@overload
+def field(*, help: str = ..., groups: Sequence[param_group] = ..., overrides: bool = ...) -> Any: ...
+def field(**given: Any) -> Any:
+    """Describes a parameter beyond its type.
+
+    ``default=3`` counts in the identity, ``ignore_default=3`` does not (as in ``x: Param[int] = 3``);
+    ``default_factory`` is called for each config and counts, unless it is a `PathGenerator`.
+    """
+    return Field(**given)

@@ -1,0 +1,247 @@
+"""The identity of a config: SHA-256 over a canonical, injective byte form.
+Only this module knows that form; changing it means a new version and a new golden file.
+
+Every value carries its type and, where it has one, its length, so no two values share a
+form (a decoder in the tests turns forms back into values). Children are counted by digest:
+
+    None n · True T · False F · int i<hex>; · float f<8 bytes> · str s<len>:<utf-8>
+    path p<len>:<utf-8> · enum e<class id><member> · list l<count>: · tuple t<count>:
+    set S<count>: sorted · dict d<count>: sorted by key · config c<32 bytes>
+
+A config's form is the version, its type id, its counted parameters sorted by name, the
+task it came from, and its init tasks in order.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import PosixPath
+from typing import Any, NamedTuple
+
+from tenuto.errors import MissingValue
+from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
+from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.location import class_id
+from tenuto.tasks.schema import Schema, schema_of
+
+VERSION = 1
+_HEADER = b"tenuto-identity-%d\n" % VERSION
+_NAN = struct.pack(">d", float("nan"))
+
+
+class _Epoch:
+    """Counts the changes of configs whose digest was already known.
+
+    A digest is remembered with the epoch it was computed in. Changing a config that
+    nobody has hashed yet, which is how configs are built, keeps all digests valid.
+    """
+
+    current = 0
+
+
+def identity(config: ConfigBase) -> str:
+    """The identity of a config, as 64 hexadecimal digits."""
+    return digest(config).hex()
+
+
+def digest(config: ConfigBase) -> bytes:
+    """The identity as 32 bytes; computed once for each config that does not change."""
+    state_of(config)
+    for node in postorder(config, _is_known):
+        state = node._state
+        state.digest = _digest_of(node, _WHOLE)
+        state.digest_epoch = _Epoch.current
+    return _reference(config)
+
+
+def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str:
+    """The identity without the parameters of some groups, here and below."""
+    digest(config)
+    digests: dict[int, bytes] = {}
+    view = _View(
+        lambda child: digests[id(child)],
+        lambda converted: bytes.fromhex(partial_identity(converted, excluded_groups)),
+        excluded_groups,
+    )
+    for node in postorder(config, lambda _: False):
+        digests[id(node)] = _digest_of(node, view)
+    return digests[id(config)].hex()
+
+
+def former_identity(config: ConfigBase) -> str | None:
+    """The identity that a config of a deprecated class had before; None for any other."""
+    schema = schema_of(type(config))
+    if schema.replacement is None:
+        return None
+    digest(config)
+    return hashlib.sha256(_form(config, schema, _WHOLE)).hexdigest()
+
+
+def forget_digest(state: ConfigState) -> None:
+    """To be called before a config changes."""
+    if state.digest is not None:
+        state.digest = None
+        _Epoch.current += 1
+
+
+def canonical_form(config: ConfigBase) -> bytes:
+    """The bytes whose hash is the identity."""
+    digest(config)
+    return _form(config, schema_of(type(config)), _WHOLE)
+
+
+def encode(value: Any) -> bytes:
+    """The canonical form of a value."""
+    for _, config in configs_in(value):
+        digest(config)
+    return _WHOLE.encode(value)
+
+
+def _is_known(config: ConfigBase) -> bool:
+    state = config._state
+    return state.digest is not None and (state.sealed or state.digest_epoch == _Epoch.current)
+
+
+def _reference(config: ConfigBase) -> bytes:
+    known: bytes = config._state.digest
+    return known
+
+
+class _View:
+    """What of the graph is counted: all of it, or all but some groups."""
+
+    __slots__ = ("excluded", "of_converted", "reference")
+
+    def __init__(
+        self,
+        reference: Callable[[ConfigBase], bytes],
+        of_converted: Callable[[ConfigBase], bytes],
+        excluded: frozenset[str] = frozenset(),
+    ) -> None:
+        self.reference = reference
+        self.of_converted = of_converted
+        self.excluded = excluded
+
+    def encode(self, value: Any) -> bytes:
+        scalar = _SCALARS.get(type(value))
+        if scalar is not None:
+            return scalar(value)
+        if isinstance(value, ConfigBase):
+            return b"c" + self.reference(value)
+        if isinstance(value, list | tuple):
+            items = [self.encode(item) for item in value if not _is_meta(item)]
+            return b"%b%d:%b" % (b"l" if isinstance(value, list) else b"t", len(items), b"".join(items))
+        if isinstance(value, set):
+            items = sorted(self.encode(item) for item in value if not _is_meta(item))
+            return b"S%d:%b" % (len(items), b"".join(items))
+        if isinstance(value, dict):
+            pairs = [
+                self.encode(key) + self.encode(item) for key, item in value.items() if not _is_meta(item)
+            ]
+            return b"d%d:%b" % (len(pairs), b"".join(sorted(pairs)))
+        if isinstance(value, enum.Enum):
+            return b"e" + _str(class_id(type(value))) + _str(value.name)
+        raise TypeError(f"no canonical form for {type(value)!r}")
+
+
+def _digest_of(config: ConfigBase, view: _View) -> bytes:
+    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
+    replacement = schema.replacement
+    if replacement is not None:
+        if replacement.convert is not None:
+            return view.of_converted(replacement.convert(config))
+        assert replacement.target is not None
+        schema = schema_of(replacement.target)
+    return hashlib.sha256(_form(config, schema, view)).digest()
+
+
+def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
+    values = config.__dict__
+    parts: list[bytes] = []
+    for name, prefix, counted, ignored_form, holds_configs, groups in schema.identity_plan or _plan(schema):
+        if name not in values:
+            if not counted:
+                continue
+            raise MissingValue(f"{class_name(config)}.{name} has no value, at {caller()}: give it one")
+        value = values[name]
+        is_meta = value._state.is_meta if holds_configs and isinstance(value, ConfigBase) else None
+        if is_meta or (is_meta is None and not counted) or (groups and groups & view.excluded):
+            continue
+        form = view.encode(value)
+        if ignored_form is not None and ignored_form == (form if view is _WHOLE else _WHOLE.encode(value)):
+            continue
+        parts.append(prefix + form)
+    state = config._state
+    origin = b"-" if state.origin is None else b"c" + view.reference(state.origin)
+    init_tasks = b"".join([b"c" + view.reference(task) for task in state.init_tasks])
+    return b"%b%bP%d:%bo%bI%d:%b" % (
+        _HEADER,
+        _str(schema.id),
+        len(parts),
+        b"".join(parts),
+        origin,
+        len(state.init_tasks),
+        init_tasks,
+    )
+
+
+class _Step(NamedTuple):
+    """How one parameter enters the form of its config."""
+
+    name: str
+    prefix: bytes
+    counted: bool
+    ignored_form: bytes | None
+    holds_configs: bool
+    groups: frozenset[str]
+
+
+def _plan(schema: Schema) -> tuple[_Step, ...]:
+    """The parameters that may count, in the order of the form; made once for each class."""
+    steps = []
+    for name, parameter in sorted(schema.parameters.items()):
+        holds_configs = parameter.type.holds_configs
+        if parameter.counted or holds_configs:
+            ignored = None
+            if name in schema.defaults and not parameter.default_counts:
+                ignored = encode(parameter.default)
+            steps.append(_Step(name, _str(name), parameter.counted, ignored, holds_configs, parameter.groups))
+    plan = tuple(steps)
+    schema.identity_plan = plan
+    return plan
+
+
+def _is_meta(value: Any) -> bool:
+    return is_config(value) and value._state.is_meta is True
+
+
+def _int(value: int) -> bytes:
+    return b"i%x;" % value
+
+
+def _float(value: float) -> bytes:
+    return b"f" + (struct.pack(">d", value) if value == value else _NAN)
+
+
+def _str(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return b"s%d:%b" % (len(data), data)
+
+
+def _path(value: PosixPath) -> bytes:
+    data = str(value).encode("utf-8", "surrogatepass")
+    return b"p%d:%b" % (len(data), data)
+
+
+_SCALARS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"n",
+    bool: lambda value: b"T" if value else b"F",
+    int: _int,
+    float: _float,
+    str: _str,
+    PosixPath: _path,
+}
+_WHOLE = _View(_reference, digest)

@@ -1,0 +1,96 @@
+"""Live objects: what a config becomes where it runs.
+It builds them from configs in this process; `serialization` builds them in a job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.graph import configs_in, folders, postorder
+from tenuto.tasks.hints import PathGenerator
+from tenuto.tasks.identity import identity, partial_identity
+from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.sealing import check
+
+
+def instantiate(value: Any, directory: Path) -> Any:
+    """A value with live objects for its configs: generated paths in `directory`, shared configs shared."""
+    built: dict[int, Any] = {}
+    for _, root in configs_in(value):
+        check(root)
+        places = {id(node): directory / folder for node, folder in folders(root)}
+        for node in postorder(root, lambda node: id(node) in built):
+            values = {name: thawed(kept, built) for name, kept in node.__dict__.items()}
+            for name in schema_of(type(node)).generators:
+                if name not in values:
+                    values[name] = _generated(node, name, places, directory)
+            cls = live_class(type(node))
+            if caches(cls):
+                values[IDENTITY_ATTRIBUTE] = (schema_of(cls).id, identity(node))
+            built[id(node)] = alive(object.__new__(cls), values)
+    return thawed(value, built)
+
+
+def alive(live: Any, values: dict[str, Any]) -> Any:
+    """An object with its values, after ``__post_init__``."""
+    live.__dict__.update(values)
+    post_init = getattr(live, "__post_init__", None)
+    if post_init is not None:
+        post_init()
+    return live
+
+
+def live_class(config_class: type) -> type:
+    """The class a person wrote, of which a config class was made."""
+    return config_class.__mro__[1]
+
+
+def thawed(value: Any, built: dict[int, Any]) -> Any:
+    """A value with plain, changeable containers, and live objects for configs."""
+    if isinstance(value, str | int | float | Path | None):
+        return value
+    if isinstance(value, ConfigBase):
+        return built[id(value)]
+    if isinstance(value, list):
+        return [thawed(item, built) for item in value]
+    if isinstance(value, tuple):
+        return tuple([thawed(item, built) for item in value])
+    if isinstance(value, set):
+        return {thawed(item, built) for item in value}
+    if isinstance(value, dict):
+        return {thawed(key, built): thawed(item, built) for key, item in value.items()}
+    return value
+
+
+def generated_path(config: ConfigBase, name: str) -> Path | None:
+    """The generated path of a submitted config; None before it is known."""
+    generator = schema_of(type(config)).generators.get(name)
+    place = config._state.generated_in
+    if generator is None or place is None:
+        return None
+    task, folder = place
+    job = task._state.job
+    if generator.partial is not None:
+        return Path(job.partials, partial_folder(config, generator), generator.path)
+    return Path(job.path, folder, generator.path)
+
+
+def partial_folder(config: ConfigBase, generator: PathGenerator) -> str:
+    """The folder of a partial below ``partials/``: type, partial and its identity."""
+    assert generator.partial is not None
+    excluded = generator.partial.excluded_groups
+    schema = schema_of(type(config))
+    return f"{schema.id}/{generator.partial.name}/{partial_identity(config, excluded)}"
+
+
+def _generated(config: ConfigBase, name: str, places: dict[int, Path], root: Path) -> Path:
+    known = generated_path(config, name)
+    if known is not None:
+        return known
+    generator = schema_of(type(config)).generators[name]
+    if generator.partial is not None:
+        return root / "partials" / partial_folder(config, generator) / generator.path
+    return places[id(config)] / generator.path

@@ -1,0 +1,147 @@
+"""Where a class lives: its id, and how another process finds it again.
+The only module that imports by name; it imports nothing but files that declare the class.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from tenuto.errors import ClassNotFound
+
+
+class Location(NamedTuple):
+    """What a file must record to find a class again."""
+
+    module: str
+    qualname: str
+    file: str
+
+
+def module_name(module: str) -> str:
+    """The name a module has in every process: the script itself is not called ``__main__``."""
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return name_of_script(Path(file)) if file else module
+
+
+def name_of_script(file: Path) -> str:
+    """``pkg.sub.script`` for a file in packages, its stem otherwise.
+
+    The same name as ``python -m pkg.sub.script`` gives, so that an identity does not
+    depend on how the script was started.
+    """
+    file = file.resolve()
+    parts = [file.stem]
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        parts.append(folder.name)
+        folder = folder.parent
+    return ".".join(reversed(parts))
+
+
+def class_id(cls: type) -> str:
+    """``module.qualname``, whatever started the process."""
+    return f"{module_name(cls.__module__)}.{cls.__qualname__}"
+
+
+def locate(cls: type) -> Location:
+    """Where another process will find the class; refuses a class it could not find."""
+    name = module_name(cls.__module__)
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    if "<locals>" in cls.__qualname__:
+        raise ClassNotFound(
+            f"{cls.__qualname__} is defined inside a function, so a job could not import it: "
+            f"move the class to the top of a module"
+        )
+    if not file or not Path(file).is_file():
+        raise ClassNotFound(
+            f"{cls.__qualname__} is defined in a notebook or at a prompt, so a job could not import it: "
+            f"move the class to a .py file (instance() works without one)"
+        )
+    return Location(name, cls.__qualname__, str(Path(file).resolve()))
+
+
+def find_class(location: Location) -> Any:
+    """The object that a location names, importing its module if need be.
+
+    A stored file may be hostile, so nothing is imported before its source was seen to
+    declare a class of that name.
+    """
+    module = sys.modules.get(location.module)
+    if module is None and location.module == module_name("__main__"):
+        module = sys.modules["__main__"]
+    if module is None:
+        module = _import_declaring(location)
+    found: Any = module
+    for part in location.qualname.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise ClassNotFound(f"module {location.module} has no class {location.qualname}")
+    return found
+
+
+def _import_declaring(location: Location) -> ModuleType:
+    importable = _source_of(location.module)
+    source = importable or Path(location.file)
+    if not _declares(source, location.qualname):
+        raise ClassNotFound(
+            f"no class {location.qualname} is declared in module {location.module} "
+            f"({source if importable else location.file or 'not on the import path'}): "
+            f"was it renamed, or is its folder missing from PYTHONPATH?"
+        )
+    if importable:
+        return importlib.import_module(location.module)
+    return _import_file(location.module, source)
+
+
+def _source_of(name: str) -> Path | None:
+    """The source file of a module, found without running any code of it or its packages."""
+    search: Any = None
+    spec = None
+    qualified = ""
+    for part in name.split("."):
+        qualified = f"{qualified}.{part}" if qualified else part
+        spec = importlib.machinery.PathFinder.find_spec(qualified, search)
+        if spec is None:
+            return None
+        search = spec.submodule_search_locations
+        if search is None and qualified != name:
+            return None
+    return Path(spec.origin) if spec and spec.origin and spec.has_location else None
+
+
+def _declares(source: Path, qualname: str) -> bool:
+    if source.suffix != ".py" or not source.is_file():
+        return False
+    text = source.read_text("utf-8", "replace")
+    return all(
+        part.isidentifier() and re.search(rf"^\s*class\s+{part}\b\s*[(\[:]", text, re.MULTILINE)
+        for part in qualname.split(".")
+    )
+
+
+def _import_file(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ClassNotFound(f"{file} cannot be imported as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,69 @@
+"""Decorators for the methods of live objects: run once, or keep the result on disk."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tenuto.errors import NotInJob
+from tenuto.tasks.base import class_name
+from tenuto.tasks.ports import job_context
+
+S = TypeVar("S")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+IDENTITY_ATTRIBUTE = "__tenuto_identity__"
+"""Where a live object keeps the identity of its config, if its class caches."""
+CACHES_ATTRIBUTE = "__tenuto_caches__"
+
+
+def initializer(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Runs a method once for each live object; later calls return the first result."""
+    slot = f"__initialized_{method.__name__}"
+
+    @functools.wraps(method)
+    def once(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if slot not in self.__dict__:
+            self.__dict__[slot] = method(self, *args, **kwargs)
+        result: R = self.__dict__[slot]
+        return result
+
+    return once
+
+
+def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callable[Concatenate[S, P], R]]:
+    """Gives a method a path that all jobs of the workspace share, one caller at a time.
+
+    The path belongs to the config's identity. The method reads it if it exists, and
+    writes it otherwise.
+    """
+
+    def decorate(method: Callable[Concatenate[S, Path, P], R]) -> Callable[Concatenate[S, P], R]:
+        @functools.wraps(method)
+        def cached(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            folder = _cache_folder(self)
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / f"{name}.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                return method(self, folder / name, *args, **kwargs)
+
+        setattr(cached, CACHES_ATTRIBUTE, True)
+        return cached
+
+    return decorate
+
+
+def caches(cls: type) -> bool:
+    """Whether a class has a cached method, so that its live objects need their identity."""
+    return any(hasattr(getattr(cls, name, None), CACHES_ATTRIBUTE) for name in dir(cls) if name[:2] != "__")
+
+
+def _cache_folder(live: Any) -> Path:
+    known = live.__dict__.get(IDENTITY_ATTRIBUTE)
+    if known is None:
+        raise NotInJob(f"a cached method of {class_name(live)} needs a live object made from a config")
+    return Path(job_context().cache_path, *known)

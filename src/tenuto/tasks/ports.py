@@ -1,0 +1,115 @@
+"""What a config may ask of its surroundings: the submitter outside, the job inside.
+Protocols and one context variable each; `experiments` sets the first, the runner the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tenuto.errors import NoExperiment, NotInJob
+
+
+class SubmittedJob(Protocol):
+    """What a config needs to know of the job that it became."""
+
+    @property
+    def path(self) -> Path:
+        """The job's directory."""
+        ...
+
+    @property
+    def partials(self) -> Path:
+        """Where the workspace keeps the directories shared by partials."""
+        ...
+
+    @property
+    def stdout(self) -> Path:
+        """The file that holds what the job prints."""
+        ...
+
+    @property
+    def stderr(self) -> Path:
+        """The file that holds what the job prints to standard error."""
+        ...
+
+    def wait(self) -> Any:
+        """Blocks until the job reached a final state, and returns that state."""
+        ...
+
+    def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        """Calls back with each output that the job registers through `method`."""
+        ...
+
+    def on_completed(self, callback: Callable[..., Any]) -> None:
+        """Calls back once the job is done."""
+        ...
+
+
+class Submission(NamedTuple):
+    """How a task is to be run; None leaves the choice to the experiment."""
+
+    launcher: Any = None
+    workspace: Any = None
+    run_mode: Any = None
+    max_retries: int | None = None
+    transient: Any = None
+
+
+class Submitter(Protocol):
+    """Turns a sealed task into a job; an open experiment is one."""
+
+    def submit(self, task: Any, submission: Submission) -> SubmittedJob:
+        """Accepts the task and returns its job at once."""
+        ...
+
+
+class JobContext(Protocol):
+    """What a task may ask of the job it runs in."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of this try, from 1."""
+        ...
+
+    @property
+    def cache_path(self) -> Path:
+        """Where the workspace keeps what `cache` stores."""
+        ...
+
+    def progress(self, value: float, level: int, desc: str | None) -> None:
+        """Reports how far the job is, from 0 to 1, at a nesting level."""
+        ...
+
+    def remaining_time(self) -> float | None:
+        """Seconds until the launcher stops the job; None without a limit."""
+        ...
+
+    def register_task_output(self, method: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        """Hands an output to whoever watches `method`."""
+        ...
+
+
+current_submitter: ContextVar[Submitter | None] = ContextVar("tenuto_submitter", default=None)
+current_job: ContextVar[JobContext | None] = ContextVar("tenuto_job", default=None)
+
+
+def submitter() -> Submitter:
+    """The open experiment; an error when there is none."""
+    found = current_submitter.get()
+    if found is None:
+        raise NoExperiment(
+            'submit() needs an open experiment: put it inside `with experiment("workdir", "name"):` '
+            "(or use instance().execute() to run the task here)"
+        )
+    return found
+
+
+def job_context() -> JobContext:
+    """The job this process runs; an error elsewhere."""
+    found = current_job.get()
+    if found is None:
+        raise NotInJob("this is only known inside a running job")
+    return found

@@ -1,0 +1,145 @@
+"""Configs in directories: saved with their data files, loaded back, or read from a job.
+What the files contain is `serialization`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tenuto.errors import MalformedFile, SerializationError
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.config import Config
+from tenuto.tasks.live import instantiate
+from tenuto.tasks.serialization import (
+    MAX_BYTES,
+    PARAMS_FILE,
+    Document,
+    Upstream,
+    document,
+    dumps,
+    loads,
+    no_upstream,
+    read_live,
+    read_value,
+)
+from tenuto.tasks.task import LightweightTask
+
+CONFIG_FILE = "config.json"
+
+
+def save(value: Any, directory: Path | str) -> None:
+    """Saves a config, or lists, tuples, sets and dicts of configs and values, with their data files."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    copied: list[str] = []
+
+    def copy_data(_: ConfigBase, name: str, path: Path) -> str:
+        place = f"data/{len(copied)}-{name}/{path.name}"
+        copied.append(place)
+        target = directory / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if path.is_dir():
+                shutil.copytree(path, target, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(path, target)
+        except OSError as error:
+            raise SerializationError(f"the data file {path} of {name} cannot be copied: {error}") from error
+        return place
+
+    content = dumps(document(value, data=copy_data))
+    part = directory / f"{CONFIG_FILE}.part"
+    part.write_bytes(content)
+    os.replace(part, directory / CONFIG_FILE)
+
+
+def load(directory: Path | str) -> Any:
+    """What `save` was given, as configs."""
+    directory = Path(directory)
+    return read_value(_read(directory / CONFIG_FILE), directory, no_upstream)
+
+
+def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:
+    """Saves a config so that `deserialize` gives the live object, after its init tasks."""
+    save({"config": config, "init_tasks": list(init_tasks)}, directory)
+
+
+def deserialize(directory: Path | str) -> Any:
+    """The live object that `serialize` was given; its init tasks have run."""
+    stored = load(directory)
+    if not isinstance(stored, dict) or set(stored) != {"config", "init_tasks"}:
+        raise MalformedFile(f"{directory} was not written by serialize(): use load()")
+    live = instantiate(stored, Path(directory))
+    for init_task in live["init_tasks"]:
+        init_task.execute()
+    return live["config"]
+
+
+def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
+    """The task whose job has this directory, with the tasks it depends on."""
+    directory = Path(os.path.abspath(directory))
+    tasks: dict[Path, Any] = {}
+    opened: dict[Path, Document] = {}
+    waiting = [directory / PARAMS_FILE]
+    while waiting:
+        file = waiting[-1]
+        read = opened[file] if file in opened else opened.setdefault(file, _read(file))
+        needed = [_upstream_file(file, entry["upstream"]) for entry in read["objects"] if "upstream" in entry]
+        missing = [other for other in needed if other not in tasks]
+        if any(other in opened for other in missing):
+            raise MalformedFile(f"{file} depends on itself")
+        if missing:
+            waiting.extend(dict.fromkeys(missing))
+            continue
+        waiting.pop()
+        if file not in tasks:
+
+            def built(upstream: Upstream, file: Path = file) -> Any:
+                return tasks[_upstream_file(file, upstream.file)]
+
+            tasks[file] = read_value(read, file.parent, built)
+    task = tasks[directory / PARAMS_FILE]
+    return instantiate(task, directory) if as_instance else task
+
+
+def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
+    """The live task of a job's directory, and its init tasks, for the process that runs it.
+
+    The tasks it depends on are filled in when first used: a job at the end of a long
+    chain reads only what it touches.
+    """
+    file = Path(directory, PARAMS_FILE)
+    read = _read(file)
+    objects = read_live(read, file.parent, lambda upstream: _filled_on_first_use(file, upstream), task)
+    number = read["value"]["$ref"]
+    init_tasks = [objects[position] for position in read["objects"][number].get("init_tasks", [])]
+    return objects[number], init_tasks
+
+
+def _filled_on_first_use(file: Path, upstream: Upstream) -> Any:
+    live: Any = object.__new__(upstream.cls)
+    live._state = lambda task: read_job(_upstream_file(file, upstream.file).parent, task)
+    return live
+
+
+def _upstream_file(file: Path, relative: Any) -> Path:
+    if not isinstance(relative, str):
+        raise MalformedFile(f"{file} names an upstream task by {relative!r}")
+    return Path(os.path.normpath(file.parent / relative))
+
+
+def _read(file: Path) -> Document:
+    """Reads a regular file of sane size: a pipe put in its place must not make us wait."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise MalformedFile(f"{file} is not a regular file")
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SerializationError(f"{file} cannot be read: {error.strerror}") from None
+    return loads(content, str(file))

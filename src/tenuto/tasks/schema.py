@@ -1,0 +1,375 @@
+"""The parameters of a Config class, read from its annotations when they are first needed.
+It reads classes; it never touches a config object.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, ForwardRef, NamedTuple, TypeVar
+
+from tenuto.errors import DeclarationError
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Role, help, partial
+from tenuto.tasks.location import class_id
+from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
+
+_ROLE_WORDS = re.compile(r"\b(Param|Meta|Option|Constant|DataPath)\b")
+
+
+class Declaration(NamedTuple):
+    """One parameter as written in one class body."""
+
+    name: str
+    owner: type
+    role: Role
+    annotation: Any
+    field: Field
+    choices: tuple[Any, ...] | None
+    generator: PathGenerator | None
+
+
+class Parameter(NamedTuple):
+    """One parameter of a class, ready for use."""
+
+    name: str
+    role: Role
+    type: ValueType
+    convert: Convert
+    default: Any
+    default_counts: bool
+    factory: Callable[[], Any] | None
+    generator: PathGenerator | None
+    groups: frozenset[str]
+    declaration: Declaration
+
+    @property
+    def counted(self) -> bool:
+        """Whether a value of this parameter is part of the identity."""
+        return self.role in (Role.PARAM, Role.CONSTANT)
+
+    @property
+    def required(self) -> bool:
+        """Whether somebody must give a value."""
+        return self.default is UNSET and self.factory is None and self.generator is None
+
+
+class DeprecatedParameter(NamedTuple):
+    """An old parameter name, and the method that translates its value."""
+
+    translate: Callable[[Any, Any], None]
+
+
+class Schema:
+    """Everything known about a Config class before any config of it exists."""
+
+    __slots__ = (
+        "cls",
+        "config_names",
+        "defaults",
+        "deprecated",
+        "factories",
+        "generators",
+        "id",
+        "identity_plan",
+        "parameters",
+        "partials",
+        "replacement",
+        "required",
+    )
+
+    def __init__(self, cls: type[ConfigBase]) -> None:
+        self.cls = cls
+        self.id = type_id(cls)
+        self.parameters = dict(_parameters(cls))
+        self.partials = _attributes(cls, partial)
+        self.deprecated = _attributes(cls, DeprecatedParameter)
+        self.replacement: Replacement | None = cls.__dict__.get("__deprecated__")
+        self.identity_plan: Any = None
+        """Filled by `identity` on first use."""
+        every = self.parameters.values()
+        self.defaults = {p.name: p.default for p in every if p.default is not UNSET}
+        self.factories = [(p.name, p) for p in every if p.factory is not None]
+        self.generators = {p.name: p.generator for p in every if p.generator is not None}
+        self.required = tuple(p.name for p in every if p.required)
+        self.config_names = tuple(p.name for p in every if p.type.holds_configs)
+
+    def suggestion(self, name: str) -> str:
+        """`` Did you mean 'lr'?``, or the list of what exists."""
+        close = difflib.get_close_matches(name, self.parameters, 1)
+        if close:
+            return f"did you mean {close[0]!r}?"
+        if not self.parameters:
+            return "it has no parameters"
+        return f"its parameters are {', '.join(self.parameters)}"
+
+
+class Replacement(NamedTuple):
+    """How a deprecated class stands for a newer one (see `deprecation`)."""
+
+    target: type[ConfigBase] | None
+    convert: Callable[[Any], Any] | None
+    replace: bool
+
+
+def schema_of(cls: type[ConfigBase]) -> Schema:
+    """The schema of a Config class, read once."""
+    schema: Schema | None = cls.__dict__.get("__schema__")
+    if schema is None:
+        schema = Schema(cls)
+        type.__setattr__(cls, "__schema__", schema)
+    return schema
+
+
+def type_id(cls: type) -> str:
+    """The id of a class: its own ``__xpmid__``, else module and qualified name."""
+    own = cls.__dict__.get("__xpmid__")
+    if own is None:
+        return class_id(cls)
+    if not isinstance(own, str) or not own:
+        raise DeclarationError(f"{cls.__qualname__}.__xpmid__ must be a non-empty string, not {own!r}")
+    return own
+
+
+def conforms(config: Any, annotation: Any) -> None:
+    """Checks the values of a config against a generic type such as ``Box[int]``."""
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    bound = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
+    for name, parameter in schema_of(origin).parameters.items():
+        declaration = parameter.declaration
+        if name not in config.__dict__ or not _mentions_variable(declaration.annotation):
+            continue
+        bindings = {**_bindings(origin).get(declaration.owner, {}), **bound}
+        kept = _read_type(declaration, bindings)
+        try:
+            kept.convert(config.__dict__[name])
+        except Mismatch as mismatch:
+            raise mismatch.inside(f".{name}") from None
+
+
+def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
+    """The parameters of a class and its parents: parents' first, the youngest declaration wins."""
+    found: dict[str, Declaration] = {}
+    for owner in reversed(cls.__mro__):
+        if not issubclass(owner, ConfigBase):
+            continue
+        for declaration in _declared_in(owner, found):
+            _check_override(found.get(declaration.name), declaration)
+            found[declaration.name] = declaration
+    bindings = _bindings(cls)
+    for name, declaration in found.items():
+        yield name, _parameter(declaration, bindings.get(declaration.owner, {}))
+
+
+def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declaration]:
+    """What one class body declares; read once, and the defaults taken off the class.
+
+    A default left on the class would answer for a live object whose values are not loaded
+    yet, with the wrong value.
+    """
+    known: list[Declaration] | None = owner.__dict__.get("__declared__")
+    if known is not None:
+        return known
+    declared = []
+    for name, annotation in dict(getattr(owner, "__annotations__", {})).items():
+        declaration = _declaration(owner, name, _evaluated(owner, name, annotation))
+        if declaration is not None:
+            declared.append(declaration)
+    for name in [name for name in owner.__dict__ if name in inherited]:
+        if name not in {declaration.name for declaration in declared}:
+            declared.append(_redeclared(owner, inherited[name]))
+    for declaration in declared:
+        if declaration.name in owner.__dict__:
+            type.__delattr__(owner, declaration.name)
+    type.__setattr__(owner, "__declared__", declared)
+    return declared
+
+
+def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
+    """The declaration that an annotation stands for; None for one that is not a parameter."""
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return None
+    inner, *hints = typing.get_args(annotation)
+    roles = [hint for hint in hints if isinstance(hint, Role)]
+    generators = [hint for hint in hints if isinstance(hint, PathGenerator)]
+    if not roles and not generators:
+        return None
+    for parent in owner.__mro__[1:]:
+        if name in parent.__dict__ and parent.__module__.startswith("tenuto.") and name[:2] != "__":
+            raise DeclarationError(
+                f"{owner.__qualname__}.{name}: {name!r} is a name that every {parent.__name__} has; "
+                f"choose another for the parameter"
+            )
+    given = owner.__dict__.get(name, UNSET)
+    field = given if isinstance(given, Field) else Field(ignore_default=given)
+    helps = [hint.text for hint in hints if isinstance(hint, help)]
+    if helps and not field.help:
+        field.help = helps[-1]
+    choices = [hint.values for hint in hints if isinstance(hint, Choices)]
+    if isinstance(field.default_factory, PathGenerator):
+        generators.append(field.default_factory)
+    role = Role.META if generators else roles[-1]
+    return Declaration(
+        name,
+        owner,
+        role,
+        inner,
+        field,
+        choices[-1] if choices else None,
+        generators[-1] if generators else None,
+    )
+
+
+def _redeclared(owner: type, inherited: Declaration) -> Declaration:
+    """``lr = 3`` in a child, without annotation: the parent's parameter with another default."""
+    value = owner.__dict__[inherited.name]
+    if callable(value) or hasattr(value, "__get__"):
+        raise DeclarationError(
+            f"{owner.__qualname__}.{inherited.name} hides the parameter of that name "
+            f"of {inherited.owner.__qualname__}; choose another name"
+        )
+    field = value if isinstance(value, Field) else Field(ignore_default=value)
+    return inherited._replace(field=field)
+
+
+def _check_override(parent: Declaration | None, child: Declaration) -> None:
+    if parent is None or child.field.overrides or parent.annotation == child.annotation:
+        return
+    old, new = parent.annotation, child.annotation
+    if isinstance(old, TypeVar) or (isinstance(old, type) and isinstance(new, type) and issubclass(new, old)):
+        return
+    raise DeclarationError(
+        f"{child.owner.__qualname__}.{child.name} has another type than in "
+        f"{parent.owner.__qualname__} ({_type_name(new)} instead of {_type_name(old)}): "
+        f"write field(overrides=True) if that is meant"
+    )
+
+
+def _parameter(declaration: Declaration, bindings: dict[Any, Any]) -> Parameter:
+    field = declaration.field
+    kept = _read_type(declaration, bindings)
+    convert = kept.convert
+    if declaration.choices is not None:
+        convert = _among(declaration.choices, convert)
+    default = field.default if field.default is not UNSET else field.ignore_default
+    factory = field.default_factory
+    if declaration.generator is not None:
+        factory = None
+    if default is not UNSET:
+        try:
+            default = convert(default)
+        except Mismatch as mismatch:
+            raise DeclarationError(f"the default of {_where(declaration)} {describe(mismatch)}") from None
+    if declaration.role is Role.CONSTANT and default is UNSET:
+        raise DeclarationError(f"{_where(declaration)} is a Constant and needs a value in the class")
+    counts = field.default is not UNSET or declaration.role is Role.CONSTANT
+    return Parameter(
+        declaration.name,
+        declaration.role,
+        kept,
+        convert,
+        default,
+        counts,
+        factory,
+        declaration.generator,
+        field.groups,
+        declaration,
+    )
+
+
+def _among(choices: tuple[Any, ...], convert: Convert) -> Convert:
+    def chosen(value: Any) -> Any:
+        kept = convert(value)
+        if not any(type(kept) is type(choice) and kept == choice for choice in choices):
+            raise Mismatch(f"one of {', '.join(map(repr, choices))}", value)
+        return kept
+
+    return chosen
+
+
+def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
+    namespace = _namespace(declaration.owner)
+
+    def resolve(annotation: Any) -> Any:
+        while True:
+            if isinstance(annotation, ForwardRef):
+                annotation = annotation.__forward_arg__
+            if isinstance(annotation, str):
+                annotation = eval(annotation, namespace)
+            elif isinstance(annotation, TypeVar) and annotation in bindings:
+                annotation = bindings[annotation]
+            else:
+                return annotation
+
+    try:
+        return value_type(declaration.annotation, resolve, conforms)
+    except DeclarationError as error:
+        raise DeclarationError(f"{_where(declaration)}: {error}") from None
+    except NameError as error:
+        raise DeclarationError(
+            f"{_where(declaration)}: the type {_type_name(declaration.annotation)} is not known here "
+            f"({error}); import it, outside of `if TYPE_CHECKING:`"
+        ) from None
+
+
+def _evaluated(owner: type, name: str, annotation: Any) -> Any:
+    """An annotation as an object; one that is no parameter may be left as text."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, _namespace(owner))
+    except Exception as error:  # noqa: BLE001  an annotation may be any expression
+        if not _ROLE_WORDS.search(annotation):
+            return annotation
+        raise DeclarationError(
+            f"{owner.__qualname__}.{name}: the annotation {annotation!r} cannot be read ({error}); "
+            f"import what it names, outside of `if TYPE_CHECKING:`"
+        ) from None
+
+
+def _namespace(owner: type) -> dict[str, Any]:
+    """The names an annotation of this class may use."""
+    module = sys.modules.get(owner.__module__)
+    return {
+        **(vars(module) if module else {}),
+        **owner.__dict__.get("__enclosing__", {}),
+        **vars(owner),
+        owner.__name__: owner,
+    }
+
+
+def _bindings(cls: type) -> dict[type, dict[Any, Any]]:
+    """For each generic ancestor, what its type variables stand for in this class."""
+    found: dict[type, dict[Any, Any]] = {}
+    for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
+        origin = typing.get_origin(base) or base
+        if not isinstance(origin, type) or not issubclass(origin, ConfigBase):
+            continue
+        own = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(base), strict=False))
+        found[origin] = own
+        for ancestor, inner in _bindings(origin).items():
+            found[ancestor] = {variable: own.get(value, value) for variable, value in inner.items()}
+    return found
+
+
+def _mentions_variable(annotation: Any) -> bool:
+    return isinstance(annotation, TypeVar) or bool(getattr(annotation, "__parameters__", ()))
+
+
+def _attributes(cls: type, kind: type) -> dict[str, Any]:
+    found = {}
+    for owner in reversed(cls.__mro__):
+        found.update({name: value for name, value in owner.__dict__.items() if isinstance(value, kind)})
+    return found
+
+
+def _where(declaration: Declaration) -> str:
+    return f"{declaration.owner.__qualname__}.{declaration.name}"
+
+
+def _type_name(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

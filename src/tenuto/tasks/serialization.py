@@ -1,0 +1,309 @@
+"""Configs as documents: a flat list of objects, children first, and a value over them.
+It reads and writes values in memory; files are `saving`'s and the runner's business.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, ParameterError
+from tenuto.tasks.base import ConfigBase, class_name, is_config, shown, state_of
+from tenuto.tasks.config import Config, assign, config_class
+from tenuto.tasks.graph import configs_in, folders, postorder
+from tenuto.tasks.hints import Role
+from tenuto.tasks.identity import identity
+from tenuto.tasks.live import alive, instantiate, live_class, partial_folder
+from tenuto.tasks.location import find_class, locate
+from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.values import from_json, location_from, to_json
+
+PARAMS_FILE = "params.json"
+"""The document of a job, in its directory."""
+FORMAT = "tenuto-config"
+VERSION = 1
+MAX_BYTES = 256 * 1024 * 1024
+
+Document = dict[str, Any]
+
+
+class Upstream(NamedTuple):
+    """A task with a job of its own, as another job's document names it."""
+
+    cls: type
+    file: str
+    """Its document, relative to the folder of the document that names it."""
+
+
+# Writing
+
+
+def state_dict(value: Any) -> Document:
+    """A config, or lists, tuples, sets and dicts of configs and values, as plain JSON data."""
+    return document(value)
+
+
+def document(
+    value: Any,
+    *,
+    data: Callable[[ConfigBase, str, Path], str] | None = None,
+    upstream: Callable[[ConfigBase], str | None] | None = None,
+    generated: dict[tuple[int, str], str] | None = None,
+) -> Document:
+    """The document of a value.
+
+    `data` stores the file of a `DataPath` and tells its name; `upstream` tells the file of a
+    task that has a job of its own, which is then named instead of written; `generated` holds
+    the generated paths.
+    """
+    objects: list[Document] = []
+    numbers: dict[int, int] = {}
+
+    def known(config: ConfigBase) -> bool:
+        if id(config) in numbers:
+            return True
+        file = upstream(config) if upstream is not None else None
+        if file is not None:
+            numbers[id(config)] = len(objects)
+            objects.append({"class": list(locate(live_class(type(config)))), "upstream": file})
+        return file is not None
+
+    def reference(config: ConfigBase) -> int:
+        return numbers[id(config)]
+
+    for _, root in configs_in(value):
+        for node in postorder(root, known):
+            written = _object(node, reference, data, generated or {})
+            numbers[id(node)] = len(objects)
+            objects.append(written)
+    return {"format": FORMAT, "version": VERSION, "objects": objects, "value": to_json(value, reference)}
+
+
+def _object(
+    config: ConfigBase,
+    reference: Callable[[ConfigBase], int],
+    data: Callable[[ConfigBase, str, Path], str] | None,
+    generated: dict[tuple[int, str], str],
+) -> Document:
+    cls = live_class(type(config))
+    schema = schema_of(cls)
+    state = state_of(config)
+    values = {}
+    files = {}
+    for name, value in config.__dict__.items():
+        role = schema.parameters[name].role
+        if role is Role.DATA and data is not None and value is not None:
+            files[name] = data(config, name, value)
+        elif role is not Role.CONSTANT:
+            values[name] = to_json(value, reference)
+    paths = {
+        name: generated[id(config), name] for name in schema.generators if (id(config), name) in generated
+    }
+    optional: Document = {
+        "data": files,
+        "generated": paths,
+        "tags": state.own_tags,
+        "stops_tags": state.tags_stop or None,
+        "meta": state.is_meta,
+        "origin": None if state.origin is None else reference(state.origin),
+        "init_tasks": [reference(task) for task in state.init_tasks],
+        "identity": identity(config) if caches(cls) else None,
+    }
+    given = {key: value for key, value in optional.items() if value is not None and value not in ({}, [])}
+    return {"type": schema.id, "class": list(locate(cls)), "values": values, **given}
+
+
+def job_document(task: ConfigBase, directory: Path, partials: Path, import_path: Sequence[str]) -> Document:
+    """What a job needs to build its task: the document of a submitted task.
+
+    Tasks with a job of their own are named by their file, so that the documents of a chain
+    of tasks do not grow along it, and the workspace can be moved.
+    """
+    generated = {}
+    for config, folder in folders(task):
+        for name, generator in schema_of(type(config)).generators.items():
+            place = Path(folder, generator.path)
+            if generator.partial is not None:
+                place = Path(partials, partial_folder(config, generator), generator.path)
+                place = Path(os.path.relpath(place, directory))
+            generated[id(config), name] = str(place)
+
+    def upstream(config: ConfigBase) -> str | None:
+        job = config._state.job
+        if config is task or job is None:
+            return None
+        return os.path.relpath(Path(job.path, PARAMS_FILE), directory)
+
+    written = document(task, upstream=upstream, generated=generated)
+    return {**written, "identity": identity(task), "import_path": list(import_path)}
+
+
+def dumps(written: Document) -> bytes:
+    """A document as bytes."""
+    return json.dumps(written, indent=1, allow_nan=False).encode("ascii")
+
+
+# Reading
+
+
+def loads(content: bytes, source: str) -> Document:
+    """A document from bytes; refuses what Tenuto cannot have written, and newer formats."""
+
+    def refuse_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
+    if len(content) > MAX_BYTES:
+        raise MalformedFile(f"{source} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
+    try:
+        read = json.loads(content, parse_constant=refuse_constant)
+    except RecursionError:
+        raise MalformedFile(f"{source} is nested too deeply to be a stored config") from None
+    except ValueError as error:
+        raise MalformedFile(f"{source} is not a stored config ({error})") from None
+    return checked(read, source)
+
+
+def checked(read: Any, source: str) -> Document:
+    """A document whose outline is right."""
+    if not isinstance(read, dict) or read.get("format") != FORMAT:
+        raise MalformedFile(f"{source} is not a config stored by Tenuto")
+    version = read.get("version")
+    if type(version) is not int or version < 1:
+        raise MalformedFile(f"{source} has no proper version number, but {shown(version)}")
+    if version > VERSION:
+        raise NewerFormat(
+            f"{source} was written in format {version}; this Tenuto reads up to {VERSION}: "
+            f"upgrade Tenuto to read it"
+        )
+    objects = read.get("objects")
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
+        raise MalformedFile(f"{source} has no proper list of objects")
+    if "value" not in read:
+        raise MalformedFile(f"{source} has no value")
+    return read
+
+
+def from_state_dict(state: Document, *, as_instance: bool = False) -> Any:
+    """What `state_dict` was given: configs, or live objects with `as_instance`."""
+    value = read_value(checked(state, "the state"), Path.cwd(), no_upstream)
+    return instantiate(value, Path.cwd()) if as_instance else value
+
+
+def no_upstream(upstream: Upstream) -> Any:
+    raise MalformedFile(f"the task {upstream.cls.__name__} is stored elsewhere, in {upstream.file}")
+
+
+def read_value(read: Document, directory: Path, upstream: Callable[[Upstream], Any]) -> Any:
+    """The value of a document, as configs; every value is checked as if a person had given it."""
+    built: list[Any] = []
+    for written in read["objects"]:
+        cls = _class_of(written)
+        if "upstream" in written:
+            built.append(upstream(upstream_of(written, cls)))
+        else:
+            built.append(_config(cls, written, directory, _referrer(built)))
+    return from_json(read["value"], _referrer(built))
+
+
+def read_live(
+    read: Document, directory: Path, upstream: Callable[[Upstream], Any], task: Any = None
+) -> list[Any]:
+    """The objects of a job's own document, live: trusted, unchecked and fast.
+
+    The task itself is filled into `task` where that is given.
+    """
+    built: list[Any] = []
+    for number, written in enumerate(read["objects"]):
+        cls = _class_of(written)
+        if "upstream" in written:
+            built.append(upstream(upstream_of(written, cls)))
+            continue
+        referred = _referrer(built)
+        schema = schema_of(cls)
+        values = instantiate(schema.defaults, directory)
+        values.update({name: from_json(value, referred) for name, value in written["values"].items()})
+        for name, path in written.get("generated", {}).items():
+            values.setdefault(name, Path(os.path.normpath(directory / path)))
+        if "identity" in written:
+            values[IDENTITY_ATTRIBUTE] = (schema.id, written["identity"])
+        is_task = task is not None and read["value"] == {"$ref": number}
+        built.append(alive(task if is_task else object.__new__(cls), values))
+    return built
+
+
+def upstream_of(written: Document, cls: type) -> Upstream:
+    """The upstream task that an entry names."""
+    file = written["upstream"]
+    if not isinstance(file, str) or "\0" in file:
+        raise MalformedFile(f"{shown(file)} is not the file of an upstream task")
+    return Upstream(cls, file)
+
+
+def _referrer(built: list[Any]) -> Callable[[int], Any]:
+    def referred(number: int) -> Any:
+        if not 0 <= number < len(built):
+            raise MalformedFile(f"object {number} is used before it is defined")
+        return built[number]
+
+    return referred
+
+
+def _class_of(written: Document) -> type[Config]:
+    location = written.get("class")
+    if not isinstance(location, list) or len(location) != 3:
+        raise MalformedFile(f"{shown(location)} does not name a class")
+    cls = find_class(location_from(*location))
+    if not isinstance(cls, type) or not issubclass(cls, Config):
+        raise MalformedFile(f"{location[0]}.{location[1]} is not a Config class")
+    stored = written.get("type", schema_of(cls).id)
+    if stored != schema_of(cls).id:
+        raise ClassNotFound(
+            f"{location[1]} now has the id {schema_of(cls).id}, but {shown(stored)} was stored"
+        )
+    return cls
+
+
+def _config(cls: type[Config], written: Document, directory: Path, referred: Callable[[int], Any]) -> Any:
+    config: Any = config_class(cls)()
+    values = _mapping(written, "values")
+    try:
+        for name, value in values.items():
+            assign(config, name, from_json(value, referred))
+        for name, path in {**_mapping(written, "data"), **_mapping(written, "generated")}.items():
+            assign(config, name, _within(directory, path, name in _mapping(written, "data")))
+    except ParameterError as error:
+        raise MalformedFile(f"a stored {class_name(config)} does not fit its class: {error}") from error
+    state = state_of(config)
+    state.own_tags = _mapping(written, "tags") or None
+    state.tags_stop = written.get("stops_tags") is True
+    meta = written.get("meta")
+    state.is_meta = meta if isinstance(meta, bool) else None
+    links = [written["origin"]] if "origin" in written else []
+    init_tasks = written.get("init_tasks", [])
+    if not isinstance(init_tasks, list) or not all(type(number) is int for number in [*links, *init_tasks]):
+        raise MalformedFile(f"the links of a stored {class_name(config)} are not numbers")
+    state.origin = referred(links[0]) if links else None
+    state.init_tasks = tuple(referred(number) for number in init_tasks)
+    if not all(is_config(link) for link in (*state.init_tasks, state.origin or config)):
+        raise MalformedFile(f"the links of a stored {class_name(config)} are not configs")
+    return config
+
+
+def _mapping(written: Document, key: str) -> dict[str, Any]:
+    found = written.get(key, {})
+    if not isinstance(found, dict):
+        raise MalformedFile(f"{key} of a stored config is {shown(found)}")
+    return found
+
+
+def _within(directory: Path, path: Any, inside: bool) -> Path:
+    if not isinstance(path, str) or "\0" in path:
+        raise MalformedFile(f"{shown(path)} is not a path")
+    place = Path(os.path.normpath(directory / path))
+    if inside and not place.is_relative_to(os.path.normpath(directory)):
+        raise MalformedFile(f"the data file {path} lies outside of the stored config")
+    return place

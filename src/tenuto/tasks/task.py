@@ -1,0 +1,255 @@
+"""Tasks: configs that can run, and what `.submit()` does before the submitter takes over.
+Nothing here starts anything; an open experiment does (see `ports`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from tenuto.errors import GraphError, ParameterError, SealedConfig
+from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
+from tenuto.tasks.config import Config
+from tenuto.tasks.graph import folders
+from tenuto.tasks.hints import Meta, Param, field
+from tenuto.tasks.identity import forget_digest
+from tenuto.tasks.ports import Submission, SubmittedJob, job_context, submitter
+from tenuto.tasks.sealing import check, seal
+
+C = TypeVar("C", bound=ConfigBase)
+Result = TypeVar("Result")
+OwnTask = TypeVar("OwnTask", bound="Task[Own]")
+
+
+class Own:
+    """What `Task` without brackets returns from `submit()`: the task itself."""
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Out_co = DefaultTypeVar("Out_co", default=Own, covariant=True)
+else:
+    Out_co = TypeVar("Out_co", covariant=True)
+
+
+class Dependency(Protocol):
+    """Marks a config as an output: whoever uses it waits for the task."""
+
+    def __call__(self, config: C) -> C:
+        """Returns the config, which now depends on the task."""
+        ...
+
+
+class Task(Config, Generic[Out_co]):
+    """A config that can run, once: define `execute()`.
+
+    ``Task[Out]`` declares what `task_outputs()`, and so `submit()`, returns.
+    """
+
+    __is_task__ = True
+
+    def execute(self) -> Any:
+        """What the job does; what it returns is kept as the job's result."""
+        raise NotImplementedError(f"{class_name(self)} does not define execute()")
+
+    if TYPE_CHECKING:
+
+        def task_outputs(self, dep: Dependency) -> Out_co:
+            """The configs that this task makes, each marked by ``dep``; by default the task itself."""
+            ...
+
+    @overload
+    def submit(
+        self: OwnTask,
+        *,
+        launcher: Any = ...,
+        workspace: Any = ...,
+        run_mode: Any = ...,
+        init_tasks: Sequence[LightweightTask] = ...,
+        max_retries: int | None = ...,
+        transient: Any = ...,
+    ) -> OwnTask: ...
+    @overload
+    def submit(
+        self: Task[Result],
+        *,
+        launcher: Any = ...,
+        workspace: Any = ...,
+        run_mode: Any = ...,
+        init_tasks: Sequence[LightweightTask] = ...,
+        max_retries: int | None = ...,
+        transient: Any = ...,
+    ) -> Result: ...
+    def submit(
+        self,
+        *,
+        launcher: Any = None,
+        workspace: Any = None,
+        run_mode: Any = None,
+        init_tasks: Sequence[LightweightTask] = (),
+        max_retries: int | None = None,
+        transient: Any = None,
+    ) -> Any:
+        """Hands the task to the open experiment, which runs it once, and returns its output at once."""
+        target = submitter()
+        _set_init_tasks(self, init_tasks)
+        state = state_of(self)
+        seal(self, to_run=True)
+        state.job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient))
+        for node, folder in folders(self):
+            if node._state.generated_in is None:
+                node._state.generated_in = self, folder
+        for method, callback in state.watchers:
+            state.job.watch_output(method, callback)
+        for completed in state.completion_callbacks:
+            state.job.on_completed(completed)
+        return _outputs(self)
+
+    @property
+    def job(self) -> SubmittedJob:
+        """The job that this task became."""
+        job = state_of(self).job
+        if job is None:
+            raise GraphError(f"{class_name(self)} was not submitted, so it has no job, at {caller()}")
+        return job
+
+    @property
+    def jobpath(self) -> Path:
+        """The directory of the job."""
+        return self.job.path
+
+    def stdout(self) -> Path:
+        """The file with what the job prints."""
+        return self.job.stdout
+
+    def stderr(self) -> Path:
+        """The file with what the job prints to standard error."""
+        return self.job.stderr
+
+    def wait(self) -> Any:
+        """Blocks until the job reached a final state, and returns that state."""
+        return self.job.wait()
+
+    def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        """Calls back with each output that the running task registers through `method`."""
+        state = state_of(self)
+        if state.job is not None:
+            state.job.watch_output(method, callback)
+        state.watchers = (*state.watchers, (method, callback))
+
+    def on_completed(self, callback: Callable[..., Any]) -> None:
+        """Calls back once the job is done."""
+        state = state_of(self)
+        if state.job is not None:
+            state.job.on_completed(callback)
+        state.completion_callbacks = (*state.completion_callbacks, callback)
+
+    @property
+    def job_attempt(self) -> int:
+        """In the job: the number of this try, from 1."""
+        return job_context().attempt
+
+    def remaining_time(self) -> float | None:
+        """In the job: seconds until the launcher stops it; None without a limit."""
+        return job_context().remaining_time()
+
+
+class ResumableTask(Task[Out_co]):
+    """A task that can go on where it stopped: after a timeout it is started again in its directory."""
+
+    __is_resumable__ = True
+
+
+class LightweightTask(Config):
+    """Work done inside another task's job before it (see ``init_tasks``): define `execute()`."""
+
+    def execute(self) -> None:
+        """What is done before the task."""
+        raise NotImplementedError(f"{class_name(self)} does not define execute()")
+
+
+class Prepare(LightweightTask):
+    """Work done once on the machine that submits, such as a download, before any job needs it."""
+
+
+class InputFile(Config):
+    """A file given to a `CommandTask`: counted by its content, wherever it lies."""
+
+    sha256: Param[str]
+    source: Meta[Path]
+
+
+def input_file(path: Path | str) -> InputFile:
+    """An `InputFile` for a file on this machine."""
+    try:
+        with open(path, "rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ParameterError(
+            f"the input file {path} cannot be read ({error.strerror}), at {caller()}"
+        ) from None
+    return InputFile.C(sha256=content, source=Path(path).resolve())
+
+
+class CommandTask(Task):
+    """A program to run as a job, with no Python of the user's in it."""
+
+    command: Param[list[str]]
+    """The program and its arguments."""
+    files: Param[dict[str, InputFile]] = field(default_factory=dict)
+    """What the job directory holds when the program starts, by name."""
+    environment: Param[dict[str, str]] = field(default_factory=dict)
+    """Variables added to the environment."""
+    key: Param[str] = ""
+    """An id of the caller's: two equal commands with different keys are two jobs."""
+
+    def __validate__(self) -> None:
+        if not self.command or not self.command[0]:
+            raise ValueError("command is empty: give the program and its arguments")
+        for name in self.files:
+            parts = Path(name).parts
+            if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+                raise ValueError(f"the file name {name!r} must be relative and stay in the job's directory")
+
+
+def _set_init_tasks(task: Task[Any], init_tasks: Sequence[LightweightTask]) -> None:
+    state = state_of(task)
+    given = tuple(init_tasks)
+    for position, init_task in enumerate(given):
+        if not (is_config(init_task) and isinstance(init_task, LightweightTask)):
+            raise ParameterError(
+                f"init_tasks[{position}] of {class_name(task)} must be a LightweightTask config, "
+                f"at {caller()}"
+            )
+        check(init_task)
+    if given == state.init_tasks:
+        return
+    if state.sealed:
+        raise SealedConfig(
+            f"{class_name(task)} was submitted before with other init_tasks, at {caller()}: "
+            f"submit a copy, made by copyconfig(task)"
+        )
+    forget_digest(state)
+    state.init_tasks = given
+
+
+def _outputs(task: Any) -> Any:
+    task_outputs = getattr(type(task), "task_outputs", None)
+    if task_outputs is None:
+        return task
+
+    def dep(config: C) -> C:
+        state = state_of(config)
+        if state.sealed and state.origin is not task:
+            raise SealedConfig(
+                f"task_outputs of {class_name(task)} marks {class_name(config)}, which is sealed: "
+                f"mark a copy, made by copyconfig(config)"
+            )
+        forget_digest(state)
+        state.origin = task
+        return config
+
+    return task_outputs(task, dep)

@@ -1,0 +1,244 @@
+"""Owns the import rules of the house: which room may see which, no cycles, no imports hidden in functions.
+
+Data flows down the table and imports point up it. A new room needs a line here before it needs code.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+
+# -- the table -------------------------------------------------------------------------------------
+# room -> what it may import besides itself: a room, or one module of a room ("service.view").
+
+FACE = "tenuto"  # src/tenuto/__init__.py, the public names
+GROUND = {"errors", "settings", "clock"}
+CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
+DOORS = {"experiments", "service", "search"}
+VIEWS = {f"{door}.view" for door in DOORS}
+EVERY_ROOM = CORE | DOORS | {"database", "monitor"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "settings": {"errors"},
+    "clock": {"errors"},
+    "tasks": {"errors"},
+    "lifecycle": {"errors"},
+    "workspace": GROUND | {"lifecycle"},
+    "launchers": GROUND | {"lifecycle", "workspace", "tasks"},
+    "scheduler": CORE - {"scheduler"},
+    "experiments": CORE,
+    "database": GROUND | {"lifecycle"},
+    "service": CORE | {"database"},
+    "search": CORE | {"database"},
+    "monitor": GROUND | {"lifecycle", "workspace"} | VIEWS,
+    "testing": EVERY_ROOM | {FACE},
+    FACE: EVERY_ROOM,
+    "cli": EVERY_ROOM | {"testing", FACE},
+    "__main__": {"cli"},
+}
+
+# (importing module, imported module) -> the extra whose absence it must survive. Only these imports of
+# Tenuto may sit inside a function.
+OPTIONAL: dict[tuple[str, str], str] = {}
+
+
+# -- reading the source ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import of a Tenuto module by another, as written at a line."""
+
+    importer: str
+    imported: str
+    where: str
+    in_function: bool
+    for_types_only: bool
+
+
+def modules(src: Path) -> dict[str, Path]:
+    """Dotted name -> file, of everything under src/tenuto."""
+    return {
+        ".".join(path.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((src / "tenuto").rglob("*.py"))
+    }
+
+
+def imports(src: Path) -> list[Import]:
+    known = modules(src)
+    return [found for name, path in known.items() for found in _imports_of(name, path, known)]
+
+
+def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+    def walk(node: ast.AST, in_function: bool, types_only: bool) -> Iterator[Import]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            in_function = True
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                yield from walk(child, in_function, True)
+            for child in node.orelse:
+                yield from walk(child, in_function, types_only)
+            return
+        for target in _targets(node, package, known):
+            where = f"{path.name}:{getattr(node, 'lineno', 0)}"
+            yield Import(module, target, where, in_function, types_only)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, in_function, types_only)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+
+
+def _targets(node: ast.AST, package: str, known: dict[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "tenuto")
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *(node.module.split(".") if node.module else [])])
+        if base.split(".")[0] == "tenuto":
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield submodule if submodule in known else base
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else FACE
+
+
+# -- the rules -------------------------------------------------------------------------------------
+
+
+def forbidden(found: list[Import]) -> list[str]:
+    problems = []
+    for i in found:
+        home, target = room(i.importer), room(i.imported)
+        allowed = MAY_IMPORT.get(home, set())
+        inside = i.imported.removeprefix("tenuto.")
+        if target != home and target not in allowed and not any(_within(inside, a) for a in allowed):
+            problems.append(f"{i.importer} ({i.where}) imports {i.imported}: {home} may not see {target}")
+    return problems
+
+
+def _within(module: str, allowed: str) -> bool:
+    return module == allowed or module.startswith(allowed + ".")
+
+
+def hidden(found: list[Import]) -> list[str]:
+    return [
+        f"{i.importer} ({i.where}) imports {i.imported} inside a function"
+        for i in found
+        if i.in_function and (i.importer, i.imported) not in OPTIONAL
+    ]
+
+
+def cycle(found: list[Import]) -> list[str]:
+    """One cycle of imports that happen at run time, or nothing."""
+    graph: dict[str, set[str]] = {}
+    for i in found:
+        if not i.for_types_only and i.importer != i.imported:
+            graph.setdefault(i.importer, set()).add(i.imported)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_each_room_imports_only_what_the_table_allows() -> None:
+    assert not forbidden(imports(SRC)), "\n".join(forbidden(imports(SRC)))
+
+
+def test_imports_of_tenuto_are_at_the_top_of_a_module() -> None:
+    assert not hidden(imports(SRC)), "\n".join(hidden(imports(SRC)))
+
+
+def test_no_import_cycles() -> None:
+    assert not cycle(imports(SRC)), " -> ".join(cycle(imports(SRC)))
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room(name) for name in modules(SRC)} <= MAY_IMPORT.keys()
+
+
+def test_every_optional_import_names_an_extra_and_still_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    assert set(OPTIONAL.values()) <= extras.keys()
+    assert OPTIONAL.keys() <= {(i.importer, i.imported) for i in imports(SRC) if i.in_function}
+
+
+def test_the_table_itself_has_no_cycle() -> None:
+    graph = {name: {a.split(".")[0] for a in allowed} for name, allowed in MAY_IMPORT.items()}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+# -- the rules can fail ----------------------------------------------------------------------------
+
+
+def house(tmp_path: Path, **files: str) -> list[Import]:
+    """A small tree; ``tasks__config="..."`` is tenuto/tasks/config.py."""
+    for name, text in {"__init__": "", **files}.items():
+        path = tmp_path / "tenuto" / (name.replace("__", "/") if name != "__init__" else name)
+        path = path.with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(text, encoding="utf-8")
+    return imports(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import tenuto.workspace",
+        "from tenuto import workspace",
+        "from tenuto.workspace import layout",
+        "from .. import workspace",
+        "from ..workspace.layout import Path",
+        "if TYPE_CHECKING:\n    from tenuto.workspace import layout",
+        "from tenuto import Config",
+    ],
+)
+def test_a_forbidden_import_is_seen_however_it_is_written(tmp_path: Path, statement: str) -> None:
+    assert forbidden(house(tmp_path, tasks__config=statement, workspace__layout=""))
+
+
+def test_allowed_imports_pass(tmp_path: Path) -> None:
+    found = house(
+        tmp_path,
+        errors="",
+        tasks__types="from tenuto.errors import TenutoError",
+        tasks__config="from . import types\nfrom tenuto.tasks.types import check",
+        service__view="",
+        monitor__page="from tenuto.service.view import Source",
+    )
+    assert len(found) == 4
+    assert not forbidden(found)
+    assert not cycle(found)
+
+
+def test_the_monitor_sees_a_door_only_through_its_view(tmp_path: Path) -> None:
+    assert forbidden(house(tmp_path, service__queue="", monitor__page="from tenuto.service import queue"))
+
+
+def test_a_hidden_import_is_seen(tmp_path: Path) -> None:
+    assert hidden(house(tmp_path, errors="", tasks__config="def f():\n    from tenuto import errors"))
+
+
+def test_a_cycle_is_seen_unless_it_is_only_for_types(tmp_path: Path) -> None:
+    b = "from tenuto.tasks import a"
+    assert cycle(house(tmp_path / "x", tasks__a="from tenuto.tasks import b", tasks__b=b))
+    a = "if TYPE_CHECKING:\n    from tenuto.tasks import b"
+    assert not cycle(house(tmp_path / "y", tasks__a=a, tasks__b=b))

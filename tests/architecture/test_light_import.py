@@ -1,0 +1,49 @@
+"""Owns what `import tenuto` may cost: the modules it must not load, the distributions it may install."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+from packaging.requirements import Requirement
+
+HEAVY = """
+    asyncio rich click
+    fastapi starlette uvicorn pydantic sqlalchemy alembic textual dramatiq loguru
+    numpy scipy pandas ribs optuna codecarbon
+    multiprocessing concurrent.futures subprocess socket http
+""".split()
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import sys; {code}; print(*sys.modules)"
+    return set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+
+
+def installed_with(name: str) -> set[str]:
+    """The distribution and all it requires here, without extras."""
+    found: set[str] = set()
+    open_ends = [Requirement(name)]
+    while open_ends:
+        requirement = open_ends.pop()
+        key = requirement.name.lower().replace("_", "-")
+        extras = requirement.extras or {""}
+        for text in importlib.metadata.requires(key) or []:
+            child = Requirement(text)
+            wanted = child.marker is None or any(child.marker.evaluate({"extra": e}) for e in extras)
+            if wanted and child.name.lower().replace("_", "-") not in found | {key}:
+                open_ends.append(child)
+        found.add(key)
+    return found
+
+
+def test_import_tenuto_loads_nothing_heavy() -> None:
+    loaded = loaded_by("import tenuto") - loaded_by("pass")  # a .pth file may load modules before us
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_the_core_install_stays_under_ten_distributions() -> None:
+    core = installed_with("tenuto")
+    assert {"tenuto", "click", "rich"} <= core
+    assert len(core) < 10, sorted(core)

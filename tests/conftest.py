@@ -1,0 +1,89 @@
+"""Owns how the tests run: the hypothesis profiles, the watchdog, and what may be skipped where."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import settings
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# No deadline: on a shared machine a slow example says nothing about the code.
+settings.register_profile("dev", deadline=None, print_blob=True, derandomize=False, max_examples=100)
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=200)
+settings.register_profile("prove", settings.get_profile("dev"), max_examples=10_000)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev")
+settings.load_profile(PROFILE)
+
+# -- the watchdog ----------------------------------------------------------------------------------
+# A test that hangs must not hang the run. A faulthandler timer lives outside Python, so it fires even
+# when the main thread holds the interpreter lock or waits in C; it prints every stack and ends the
+# process. Under xdist that is one worker: its test fails and a new worker takes over the rest.
+
+WATCHDOG_S = 3600.0 if PROFILE == "prove" else 120.0
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)  # taken now, because during a test fd 2 is pytest's capture file
+
+
+def _arm(config: pytest.Config, seconds: float) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    marker = item.get_closest_marker("watchdog")
+    _arm(item.config, float(marker.args[0]) if marker else WATCHDOG_S)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_enter_pdb() -> None:
+    faulthandler.cancel_dump_traceback_later()  # a person thinking is not a hang
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _arm(session.config, WATCHDOG_S)  # a thread left behind can also hang the exit of the interpreter
+
+
+# -- what a machine may lack -----------------------------------------------------------------------
+
+
+def _module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+def _command(name: str) -> Callable[[], bool]:
+    return lambda: shutil.which(name) is not None
+
+
+COMPONENTS: dict[str, Callable[[], bool]] = {
+    "git": _command("git"),
+    "mypy": _module("mypy"),
+    "pyright": _module("pyright"),
+}
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[str], None]:
+    """``require("git")``: a missing component skips on a user's machine and fails in CI."""
+
+    def require(component: str) -> None:
+        if COMPONENTS[component]():
+            return
+        message = f"this machine has no {component}, so this behaviour is NOT tested here"
+        if IN_CI:
+            pytest.fail(message)
+        pytest.skip(message)
+
+    return require
