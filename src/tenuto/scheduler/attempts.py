@@ -1,0 +1,269 @@
+"""One attempt at a job, from the lock to the verdict: the start sequence of the lifecycle.
+It works on one job at a time; which job, and when, is `base`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+from tenuto.errors import LockLost
+from tenuto.launchers.instructions import instruct
+from tenuto.launchers.protocols import Process, StartOrder
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.decisions import Tries, Verdict, after_attempt, tries_of
+from tenuto.scheduler.jobs import Job
+from tenuto.workspace import job_directory
+from tenuto.workspace.derive import Action, Derived
+from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.workspace.job_directory import Settled
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+POLL_S = 2.0
+"""How long a change of a directory can stay unseen where the kernel does not tell."""
+FIRST_POLL_S = 0.02
+SWEEP_TRIES = 3
+
+
+class Attempts:
+    """Starts jobs, waits for them, and says what became of them."""
+
+    def __init__(self, machine: Machine, watch: Callable[[str], DirectoryWatch | None]) -> None:
+        self.machine = machine
+        self._watch_directory = watch
+
+    async def run(self, job: Job) -> Verdict:
+        """Starts the job, or waits for whoever did, until an attempt ended."""
+        while True:
+            lock = job_directory.take_lock(self.machine, job.paths)
+            job.state = JobState.SCHEDULED
+            verdict = await (self._watch(job) if lock is None else self._start(job, lock))
+            if verdict is not None:
+                return verdict
+            job.set_state(JobState.WAITING, message="whoever ran it is gone")
+            job.state = JobState.READY
+
+    async def adopt(self, job: Job) -> Verdict | None:
+        """Waits for a job that was found running; None if it vanished and must be run again."""
+        return await self._watch(job)
+
+    def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
+        """Records that a job which is not running was ended by a person.
+
+        A job that somebody else runs meanwhile is left alone.
+        """
+        lock = job_directory.take_lock(self.machine, job.paths)
+        if lock is None:
+            return
+        with contextlib.closing(lock):
+            found = job_directory.settle(self.machine, job.paths, lock)
+            if found.derived.action is Action.START:
+                launch = self._open(job, lock, found)
+                self._mark(job, launch, reason, message)
+
+    def request_stop(self, job: Job) -> None:
+        """Asks the runner of a job to end it, with the reason written down first."""
+        assert job.stop is not None
+        if job.process is not None:
+            stop = job.stop._replace(attempt=job.attempt)
+            job_directory.request_stop(self.machine.files, job.paths, stop)
+            job.process.signal_stop()
+
+    # Starting
+
+    async def _start(self, job: Job, lock: LockHandle) -> Verdict | None:
+        with contextlib.ExitStack() as held:
+            held.callback(lock.close)
+            found = await self._settled(job, lock)
+            if found.derived.action is Action.KEEP and found.derived.state is JobState.DONE:
+                return self._verdict(job, found)
+            if found.derived.action is Action.WATCH:
+                held.close()
+                return await self._watch(job)
+            if found.derived.action is Action.SWEEP:
+                launch = _launch(found) or self._open(job, lock, found)
+                self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
+                return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
+            launch = self._open(job, lock, found)
+            descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
+            if descendants is None:
+                raise LockLost(f"something still runs in {job.paths.directory}")
+            held.callback(descendants.close)
+            self._write_files(job, launch)
+            process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants))
+            if job.stop is not None:
+                self.request_stop(job)
+            is_running = await process.confirmed()
+        if is_running:
+            job.state = JobState.RUNNING
+        await process.wait()
+        return await self._conclude(job)
+
+    def _open(self, job: Job, lock: LockHandle, found: Settled) -> LaunchRecord:
+        """The intent, recorded before anything happens."""
+        if found.derived.attempt:
+            job.rotate_logs(self.machine.files)
+        launch = job_directory.open_attempt(
+            self.machine,
+            job.paths,
+            lock,
+            found,
+            launcher=job.launcher.name,
+            job_name=job.job_id,
+            journal=job.layout.job_journal(job.task_id, job.job_id),
+            external=job.launcher.external,
+            retry_count=job.tries.retry_count,
+            lost_count=job.tries.lost_count,
+            instructions=instruct(
+                job.layout,
+                job.task_id,
+                job.job_id,
+                limits=job.limits,
+                environment=job.work.environment,
+                command=job.work.command(),
+            ),
+        )
+        job.attempt = launch.attempt
+        return launch
+
+    def _write_files(self, job: Job, launch: LaunchRecord) -> None:
+        files = self.machine.files
+        job_directory.write_params(files, job.paths, job.work.params(job.layout, job.paths))
+        job_directory.write_script(files, job.paths, script_for(job.paths))
+        job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
+
+    # Ending
+
+    async def _conclude(self, job: Job) -> Verdict | None:
+        """The runner of this scheduler's attempt has exited: what did it leave?"""
+        found = job_directory.look(self.machine, job.paths)
+        if found.derived.action is Action.KEEP:
+            return self._verdict(job, found)
+        lock = self.machine.locks.try_lock(job.paths.lock)
+        if lock is None:
+            return await self._watch(job)
+        with contextlib.closing(lock):
+            found = await self._settled(job, lock)
+            verdict = self._verdict(job, found)
+            launch = _launch(found)
+            if verdict.tries is None and found.derived.marker is None and launch is not None:
+                self._mark(job, launch, verdict.reason or JobFailureStatus.LOST, verdict.message)
+            return verdict
+
+    async def _settled(self, job: Job, lock: LockHandle) -> Settled:
+        """What the directory shows under the lock, once leftovers of an earlier attempt are gone."""
+        found = job_directory.settle(self.machine, job.paths, lock)
+        for _ in range(SWEEP_TRIES):
+            if found.derived.action is not Action.SWEEP:
+                break
+            await self._sweep(job)
+            found = job_directory.settle(self.machine, job.paths, lock)
+        return found
+
+    async def _sweep(self, job: Job) -> None:
+        """Kills what an earlier runner left behind: whoever holds the descendants' byte."""
+        processes = self.machine.processes
+        for pid in self.machine.locks.holders(job.paths.lock, DESCENDANTS_BYTE):
+            identity = processes.identify(pid)
+            handle = processes.open(identity) if identity is not None and identity != processes.own() else None
+            if handle is None:
+                continue
+            with contextlib.closing(handle):
+                handle.send_signal(signal.SIGKILL)
+                for _ in range(100):
+                    if handle.ended():
+                        break
+                    await asyncio.sleep(FIRST_POLL_S)
+
+    def _verdict(self, job: Job, found: Settled) -> Verdict:
+        job.attempt = found.derived.attempt
+        job.marker = found.derived.marker
+        launch = _launch(found)
+        tries = tries_of(launch) if launch is not None else job.tries
+        return after_attempt(found.derived, tries, job.retry)
+
+    def _mark(
+        self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None
+    ) -> None:
+        """Writes the marker that a runner could not write, under the job's lock."""
+        now = self.machine.clock.now()
+        marker = Marker(
+            attempt=launch.attempt,
+            nonce=launch.nonce,
+            reason=reason,
+            message=message,
+            starttime=job.starttime,
+            endtime=now,
+        )
+        standing = job.standing._replace(
+            state=JobState.ERROR, reason=reason, message=message, endtime=now
+        )
+        job_directory.finish(self.machine.files, job.paths, marker, _status(job, launch, standing))
+        job.marker = marker
+
+    # Watching
+
+    async def _watch(self, job: Job) -> Verdict | None:
+        """Waits while somebody else has the job; None once it is free again without a final state."""
+        pause = FIRST_POLL_S
+        while True:
+            found = job_directory.look(self.machine, job.paths)
+            job.attempt = found.derived.attempt
+            if found.derived.action is Action.KEEP:
+                return self._verdict(job, found)
+            if found.derived.action is not Action.WATCH:
+                return None
+            process = self._process_of(job, found)
+            if process is not None and found.derived.state is JobState.RUNNING:
+                job.process = process
+                if job.state is JobState.SCHEDULED:
+                    job.state = JobState.RUNNING
+                await process.wait()
+                if pause < POLL_S:
+                    pause = FIRST_POLL_S
+                continue
+            await self._changed(job.paths.directory, pause)
+            pause = min(2 * pause, POLL_S)
+
+    def _process_of(self, job: Job, found: Settled) -> Process | None:
+        launch = _launch(found)
+        pid = found.evidence.pid
+        if launch is None or not isinstance(pid, PidRecord) or pid.attempt != launch.attempt:
+            return None
+        return job.launcher.find(job.paths, launch, pid)
+
+    async def _changed(self, directory: str, timeout_s: float) -> None:
+        """Returns when something in the directory changed, or after a while."""
+        watch = self._watch_directory(directory)
+        if watch is None:
+            await asyncio.sleep(timeout_s)
+            return
+        loop = asyncio.get_running_loop()
+        changed = loop.create_future()
+
+        def wake() -> None:
+            if not changed.done():
+                changed.set_result(None)
+
+        with contextlib.closing(watch):
+            loop.add_reader(watch.fileno(), wake)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await changed
+            except TimeoutError:
+                pass
+            finally:
+                loop.remove_reader(watch.fileno())
+
+
+def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
+    return StatusRecord(job.job_id, job.task_id, standing, launch.attempt, launch.retry_count)
+
+
+def _launch(found: Settled) -> LaunchRecord | None:
+    launch = found.evidence.launch
+    return launch if isinstance(launch, LaunchRecord) else None

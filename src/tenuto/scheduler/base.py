@@ -1,0 +1,456 @@
+"""The scheduler: takes submissions from any thread, and runs jobs in the order they become ready.
+How one job is started and watched is in `attempts`; what may happen is in `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tenuto.errors import DirectoryUnusable, GraphError, LaunchRefused, TenutoError, UnsubmittedTask
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
+from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.conditions import ExitCondition
+from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival
+from tenuto.scheduler.dependencies import WaitingGraph
+from tenuto.scheduler.jobs import Job, JobDependency, Owner
+from tenuto.scheduler.listeners import Listener
+from tenuto.scheduler.loop import LoopThread
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
+from tenuto.workspace import job_directory
+from tenuto.workspace.derive import Derived
+from tenuto.workspace.inotify import DirectoryWatch, watch_directory
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import StopRecord
+
+logger = logging.getLogger("tenuto.scheduler")
+
+T = TypeVar("T")
+
+BACK_OFF_S = 1.0
+_PASSING = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
+"""Errors that a machine recovers from: the job waits, and is tried again."""
+ENOUGH_BYTES = 1 << 20
+ENOUGH_INODES = 64
+"""What a disk that was full must have free before jobs are started again."""
+STOP_GRACE_S = 15.0
+"""How long a runner may take to end its payload before it is killed itself."""
+
+
+class Loop(Protocol):
+    """What the scheduler needs of its event loop; `LoopThread`, or the simulator's."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+    def wait(self, coroutine: Any, timeout_s: float | None = None) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class _Submission(NamedTuple):
+    job: Job
+    """The job that counts: the first one with this identity."""
+    given: Job
+    owner: Owner
+    found: Derived | None
+    """What its directory showed; None for an identity that was known already."""
+
+
+class Scheduler:
+    """Runs each job once, whoever asks for it, in this process or another."""
+
+    _instance: Scheduler | None = None
+    _instance_lock = threading.Lock()
+
+    @classmethod
+    def instance(cls) -> Scheduler:
+        """The scheduler of this process, made when first asked for."""
+        with cls._instance_lock:
+            if cls._instance is None:
+                cls._instance = cls(this_machine())
+            return cls._instance
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        loop: Loop | None = None,
+        completions: Worker | None = None,
+        notifications: Worker | None = None,
+        watch: Callable[[str], DirectoryWatch | None] = watch_directory,
+    ) -> None:
+        self.machine = machine
+        self.jobs: dict[str, Job] = {}
+        self.waitingjobs: set[Job] = set()
+        self.experiments: dict[str, Owner] = {}
+        self.exitCondition = ExitCondition()
+        self.dependencyLock = asyncio.Lock()
+        self.listeners: list[Listener] = []
+        self._runner: Loop = loop or LoopThread()
+        self._completions = completions or DoneHandlerWorker()
+        self._notifications = notifications or NotificationWorker()
+        self._attempts = Attempts(machine, watch)
+        self._lock = threading.Lock()
+        self._inbox: deque[_Submission] = deque()
+        self._graph: WaitingGraph[Job] = WaitingGraph()
+        self._dormant: set[Job] = set()
+        """Transient jobs that nobody needs yet."""
+        self._ready: dict[str, deque[Job]] = {}
+        self._in_use: dict[str, int] = {}
+        """Slots in use, by launcher."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which runs in a thread of its own."""
+        return self._runner.loop
+
+    # From any thread
+
+    def submit(self, job: Job, owner: Owner) -> Job:
+        """Takes a job and returns at once: the job itself, or the one already known by its identity.
+
+        Raises before anything has changed if the job's directory cannot be used.
+        """
+        with self._lock:
+            known = self.jobs.get(job.key)
+            job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
+        found = None
+        if known is None:
+            found = job_directory.look(self.machine, job.paths).derived
+            if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
+                self._check_usable(job)
+        with self._lock:
+            known = self.jobs.setdefault(job.key, job)
+            self._inbox.append(_Submission(known, job, owner, found))
+            if len(self._inbox) == 1:
+                self._runner.post(self._take_in)
+        return known
+
+    def _check_usable(self, job: Job) -> None:
+        lock = job_directory.take_lock(self.machine, job.paths)
+        if lock is not None:
+            lock.close()
+
+    def _origin(self, job: Job, origin: Job) -> Job:
+        """The job that counts for a dependency: it must be known, so there can be no cycle."""
+        if origin.key == job.key:
+            raise GraphError(f"{job.task_id} {job.job_id[:12]} depends on itself")
+        known = self.jobs.get(origin.key)
+        if known is None:
+            raise UnsubmittedTask(
+                f"{job.task_id} {job.job_id[:12]} depends on {origin.task_id} {origin.job_id[:12]}, "
+                f"which was not submitted: submit it first"
+            )
+        return known
+
+    def cancel(self, job: Job, message: str = "cancelled") -> None:
+        """Ends a job, waiting or running; a finished one is left alone."""
+        self._runner.post(self._cancel, job, message)
+
+    def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
+        """Blocks until no job of this owner is unfinished."""
+        self._runner.wait(self.aio_wait(owner), timeout_s)
+
+    def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:
+        """Blocks until a job reached a final state."""
+        state: JobState = self._runner.wait(self.aio_final_state(job), timeout_s)
+        return state
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tells somebody of every job from now on."""
+        self.listeners = [*self.listeners, listener]
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Tells it no more."""
+        self.listeners = [known for known in self.listeners if known is not listener]
+
+    def close(self) -> None:
+        """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
+        self._runner.close()
+        self._completions.close()
+        self._notifications.close()
+
+    # In the loop: the seed's pipeline
+
+    async def aio_registerJob(self, job: Job, owner: Owner) -> Job:
+        """Like `submit`, in the loop, and returns once the submission was taken in."""
+        known = self.submit(job, owner)
+        self._take_in()
+        return known
+
+    async def aio_submit(self, job: Job) -> None:
+        """Sees a ready job through to its final state, trying again where that is due."""
+        try:
+            verdict = await self.aio_submit_inner(job)
+            while verdict.tries is not None:
+                job.tries = verdict.tries
+                job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
+                job.state = JobState.READY
+                verdict = await self.aio_submit_inner(job)
+        except OSError as error:
+            if error.errno in _PASSING:
+                self._back_off(job, error)
+                return
+            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
+        except DirectoryUnusable as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING:
+                self._back_off(job, error.__cause__)
+                return
+            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
+        except LaunchRefused as error:
+            verdict = Verdict(JobState.ERROR, JobFailureStatus.REJECTED, str(error))
+        except TenutoError as error:
+            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
+        except Exception as error:
+            logger.exception("job %s could not be run", job.job_id, extra={"action": "run_failed"})
+            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
+        self._complete(job, verdict)
+
+    async def aio_submit_inner(self, job: Job) -> Verdict:
+        """One attempt, or the wait for somebody else's."""
+        return await self._attempts.run(job)
+
+    async def aio_start(self, job: Job) -> None:
+        """Runs a ready job, which has a slot of its launcher, and gives the slot back."""
+        try:
+            await self.aio_submit(job)
+        finally:
+            self._in_use[job.launcher.name] -= 1
+            self._pump()
+
+    async def aio_final_state(self, job: Job) -> JobState:
+        """Returns the final state of a job, once it has one."""
+        self._take_in()
+        if not job.state.finished():
+            if job._final_state is None:
+                job._final_state = self.loop.create_future()
+            await asyncio.shield(job._final_state)
+        return job.state
+
+    async def aio_wait(self, owner: Owner) -> None:
+        """Returns once no job of this owner is unfinished."""
+        self._take_in()
+        await self.exitCondition.wait_for(lambda: owner.unfinishedJobs == 0)
+
+    # Taking in
+
+    def _take_in(self) -> None:
+        while True:
+            with self._lock:
+                if not self._inbox:
+                    return
+                submission = self._inbox.popleft()
+            try:
+                self._arrive(submission)
+            except Exception as error:
+                logger.exception("a submission failed", extra={"action": "submission_failed"})
+                self._fail(submission.job, _worded(error))
+
+    def _arrive(self, submission: _Submission) -> None:
+        job, given, owner, found = submission
+        is_new = job.scheduler is None
+        job.scheduler = self
+        if given is not job:
+            job.merge(given)
+        if all(known is not owner for known in job.owners):
+            job.add_owner(owner)
+            owner.accept(job)
+        self._tell(owner.job_submitted, job)
+        for listener in self.listeners:
+            self._tell(listener.job_submitted, job)
+        if is_new and found is not None:
+            self._place(job, found)
+        else:
+            self._submit_again(job, given)
+
+    def _place(self, job: Job, found: Derived) -> None:
+        """A new job finds its place: done, running somewhere, or waiting to run."""
+        arrival = on_arrival(found)
+        job.attempt = found.attempt
+        job.marker = found.marker
+        if arrival is Arrival.REUSE:
+            self._complete(job, Verdict(JobState.DONE))
+        elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
+            job.state = JobState.RUNNING
+            self._spawn(self._adopt(job))
+        elif job.transient is not TransientMode.NONE:
+            self._dormant.add(job)
+        else:
+            self._enqueue(job)
+
+    def _submit_again(self, job: Job, given: Job) -> None:
+        """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
+        if job.state is JobState.ERROR:
+            job.tries = Tries()
+            self._enqueue(job)
+        elif job in self._dormant and job.transient is TransientMode.NONE:
+            self._enqueue(job)
+        elif job.state is JobState.DONE and given is not job:
+            self._completions.call(lambda: given.done_handler(JobState.DONE))
+
+    def _enqueue(self, first: Job) -> None:
+        """Has a job wait for what it depends on; wakes transient jobs that are needed now."""
+        pending = [first]
+        while pending:
+            job = pending.pop()
+            self._dormant.discard(job)
+            job.state = JobState.WAITING
+            self.waitingjobs.add(job)
+            failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
+            if failed:
+                self._strand(job, failed[0])
+                continue
+            unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
+            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            if self._graph.add(job, unfinished):
+                self._make_ready(job)
+
+    # Starting
+
+    def _make_ready(self, job: Job) -> None:
+        job.state = JobState.READY
+        self._ready.setdefault(job.launcher.name, deque()).append(job)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Starts what is ready, as far as there are slots."""
+        if self._paused:
+            return
+        for name, queue in self._ready.items():
+            while queue and self._in_use.get(name, 0) < queue[0].launcher.slots:
+                job = queue.popleft()
+                if job.state is JobState.READY:
+                    self._in_use[name] = self._in_use.get(name, 0) + 1
+                    self._spawn(self.aio_start(job))
+
+    async def _adopt(self, job: Job) -> None:
+        verdict = await self._attempts.adopt(job)
+        if verdict is None or verdict.tries is not None:
+            job.tries = job.tries if verdict is None or verdict.tries is None else verdict.tries
+            self._enqueue(job)
+        else:
+            self._complete(job, verdict)
+
+    def _back_off(self, job: Job, error: OSError) -> None:
+        """The machine is short of something: nothing is started for a while, and nothing is lost."""
+        logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
+        job.set_state(JobState.WAITING, message=f"waits until the machine recovers: {_worded(error)}")
+        job.set_state(JobState.READY)
+        self._ready.setdefault(job.launcher.name, deque()).appendleft(job)
+        self._paused = True
+        self.loop.call_later(BACK_OFF_S, self._resume, job, error.errno)
+
+    def _resume(self, job: Job, number: int) -> None:
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            free = self.machine.files.free_space(job.layout.root)
+            if free.bytes < ENOUGH_BYTES or free.inodes < ENOUGH_INODES:
+                self.loop.call_later(BACK_OFF_S, self._resume, job, number)
+                return
+        self._paused = False
+        self._pump()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Ending
+
+    def _complete(self, job: Job, verdict: Verdict) -> None:
+        """Has the end of a job processed off the loop, then settles it."""
+        if not job.completion_callbacks and not job.watched_outputs:
+            self._finalize(job, verdict)
+            return
+
+        def handle() -> None:
+            call_safely(lambda: job.done_handler(verdict.state))
+            self._runner.post(self._finalize, job, verdict)
+
+        self._completions.call(handle)
+
+    def _finalize(self, job: Job, verdict: Verdict) -> None:
+        if verdict.state is JobState.ERROR:
+            job.set_state(JobState.ERROR, verdict.reason, verdict.message)
+        else:
+            job.set_state(verdict.state)
+        self._release(job)
+        if verdict.state is JobState.DONE:
+            for dependent in self._graph.done(job):
+                self._make_ready(dependent)
+        else:
+            for stranded in self._graph.failed(job):
+                self._strand(stranded, job)
+        self.exitCondition.notify()
+
+    def _strand(self, job: Job, cause: Job) -> None:
+        """A job that cannot run because another failed; the directory is not touched."""
+        root = cause.standing.message if cause.failure_status is JobFailureStatus.DEPENDENCY else None
+        message = root or f"{cause.task_id} {cause.job_id[:12]} failed ({_reason(cause)})"
+        job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
+        self._release(job)
+        for stranded in self._graph.failed(job):
+            stranded.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
+            self._release(stranded)
+        self.exitCondition.notify()
+
+    def _fail(self, job: Job, message: str) -> None:
+        if not job.state.finished():
+            if job.state is JobState.UNSCHEDULED:
+                job.state = JobState.WAITING
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, message))
+
+    def _release(self, job: Job) -> None:
+        self.waitingjobs.discard(job)
+        if job.process is not None:
+            job.process.close()
+            job.process = None
+        if job._final_state is not None and not job._final_state.done():
+            job._final_state.set_result(job.state)
+
+    def _cancel(self, job: Job, message: str) -> None:
+        self._take_in()
+        if job.state in (JobState.WAITING, JobState.READY):
+            self._graph.withdraw(job)
+            try:
+                self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
+            finally:
+                self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
+        elif job.state.running():
+            now = self.machine.clock.now()
+            job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
+            self._attempts.request_stop(job)
+            self.loop.call_later(STOP_GRACE_S, self._kill_runner, job, job.attempt)
+
+    def _kill_runner(self, job: Job, attempt: int) -> None:
+        if job.state.running() and job.attempt == attempt and job.process is not None:
+            job.process.kill()
+
+    # Telling
+
+    def notify_state(self, job: Job, standing: Standing) -> None:
+        """Tells owners and listeners, off the loop, where a job stands now."""
+        for hearer in (*job.owners, *self.listeners):
+            self._tell(hearer.job_state, job, standing)  # type: ignore[attr-defined]
+
+    def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._notifications.call(lambda: function(*arguments))
+
+
+def _worded(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"DISK_FULL: {error}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _reason(job: Job) -> str:
+    return job.failure_status.name if job.failure_status else job.state.name

@@ -1,0 +1,81 @@
+"""What to do with a job, given what its directory shows: pure functions of values.
+They start nothing, write nothing and read no clock.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NamedTuple
+
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.derive import Action, Derived
+from tenuto.workspace.records import LaunchRecord
+
+MAX_UNSTARTED = 3
+"""How often a job is started again when its runner vanished before it reached the task's code."""
+
+
+@unique
+class Arrival(Enum):
+    """What a submitted job needs."""
+
+    REUSE = "it is done: nothing"
+    ADOPT = "it runs already: to be waited for"
+    RUN = "to be run"
+
+
+def on_arrival(found: Derived) -> Arrival:
+    """A submission meets a directory. An earlier failure does not stop it: to submit is to try again."""
+    if found.state is JobState.DONE:
+        return Arrival.REUSE
+    if found.action is Action.WATCH:
+        return Arrival.ADOPT
+    return Arrival.RUN
+
+
+class RetryLimits(NamedTuple):
+    """How often a job may be tried again, and after what."""
+
+    resumable: bool = False
+    max_retries: int = 0
+    """Restarts after a timeout, for a resumable task."""
+    max_lost_retries: int = 0
+    """Restarts after its runner was lost while the task's code may have run."""
+
+
+class Tries(NamedTuple):
+    """How often it was tried again so far."""
+
+    retry_count: int = 0
+    lost_count: int = 0
+
+
+class Verdict(NamedTuple):
+    """What an ended attempt amounts to: a final state, or another try."""
+
+    state: JobState
+    reason: JobFailureStatus | None = None
+    message: str | None = None
+    tries: Tries | None = None
+    """The counts of the next try; None if there is none."""
+
+
+def tries_of(launch: LaunchRecord | None) -> Tries:
+    """The counts that the current attempt recorded."""
+    return Tries() if launch is None else Tries(launch.retry_count, launch.lost_count)
+
+
+def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
+    """The attempt ended: is that final, or is the job tried again?"""
+    final = Verdict(found.state, found.reason, found.message)
+    if found.reason is JobFailureStatus.TIMEOUT:
+        # The seed counts the timeout first and compares afterwards.
+        again = tries._replace(retry_count=tries.retry_count + 1)
+        if limits.resumable and again.retry_count <= limits.max_retries:
+            return final._replace(tries=again)
+    elif found.reason is JobFailureStatus.LOST and found.marker is None:
+        again = tries._replace(lost_count=tries.lost_count + 1)
+        allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
+        if again.lost_count <= allowed:
+            return final._replace(tries=again)
+    return final

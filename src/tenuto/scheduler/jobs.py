@@ -1,0 +1,178 @@
+"""Jobs as the scheduler keeps them: a task, its directory, what it waits for, and its owners.
+A job decides nothing: it holds data, and passes on what happens to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tenuto.clock import Clock
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.lifecycle.jobs import BaseJob, JobOwner
+from tenuto.lifecycle.states import JobState, Standing, TransientMode
+from tenuto.scheduler.decisions import RetryLimits, Tries
+from tenuto.scheduler.work import Work
+from tenuto.workspace.job_directory import rotate_logs
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import StopRecord
+
+if TYPE_CHECKING:
+    from tenuto.scheduler.base import Scheduler
+
+
+class JobDependency(NamedTuple):
+    """A job that must be done before another may start."""
+
+    origin: Job
+
+
+class WatchedOutput(NamedTuple):
+    """A callback for what a running task registers through one of its methods."""
+
+    method: Callable[..., Any]
+    callback: Callable[..., Any]
+
+
+class Owner(JobOwner, Protocol):
+    """Who asks for jobs: a run of an experiment, a node of the service, a search."""
+
+    def accept(self, job: Job) -> None:
+        """Called once for each job, when its submission is taken in: the owner records it."""
+        ...
+
+    def job_submitted(self, job: Job) -> None:
+        """A `Listener`'s call, off the loop."""
+        ...
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        """A `Listener`'s call, off the loop."""
+        ...
+
+
+class Job(BaseJob):
+    """An identity with a directory and a state."""
+
+    def __init__(
+        self,
+        task_id: str,
+        job_id: str,
+        *,
+        layout: Layout,
+        launcher: Launcher,
+        work: Work,
+        clock: Clock,
+        dependencies: Sequence[JobDependency] = (),
+        limits: Limits | None = None,
+        retry: RetryLimits | None = None,
+        transient: TransientMode = TransientMode.NONE,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(job_id, task_id, clock)
+        self.layout = layout
+        self.paths = layout.job(task_id, job_id)
+        self.launcher = launcher
+        self.work = work
+        self.dependencies = tuple(dependencies)
+        self.limits = limits or Limits()
+        self.retry = retry or RetryLimits()
+        self.transient = transient
+        self.tags: Mapping[str, str] = tags or {}
+        self.watched_outputs: list[WatchedOutput] = []
+        self.completion_callbacks: list[Callable[[Job], Any]] = []
+        self.scheduler: Scheduler | None = None
+        self.process: Process | None = None
+        self.attempt = 0
+        self.tries = Tries()
+        self.marker: Marker | None = None
+        """The marker that ended the last attempt, when there is one."""
+        self.stop: StopRecord | None = None
+        """The wish to end the attempt that runs, or is about to."""
+        self._final_state: asyncio.Future[JobState] | None = None
+
+    @property
+    def key(self) -> str:
+        """What makes a job one job: its workspace and its identity."""
+        return self.paths.directory
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the last attempt, where it had one."""
+        return None if self.marker is None else self.marker.exit_code
+
+    # What a config may ask of its job (`tasks.ports.SubmittedJob`)
+
+    @property
+    def path(self) -> Path:
+        """The job's directory."""
+        return Path(self.paths.directory)
+
+    @property
+    def partials(self) -> Path:
+        """Where partials keep their directories."""
+        return Path(self.layout.partials)
+
+    @property
+    def stdout(self) -> Path:
+        """What the job prints."""
+        return Path(self.paths.out)
+
+    @property
+    def stderr(self) -> Path:
+        """What the job prints to standard error."""
+        return Path(self.paths.err)
+
+    def wait(self, timeout_s: float | None = None) -> JobState:
+        """Blocks until the job reached a final state; `TimeoutError` if that takes too long."""
+        if self.scheduler is None:
+            return self.state
+        return self.scheduler.wait_for_job(self, timeout_s)
+
+    def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        """Remembers a watcher of this job's outputs."""
+        self.watched_outputs.append(WatchedOutput(method, callback))
+
+    def on_completed(self, callback: Callable[[Job], Any]) -> None:
+        """Calls back once the job is done."""
+        self.completion_callbacks.append(callback)
+
+    # What the scheduler asks of a job
+
+    def merge(self, other: Job) -> None:
+        """Takes over what a second submission of the same identity asks for."""
+        self.transient = self.transient.merge(other.transient)
+        self.retry = self.retry._replace(
+            max_retries=max(self.retry.max_retries, other.retry.max_retries),
+            max_lost_retries=max(self.retry.max_lost_retries, other.retry.max_lost_retries),
+        )
+        self.watched_outputs += other.watched_outputs
+        self.completion_callbacks += other.completion_callbacks
+
+    def done_handler(self, state: JobState) -> None:
+        """What must happen, off the loop, before anybody is told that the job ended."""
+        if state is JobState.DONE:
+            for callback in self.completion_callbacks:
+                callback(self)
+
+    async def aio_run(self, order: StartOrder) -> Process:
+        """Starts the runner of a prepared attempt."""
+        self.process = await self.launcher.start(order)
+        return self.process
+
+    def rotate_logs(self, files: Files) -> None:
+        """Keeps what the attempt before printed."""
+        rotate_logs(files, self.paths)
+
+    def _reset_final_state(self) -> None:
+        self._final_state = None
+        self.marker = None
+        self.stop = None
+
+    def _notify(self, before: Standing) -> None:
+        if self.scheduler is not None:
+            self.scheduler.notify_state(self, self.standing)

@@ -1,0 +1,52 @@
+"""The event loop of the scheduler, in a thread of its own.
+The only place that starts a loop; the simulator brings another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs an event loop in a daemon thread for as long as the process lives, or until `close`."""
+
+    def __init__(self, name: str = "tenuto-scheduler") -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.close()
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Has the loop call back soon; from any thread."""
+        self.loop.call_soon_threadsafe(callback, *arguments)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Runs a coroutine in the loop and blocks this thread until it ends."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("this would wait for itself: use `await` inside the scheduler's own loop")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Ends the loop; what still runs in it is cancelled."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()

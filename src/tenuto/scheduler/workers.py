@@ -1,0 +1,87 @@
+"""Work that must not block the loop: completions in four threads, notifications in one.
+A function that raises is logged and harms nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+logger = logging.getLogger("tenuto.scheduler")
+
+Call = Callable[[], None]
+
+
+class Worker(Protocol):
+    """Runs functions somewhere; the simulator's runs them on the spot."""
+
+    def call(self, function: Call) -> None:
+        """Has the function called once, soon."""
+        ...
+
+    def close(self) -> None:
+        """Returns once everything handed over was called."""
+        ...
+
+
+class ThreadWorker:
+    """A few threads, started when first needed, that call functions in the order they came."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name = name
+        self._wanted = threads
+        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._waiting = 0
+        """Calls not yet begun: a second thread is started only when the first is not enough."""
+
+    def call(self, function: Call) -> None:
+        with self._lock:
+            self._waiting += 1
+            if len(self._threads) < min(self._wanted, self._waiting):
+                name = f"{self._name}-{len(self._threads)}"
+                thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._queue.put(function)
+
+    def close(self) -> None:
+        with self._lock:
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._queue.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _serve(self) -> None:
+        while (function := self._queue.get()) is not None:
+            with self._lock:
+                self._waiting -= 1
+            call_safely(function)
+
+
+def call_safely(function: Call) -> None:
+    """Calls a function of somebody else's; what it raises is logged."""
+    try:
+        function()
+    except Exception:
+        logger.exception("a callback raised", extra={"action": "callback_raised"})
+
+
+class DoneHandlerWorker(ThreadWorker):
+    """Processes the ends of jobs: task outputs and the final status, off the loop."""
+
+    def __init__(self, threads: int = 4) -> None:
+        super().__init__("tenuto-done", threads)
+
+
+class NotificationWorker(ThreadWorker):
+    """Tells listeners what happened, one event after the other, off the loop."""
+
+    def __init__(self) -> None:
+        super().__init__("tenuto-notify", 1)
