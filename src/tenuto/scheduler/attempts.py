@@ -169,7 +169,9 @@ class Attempts:
         processes = self.machine.processes
         for pid in self.machine.locks.holders(job.paths.lock, DESCENDANTS_BYTE):
             identity = processes.identify(pid)
-            handle = processes.open(identity) if identity is not None and identity != processes.own() else None
+            handle = (
+                processes.open(identity) if identity is not None and identity != processes.own() else None
+            )
             if handle is None:
                 continue
             with contextlib.closing(handle):
@@ -186,9 +188,7 @@ class Attempts:
         tries = tries_of(launch) if launch is not None else job.tries
         return after_attempt(found.derived, tries, job.retry)
 
-    def _mark(
-        self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None
-    ) -> None:
+    def _mark(self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None) -> None:
         """Writes the marker that a runner could not write, under the job's lock."""
         now = self.machine.clock.now()
         marker = Marker(
@@ -199,9 +199,7 @@ class Attempts:
             starttime=job.starttime,
             endtime=now,
         )
-        standing = job.standing._replace(
-            state=JobState.ERROR, reason=reason, message=message, endtime=now
-        )
+        standing = job.standing._replace(state=JobState.ERROR, reason=reason, message=message, endtime=now)
         job_directory.finish(self.machine.files, job.paths, marker, _status(job, launch, standing))
         job.marker = marker
 

@@ -36,13 +36,13 @@ class ThreadWorker:
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._waiting = 0
-        """Calls not yet begun: a second thread is started only when the first is not enough."""
+        self._unfinished = 0
+        """Calls not yet finished: a second thread is started only when the first is busy."""
 
     def call(self, function: Call) -> None:
         with self._lock:
-            self._waiting += 1
-            if len(self._threads) < min(self._wanted, self._waiting):
+            self._unfinished += 1
+            if len(self._threads) < min(self._wanted, self._unfinished):
                 name = f"{self._name}-{len(self._threads)}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
                 self._threads.append(thread)
@@ -60,9 +60,9 @@ class ThreadWorker:
 
     def _serve(self) -> None:
         while (function := self._queue.get()) is not None:
-            with self._lock:
-                self._waiting -= 1
             call_safely(function)
+            with self._lock:
+                self._unfinished -= 1
 
 
 def call_safely(function: Call) -> None:

@@ -1,0 +1,91 @@
+"""What is decided from what a directory shows, without any directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import (
+    MAX_UNSTARTED,
+    Arrival,
+    RetryLimits,
+    Tries,
+    after_attempt,
+    on_arrival,
+)
+from tenuto.workspace.derive import Derived
+from tenuto.workspace.derive_table import Action
+from tenuto.workspace.markers import Marker
+
+
+def derived(
+    state: JobState,
+    action: Action = Action.KEEP,
+    reason: JobFailureStatus | None = None,
+    *,
+    marked: bool = True,
+    ran: bool = True,
+) -> Derived:
+    marker = Marker(attempt=1, nonce="n", reason=reason) if marked else None
+    return Derived(state, action, "row", reason, marker=marker, attempt=1, payload_may_have_run=ran)
+
+
+def lost(*, ran: bool) -> Derived:
+    return derived(JobState.ERROR, Action.START, JobFailureStatus.LOST, marked=False, ran=ran)
+
+
+TIMED_OUT = derived(JobState.ERROR, reason=JobFailureStatus.TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (derived(JobState.DONE), Arrival.REUSE),
+        (derived(JobState.ERROR, reason=JobFailureStatus.FAILED), Arrival.RUN),
+        (derived(JobState.RUNNING, Action.WATCH, marked=False), Arrival.ADOPT),
+        (derived(JobState.SCHEDULED, Action.WATCH, marked=False), Arrival.ADOPT),
+        (derived(JobState.UNSCHEDULED, Action.START, marked=False), Arrival.RUN),
+        (lost(ran=True), Arrival.RUN),
+        (derived(JobState.ERROR, Action.SWEEP, JobFailureStatus.LOST, marked=False), Arrival.RUN),
+    ],
+)
+def test_what_a_submission_finds_decides_what_it_needs(found: Derived, expected: Arrival) -> None:
+    assert on_arrival(found) is expected
+
+
+def test_a_done_job_is_final() -> None:
+    verdict = after_attempt(derived(JobState.DONE), Tries(), RetryLimits(True, 5, 5))
+    assert verdict.state is JobState.DONE
+    assert verdict.tries is None
+
+
+def test_a_timeout_is_tried_again_as_often_as_allowed() -> None:
+    limits = RetryLimits(resumable=True, max_retries=2)
+    assert after_attempt(TIMED_OUT, Tries(0), limits).tries == Tries(1)
+    assert after_attempt(TIMED_OUT, Tries(1), limits).tries == Tries(2)
+    assert after_attempt(TIMED_OUT, Tries(2), limits).tries is None
+
+
+def test_a_timeout_of_a_task_that_cannot_resume_is_final() -> None:
+    assert after_attempt(TIMED_OUT, Tries(), RetryLimits(resumable=False, max_retries=9)).tries is None
+
+
+def test_a_failure_is_never_tried_again() -> None:
+    failed = derived(JobState.ERROR, reason=JobFailureStatus.FAILED)
+    assert after_attempt(failed, Tries(), RetryLimits(True, 9, 9)).tries is None
+
+
+def test_a_lost_job_is_tried_again_only_if_that_is_allowed() -> None:
+    assert after_attempt(lost(ran=True), Tries(), RetryLimits()).tries is None
+    assert after_attempt(lost(ran=True), Tries(), RetryLimits(max_lost_retries=1)).tries == Tries(0, 1)
+    assert after_attempt(lost(ran=True), Tries(0, 1), RetryLimits(max_lost_retries=1)).tries is None
+
+
+def test_a_runner_lost_before_the_task_began_is_started_again_a_few_times() -> None:
+    counts = [after_attempt(lost(ran=False), Tries(0, n), RetryLimits()).tries for n in range(MAX_UNSTARTED + 1)]
+    assert counts == [*(Tries(0, n + 1) for n in range(MAX_UNSTARTED)), None]
+
+
+def test_a_job_marked_as_lost_stays_lost() -> None:
+    marked = derived(JobState.ERROR, reason=JobFailureStatus.LOST)
+    assert after_attempt(marked, Tries(), RetryLimits(max_lost_retries=9)).tries is None

@@ -1,0 +1,38 @@
+"""Calls off the loop: all made, in order, whatever one of them raises."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker
+
+
+def test_notifications_keep_their_order() -> None:
+    worker = NotificationWorker()
+    heard: list[int] = []
+    for number in range(1000):
+        worker.call(lambda number=number: heard.append(number))  # type: ignore[misc]
+    worker.close()
+    assert heard == list(range(1000))
+
+
+def test_a_call_that_raises_is_logged_and_the_rest_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    worker = NotificationWorker()
+    heard: list[str] = []
+    worker.call(lambda: heard[7])  # type: ignore[arg-type, return-value]
+    worker.call(lambda: heard.append("after"))
+    worker.close()
+    assert heard == ["after"]
+    assert "a callback raised" in caplog.text
+
+
+def test_four_completions_run_at_once() -> None:
+    worker = DoneHandlerWorker()
+    together = threading.Barrier(4, timeout=30)
+    passed: list[int] = []
+    for number in range(4):
+        worker.call(lambda number=number: passed.append(together.wait() and number))  # type: ignore[misc]
+    worker.close()
+    assert len(passed) == 4
