@@ -1,0 +1,60 @@
+"""One run of an experiment at a time: the lock, and who has it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+from tenuto.errors import ExperimentLocked
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import LockHandle, Machine
+
+_LIMIT = 4096
+
+
+def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> LockHandle:
+    """Takes the lock of an experiment; `ExperimentLocked` names whoever has it."""
+    path = layout.experiment_lock(experiment_id)
+    machine.files.make_directory(layout.experiment(experiment_id))
+    lock = machine.locks.try_lock(path)
+    if lock is None:
+        raise ExperimentLocked(
+            f"experiment {experiment_id!r} is already running ({_holder(machine, path)}): "
+            f"wait for it, stop it, or choose another name"
+        )
+    own = machine.processes.own()
+    since = machine.clock.now().isoformat(timespec="seconds")
+    machine.files.write(path, json.dumps({"host": own.host, "pid": own.pid, "since": since}).encode())
+    return lock
+
+
+def _holder(machine: Machine, path: str) -> str:
+    try:
+        holder = json.loads(machine.files.read(path, _LIMIT))
+        return f"by process {int(holder['pid'])} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "by another process"
+
+
+def wait_for_lock(
+    machine: Machine,
+    layout: Layout,
+    experiment_id: str,
+    timeout_s: float,
+    say: Callable[[str], None],
+    pause: Callable[[float], None] = time.sleep,
+) -> LockHandle:
+    """Like `lock_experiment`, but waits up to `timeout_s` for the run that has it."""
+    end = machine.clock.monotonic() + timeout_s
+    said = False
+    while True:
+        try:
+            return lock_experiment(machine, layout, experiment_id)
+        except ExperimentLocked as error:
+            if machine.clock.monotonic() >= end:
+                raise
+            if not said:
+                say(f"waiting: {error}")
+                said = True
+            pause(0.2)

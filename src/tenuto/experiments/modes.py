@@ -1,0 +1,24 @@
+"""How an experiment treats its tasks, and a work tree with uncommitted changes."""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+
+@unique
+class RunMode(Enum):
+    """What `submit()` leads to."""
+
+    NORMAL = "jobs are run"
+    DRY_RUN = "nothing is run or written: the plan is printed"
+    GENERATE_ONLY = "job directories are written, ready to be run by hand"
+    PREPARE = "only `Prepare` work is done, here and now"
+
+
+@unique
+class DirtyGitAction(Enum):
+    """What to do about uncommitted changes in the project."""
+
+    IGNORE = "ignore"
+    WARN = "warn"
+    ERROR = "error"

@@ -1,0 +1,131 @@
+"""One run of an experiment: the owner of its jobs, and the keeper of its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from tenuto.experiments.status import RunState, RunStatus, write_run_status
+from tenuto.lifecycle.events import RunCompletedEvent
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.listeners import StateListener
+from tenuto.workspace import journal
+from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Machine
+
+
+class Run:
+    """Counts and lists the jobs of a run, and writes what happens to them."""
+
+    def __init__(self, scheduler: Scheduler, layout: Layout, experiment_id: str, run_id: str) -> None:
+        self.unfinishedJobs = 0
+        self.failedJobs = 0
+        self.is_stopping = False
+        """Nothing more of this run is started."""
+        self.jobs: dict[str, Job] = {}
+        self.reused: set[str] = set()
+        self.layout = layout
+        self.experiment_id = experiment_id
+        self.run_id = run_id
+        self.paths = layout.run(experiment_id, run_id)
+        self.started: datetime = scheduler.machine.clock.now()
+        self._scheduler = scheduler
+        self._machine: Machine = scheduler.machine
+        self._journal = layout.experiment_journal(experiment_id)
+        for directory in (self.paths.jobs, self.paths.results, self.paths.data):
+            self._machine.files.make_directory(directory)
+        self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
+        self._sync_is_due = False
+        self._writer = journal.EventWriter(self._machine.files, self._journal, self._machine.randomness.nonce())
+        self._events = StateListener(self._writer, experiment_id, run_id)
+        self._listeners: list[Callable[[Job, Standing], None]] = []
+        self._write_status(RunState.RUNNING)
+
+    # What the scheduler tells its owner
+
+    def accept(self, job: Job) -> None:
+        """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
+        self.jobs[job.key] = job
+        self._list.append(
+            JobLine(
+                job_id=job.job_id,
+                task_id=job.task_id,
+                submittime=self._machine.clock.now(),
+                tags=job.tags,
+                depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+                transient=job.transient,
+                max_retries=job.retry.max_retries,
+            )
+        )
+        link_job(self._machine.files, self.paths, job.task_id, job.job_id)
+        if not self._sync_is_due:
+            self._sync_is_due = True
+            self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
+
+    def job_submitted(self, job: Job) -> None:
+        """Off the loop: writes the event."""
+        self._events.job_submitted(job)
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        """Off the loop: writes the event, and tells who watches the run."""
+        self._events.job_state(job, standing)
+        for listener in self._listeners:
+            listener(job, standing)
+
+    def _sync_list(self) -> None:
+        self._sync_is_due = False
+        self._list.sync()
+
+    # What the experiment asks
+
+    def listen(self, listener: Callable[[Job, Standing], None]) -> None:
+        """Tells somebody of each change of state, off the loop."""
+        self._listeners.append(listener)
+
+    def running_jobs(self) -> list[Job]:
+        """The jobs that have a process now, or are about to."""
+        return [job for job in self.jobs.values() if job.state.running()]
+
+    def failed_jobs(self) -> list[Job]:
+        """The jobs that ended badly, causes before what they stranded."""
+        failed = [job for job in self.jobs.values() if job.state is JobState.ERROR]
+        return sorted(failed, key=lambda job: job.failure_status is JobFailureStatus.DEPENDENCY)
+
+    def finish(self, state: RunState, message: str | None = None) -> None:
+        """Writes the last event and the final status, and archives the events; nobody writes any more."""
+        done = sum(job.state is JobState.DONE for job in self.jobs.values())
+        self._writer.write(
+            RunCompletedEvent(
+                timestamp=self._machine.clock.now(),
+                experiment_id=self.experiment_id,
+                run_id=self.run_id,
+                failed=state is not RunState.DONE,
+                done_jobs=done,
+                failed_jobs=self.failedJobs,
+                message=message,
+            )
+        )
+        self._writer.close()
+        self._list.close()
+        journal.archive(self._machine.files, self._journal, self.paths.events)
+        self._write_status(state, message)
+
+    def _write_status(self, state: RunState, message: str | None = None) -> None:
+        own = self._machine.processes.own()
+        status = RunStatus(
+            experiment_id=self.experiment_id,
+            run_id=self.run_id,
+            state=state,
+            started=self.started,
+            host=own.host,
+            pid=own.pid,
+            ended=None if state is RunState.RUNNING else self._machine.clock.now(),
+            jobs=len(self.jobs),
+            reused=len(self.reused),
+            failed=self.failedJobs,
+            message=message,
+        )
+        write_run_status(self._machine.files, self.paths, status)

@@ -1,0 +1,75 @@
+"""What became of a run, as its ``status.json`` tells; written at the start, and once more at the end."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from enum import Enum, unique
+from typing import NamedTuple
+
+from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.ports import Files
+
+_LIMIT = 1 << 20
+
+
+@unique
+class RunState(Enum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """Stopped by a person before all its jobs were started, or left while jobs go on."""
+
+
+class RunStatus(NamedTuple):
+    """One run of an experiment."""
+
+    experiment_id: str
+    run_id: str
+    state: RunState
+    started: datetime
+    host: str
+    pid: int
+    ended: datetime | None = None
+    jobs: int = 0
+    reused: int = 0
+    failed: int = 0
+    message: str | None = None
+
+    def encode(self) -> bytes:
+        fields = {
+            **self._asdict(),
+            "state": self.state.value,
+            "started": self.started.isoformat(),
+            "ended": self.ended.isoformat() if self.ended else None,
+        }
+        return json.dumps(fields, indent=1).encode()
+
+
+def write_run_status(files: Files, run: RunPaths, status: RunStatus) -> None:
+    """Replaces the status of a run."""
+    files.replace(run.status, status.encode(), durable=status.state is not RunState.RUNNING)
+
+
+def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
+    """The status of a run; None if there is none, or none that can be read."""
+    try:
+        fields = json.loads(files.read(run.status, _LIMIT))
+        return RunStatus(
+            experiment_id=str(fields["experiment_id"]),
+            run_id=str(fields["run_id"]),
+            state=RunState(fields["state"]),
+            started=datetime.fromisoformat(fields["started"]),
+            host=str(fields["host"]),
+            pid=int(fields["pid"]),
+            ended=datetime.fromisoformat(fields["ended"]) if fields.get("ended") else None,
+            jobs=int(fields.get("jobs", 0)),
+            reused=int(fields.get("reused", 0)),
+            failed=int(fields.get("failed", 0)),
+            message=fields.get("message"),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -1,0 +1,76 @@
+"""From a sealed task to a job: where it is kept, what it waits for, how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tenuto.clock import Clock
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.protocols import Launcher
+from tenuto.lifecycle.states import TransientMode
+from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.work import TaskWork
+from tenuto.tasks.base import ConfigBase, state_of
+from tenuto.tasks.identity import identity
+from tenuto.tasks.location import locate
+from tenuto.tasks.live import live_class
+from tenuto.tasks.ports import Submission
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.tags import tags
+from tenuto.workspace.layout import Layout
+
+
+class Defaults(NamedTuple):
+    """What holds for a job unless its submission says otherwise."""
+
+    launcher: Launcher
+    limits: Limits
+    max_retries: int = 3
+    max_lost_retries: int | None = None
+    """None: once for a resumable task, never for another."""
+
+
+def make_job(
+    task: Any,
+    submission: Submission,
+    *,
+    layout: Layout,
+    defaults: Defaults,
+    environment: Mapping[str, str],
+    clock: Clock,
+) -> Job:
+    """The job of a sealed task; refuses a task that no other process could find."""
+    locate(live_class(type(task)))
+    resumable = getattr(type(task), "__is_resumable__", False)
+    lost = defaults.max_lost_retries
+    return Job(
+        schema_of(type(task)).id,
+        identity(task),
+        layout=layout,
+        launcher=submission.launcher or defaults.launcher,
+        work=TaskWork(task, environment),
+        clock=clock,
+        dependencies=dependencies_of(task),
+        limits=defaults.limits,
+        retry=RetryLimits(
+            resumable=resumable,
+            max_retries=defaults.max_retries if submission.max_retries is None else submission.max_retries,
+            max_lost_retries=int(resumable) if lost is None else lost,
+        ),
+        transient=submission.transient or TransientMode.NONE,
+        tags={name: str(value) for name, value in tags(task).items()},
+    )
+
+
+def dependencies_of(task: ConfigBase) -> list[JobDependency]:
+    """The jobs a task waits for: those in its parameters, and those added by hand."""
+    state = state_of(task)
+    needed: list[Any] = [upstream._state.job for upstream in state.upstream or ()]
+    needed += [_job_of(required) for required in state.required]
+    return [JobDependency(job) for job in dict.fromkeys(needed) if isinstance(job, Job)]
+
+
+def _job_of(required: Any) -> Any:
+    return required._state.job if isinstance(required, ConfigBase) else required
