@@ -4,7 +4,8 @@ Decides nothing: what the evidence means is `derive`'s business, when to start i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence
 from tenuto.workspace.layout import JobPaths, JournalPlace
@@ -56,6 +57,7 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
+    instructions: Mapping[str, Any] = {},
 ) -> LaunchRecord:
     """Record the intent to run once more (synced if `external`), then clear what older attempts left.
 
