@@ -21,6 +21,8 @@ TenutoError
 ├── LifecycleError            something that cannot happen to a job was asked for
 │   ├── IllegalTransition     this state may not follow that one
 │   └── MalformedEvent        a record does not describe an event
+├── LaunchRefused             a launcher cannot ever start this job
+├── GracefulTimeout           raised by a task that stops in time; it is resumed later
 └── WorkspaceError            what lies on the disk cannot be used
     ├── InvalidName           an id that cannot name a directory
     ├── DirectoryUnusable     a directory cannot be created or written
@@ -29,6 +31,9 @@ TenutoError
     ├── LockLost              the lock file was replaced while the lock was held
     ├── LocksUnsupported      the file system cannot lock
     └── JournalError          an event file cannot be claimed or written
+
+BaseException
+└── TaskCancelled             the job is being stopped; `except Exception` does not catch it
 """
 
 from __future__ import annotations
@@ -114,6 +119,14 @@ class MalformedEvent(LifecycleError, ValueError):
     """A record does not describe an event."""
 
 
+class LaunchRefused(TenutoError):
+    """A launcher cannot ever start this job."""
+
+
+class GracefulTimeout(TenutoError):
+    """Raised by a task that stops in time; it is resumed later."""
+
+
 class WorkspaceError(TenutoError):
     """What lies on the disk cannot be used."""
 
@@ -144,3 +157,7 @@ class LocksUnsupported(WorkspaceError):
 
 class JournalError(WorkspaceError):
     """An event file cannot be claimed or written."""
+
+
+class TaskCancelled(BaseException):
+    """The job is being stopped; `except Exception` does not catch it."""

@@ -6,27 +6,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import instruct
+from tenuto.launchers.leftovers import sweep
 from tenuto.launchers.protocols import Process, StartOrder
+from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Tries, Verdict, after_attempt, tries_of
+from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace import job_directory
-from tenuto.workspace.derive import Action, Derived
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
-from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
+from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
 FIRST_POLL_S = 0.02
-SWEEP_TRIES = 3
 
 
 class Attempts:
@@ -133,7 +133,7 @@ class Attempts:
     def _write_files(self, job: Job, launch: LaunchRecord) -> None:
         files = self.machine.files
         job_directory.write_params(files, job.paths, job.work.params(job.layout, job.paths))
-        job_directory.write_script(files, job.paths, script_for(job.paths))
+        job_directory.write_script(files, job.paths, job_script())
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
 
     # Ending
@@ -157,29 +157,10 @@ class Attempts:
     async def _settled(self, job: Job, lock: LockHandle) -> Settled:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone."""
         found = job_directory.settle(self.machine, job.paths, lock)
-        for _ in range(SWEEP_TRIES):
-            if found.derived.action is not Action.SWEEP:
-                break
-            await self._sweep(job)
+        if found.derived.action is Action.SWEEP:
+            await asyncio.to_thread(sweep, self.machine, job.paths)
             found = job_directory.settle(self.machine, job.paths, lock)
         return found
-
-    async def _sweep(self, job: Job) -> None:
-        """Kills what an earlier runner left behind: whoever holds the descendants' byte."""
-        processes = self.machine.processes
-        for pid in self.machine.locks.holders(job.paths.lock, DESCENDANTS_BYTE):
-            identity = processes.identify(pid)
-            handle = (
-                processes.open(identity) if identity is not None and identity != processes.own() else None
-            )
-            if handle is None:
-                continue
-            with contextlib.closing(handle):
-                handle.send_signal(signal.SIGKILL)
-                for _ in range(100):
-                    if handle.ended():
-                        break
-                    await asyncio.sleep(FIRST_POLL_S)
 
     def _verdict(self, job: Job, found: Settled) -> Verdict:
         job.attempt = found.derived.attempt

@@ -348,7 +348,7 @@ class Scheduler:
         job.set_state(JobState.READY)
         self._ready.setdefault(job.launcher.name, deque()).appendleft(job)
         self._paused = True
-        self.loop.call_later(BACK_OFF_S, self._resume, job, error.errno)
+        self.loop.call_later(BACK_OFF_S, self._resume, job, error.errno or 0)
 
     def _resume(self, job: Job, number: int) -> None:
         if number in (errno.ENOSPC, errno.EDQUOT):

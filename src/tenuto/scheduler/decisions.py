@@ -8,7 +8,8 @@ from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.derive import Action, Derived
+from tenuto.workspace.derive import Derived
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.records import LaunchRecord
 
 MAX_UNSTARTED = 3

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tenuto.launchers.commands import command_of, environment_of
 from tenuto.launchers.instructions import Command
 from tenuto.tasks.serialization import dumps, job_document
-from tenuto.tasks.task import CommandTask
 from tenuto.workspace.layout import JobPaths, Layout
 
 
@@ -32,15 +32,11 @@ class TaskWork:
 
     def __init__(self, task: Any, environment: Mapping[str, str] | None = None) -> None:
         self.task = task
-        own = task.environment if isinstance(task, CommandTask) else {}
-        self.environment: Mapping[str, str] = {**(environment or {}), **own}
+        self.environment: Mapping[str, str] = {**(environment or {}), **environment_of(task)}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         document = job_document(self.task, Path(paths.directory), Path(layout.partials), sys.path)
         return dumps(document)
 
     def command(self) -> Command | None:
-        if not isinstance(self.task, CommandTask):
-            return None
-        sources = {name: str(file.source) for name, file in self.task.files.items()}
-        return Command(tuple(self.task.command), sources)
+        return command_of(self.task)

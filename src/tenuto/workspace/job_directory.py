@@ -4,8 +4,9 @@ Decides nothing: what the evidence means is `derive`'s business, when to start i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import DirectoryUnusable, LockLost
@@ -127,6 +128,7 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
+    instructions: Mapping[str, Any] = MappingProxyType({}),
 ) -> LaunchRecord:
     """Record the intent to run once more (synced if `external`), then clear what older attempts left.
 
@@ -146,6 +148,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
+        instructions=instructions,
     )
     reserve_marker(files, paths)
     files.replace(paths.launch, launch.encode(), durable=external)

@@ -5,7 +5,7 @@ The only place that knows JSON; whatever lies on the disk, it answers `Corrupt` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -55,6 +55,8 @@ class LaunchRecord(NamedTuple):
     """Restarts after a timeout, so far."""
     lost_count: int = 0
     """Restarts after the runner was lost, so far."""
+    instructions: Mapping[str, Any] = {}
+    """What the launchers' room tells the runner; nobody else reads it."""
 
     def encode(self) -> bytes:
         return _record({**self._asdict(), "requested": self.requested.isoformat()})
@@ -76,6 +78,7 @@ class LaunchRecord(NamedTuple):
             external_id=fields.optional_text("external_id"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
+            instructions=fields.mapping("instructions"),
         )
 
 
@@ -300,6 +303,9 @@ class Fields:
         if type(value) is not list:
             raise ValueError(f"{name}: {value!r:.60} is not a list")
         return [Fields(item) for item in value]
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        return Fields(self._values.get(name, {}))._values
 
     def value(self, name: str) -> Any:
         """Any JSON value; None if absent."""

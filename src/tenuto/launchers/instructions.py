@@ -1,0 +1,108 @@
+"""What the runner of an attempt is told: the part of `launch.json` that this room owns.
+The same for every launcher; of a job's parameters nothing is repeated here but a short command.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.markers import Durability
+from tenuto.workspace.records import LaunchRecord
+
+LOG_BYTES = 64 * 1024 * 1024
+GRACE_S = 10.0
+
+
+class Limits(NamedTuple):
+    """What an attempt may use."""
+
+    walltime_s: float | None = None
+    memory_bytes: int | None = None
+    log_bytes: int = LOG_BYTES
+    """Of disk, for each of the two logs."""
+    grace_s: float = GRACE_S
+    """Between the request to stop and the end of the whole tree."""
+
+
+NO_LIMITS = Limits()
+
+
+class Command(NamedTuple):
+    """A program to run instead of a task's Python."""
+
+    arguments: tuple[str, ...]
+    files: Mapping[str, str] = {}
+    """name in the job's directory -> the file whose content it gets."""
+
+
+class Instructions(NamedTuple):
+    """How an attempt is to be run."""
+
+    task_id: str
+    job_id: str
+    workspace: str
+    """The workspace's root, relative to the job's directory, so that a workspace can move."""
+    limits: Limits = NO_LIMITS
+    environment: Mapping[str, str] = {}
+    """Variables added to the inherited ones. They lie in a file: no place for secrets."""
+    durability: Durability = Durability.MARKER
+    command: Command | None = None
+
+    def encode(self) -> dict[str, Any]:
+        """As `LaunchRecord.instructions` holds it."""
+        written: dict[str, Any] = {
+            "task_id": self.task_id,
+            "job_id": self.job_id,
+            "workspace": self.workspace,
+            "limits": {name: value for name, value in self.limits._asdict().items() if value is not None},
+        }
+        if self.environment:
+            written["environment"] = dict(self.environment)
+        if self.durability is not Durability.MARKER:
+            written["durability"] = self.durability.value
+        if self.command is not None:
+            written["command"] = {
+                "arguments": list(self.command.arguments),
+                "files": dict(self.command.files),
+            }
+        return written
+
+    @classmethod
+    def decode(cls, written: Mapping[str, Any]) -> Instructions:
+        """What `encode` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
+        command = written.get("command")
+        return cls(
+            task_id=written["task_id"],
+            job_id=written["job_id"],
+            workspace=written["workspace"],
+            limits=Limits(**written["limits"]),
+            environment=written.get("environment", {}),
+            durability=Durability(written.get("durability", Durability.MARKER.value)),
+            command=command and Command(tuple(command["arguments"]), command["files"]),
+        )
+
+    @classmethod
+    def of(cls, launch: LaunchRecord) -> Instructions:
+        return cls.decode(launch.instructions)
+
+    def layout(self, paths: JobPaths) -> Layout:
+        """The workspace, found from the job's directory."""
+        return Layout(os.path.normpath(os.path.join(paths.directory, self.workspace)))
+
+
+def instruct(
+    layout: Layout,
+    task_id: str,
+    job_id: str,
+    *,
+    limits: Limits = NO_LIMITS,
+    environment: Mapping[str, str] | None = None,
+    durability: Durability = Durability.MARKER,
+    command: Command | None = None,
+) -> dict[str, Any]:
+    """The instructions for one attempt, ready for `open_attempt`."""
+    root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
+    return Instructions(task_id, job_id, root, limits, environment or {}, durability, command).encode()

@@ -1,0 +1,87 @@
+"""What a launcher is, and what it hands back: the seam between the scheduler and whatever runs a job.
+Starts nothing itself; each launcher has its own module, and one contract suite covers them all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import LockHandle
+from tenuto.workspace.records import LaunchRecord, PidRecord
+
+
+class StartOrder(NamedTuple):
+    """Everything a launcher needs to start one attempt; what its runner needs is in `launch.instructions`.
+
+    The scheduler keeps its copies of the locks until `Process.confirmed()` answered; then it closes them.
+    """
+
+    paths: JobPaths
+    launch: LaunchRecord
+    """As it lies in `launch.json`, written before."""
+    runner_lock: LockHandle
+    """Byte 0 of the job's lock file."""
+    descendants_lock: LockHandle
+    """Byte 1: held by all that the payload ever forks, and by nobody else."""
+    tokens: tuple[LockHandle, ...] = ()
+    """One handle for each unit of a token."""
+
+
+class Process(Protocol):
+    """One attempt's runner, as seen from a scheduler."""
+
+    exit_code: int | None
+    """The runner's own, once it ended, and only for who started it; the job's is in the marker."""
+
+    async def confirmed(self) -> bool:
+        """True once the runner has written its pid record; False if it ended before it could."""
+        ...
+
+    async def wait(self) -> None:
+        """Return once the runner has exited, however long ago that was."""
+        ...
+
+    def signal_stop(self) -> None:
+        """Ask the runner to stop its job; whoever calls this has written `stop.json` before.
+
+        The runner itself ends the whole tree after the grace period, and writes the marker.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the runner at once. It leaves no marker: only for one that no longer answers."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for messages and events: launcher, host, pid, attempt."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the process, which goes on unharmed. `wait` and `confirmed` must not be under way."""
+        ...
+
+
+class Launcher(Protocol):
+    """A way to run jobs."""
+
+    name: str
+    """As it is recorded in `launch.json`."""
+    external: bool
+    """True if another system starts the runner: later, elsewhere, and without the locks."""
+    slots: int
+    """How many jobs may run at once."""
+    lock_path: str | None
+    """A lock file to hold while a job runs, or None."""
+
+    async def start(self, order: StartOrder) -> Process:
+        """Start a runner.
+
+        Raises `LaunchRefused` for what can never work, and `OSError` for what may work later (no process, no
+        descriptor, no memory left); in both cases nothing was started.
+        """
+        ...
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> Process | None:
+        """The runner of an attempt that another scheduler started; None if it is not alive."""
+        ...
