@@ -39,7 +39,9 @@ class Run:
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
         self._sync_is_due = False
-        self._writer = journal.EventWriter(self._machine.files, self._journal, self._machine.randomness.nonce())
+        self._writer = journal.EventWriter(
+            self._machine.files, self._journal, self._machine.randomness.nonce()
+        )
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._listeners: list[Callable[[Job, Standing], None]] = []
         self._write_status(RunState.RUNNING)

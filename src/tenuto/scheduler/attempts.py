@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import instruct
@@ -32,9 +32,15 @@ FIRST_POLL_S = 0.02
 class Attempts:
     """Starts jobs, waits for them, and says what became of them."""
 
-    def __init__(self, machine: Machine, watch: Callable[[str], DirectoryWatch | None]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        watch: Callable[[str], DirectoryWatch | None],
+        off_loop: Callable[[Callable[[], object]], Awaitable[None]],
+    ) -> None:
         self.machine = machine
         self._watch_directory = watch
+        self._off_loop = off_loop
 
     async def run(self, job: Job) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended."""
@@ -158,7 +164,7 @@ class Attempts:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone."""
         found = job_directory.settle(self.machine, job.paths, lock)
         if found.derived.action is Action.SWEEP:
-            await asyncio.to_thread(sweep, self.machine, job.paths)
+            await self._off_loop(lambda: sweep(self.machine, job.paths))
             found = job_directory.settle(self.machine, job.paths, lock)
         return found
 

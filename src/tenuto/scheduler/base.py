@@ -97,7 +97,7 @@ class Scheduler:
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
-        self._attempts = Attempts(machine, watch)
+        self._attempts = Attempts(machine, watch, self._off_loop)
         self._lock = threading.Lock()
         self._inbox: deque[_Submission] = deque()
         self._graph: WaitingGraph[Job] = WaitingGraph()
@@ -160,6 +160,25 @@ class Scheduler:
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished."""
         self._runner.wait(self.aio_wait(owner), timeout_s)
+
+    def wait_until(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Blocks until something holds that jobs bring about; it is asked in the loop."""
+        self._runner.wait(self._aio_wait_until(predicate), timeout_s)
+
+    def changed(self) -> None:
+        """Somebody's wishes changed: who waits is asked again."""
+        self._runner.post(self.exitCondition.notify)
+
+    def release(self, owner: Owner) -> None:
+        """The owner is no longer told of its jobs; what only it wanted is not started any more."""
+        self._runner.wait(self._aio_release(owner))
+        self.drain()
+
+    def drain(self) -> None:
+        """Returns once everybody was told of everything that happened so far."""
+        told = threading.Event()
+        self._notifications.call(told.set)
+        told.wait()
 
     def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:
         """Blocks until a job reached a final state."""
@@ -239,8 +258,16 @@ class Scheduler:
 
     async def aio_wait(self, owner: Owner) -> None:
         """Returns once no job of this owner is unfinished."""
+        await self._aio_wait_until(lambda: owner.unfinishedJobs == 0)
+
+    async def _aio_wait_until(self, predicate: Callable[[], bool]) -> None:
         self._take_in()
-        await self.exitCondition.wait_for(lambda: owner.unfinishedJobs == 0)
+        await self.exitCondition.wait_for(predicate)
+
+    async def _aio_release(self, owner: Owner) -> None:
+        self._take_in()
+        for job in self.jobs.values():
+            job.disown(owner)
 
     # Taking in
 
@@ -293,6 +320,9 @@ class Scheduler:
         if job.state is JobState.ERROR:
             job.tries = Tries()
             self._enqueue(job)
+        elif job.state is JobState.READY and job not in self._ready[job.launcher.name]:
+            self._ready[job.launcher.name].append(job)  # it was passed over while nobody wanted it
+            self._pump()
         elif job in self._dormant and job.transient is TransientMode.NONE:
             self._enqueue(job)
         elif job.state is JobState.DONE and given is not job:
@@ -329,7 +359,7 @@ class Scheduler:
         for name, queue in self._ready.items():
             while queue and self._in_use.get(name, 0) < queue[0].launcher.slots:
                 job = queue.popleft()
-                if job.state is JobState.READY:
+                if job.state is JobState.READY and job.is_wanted():
                     self._in_use[name] = self._in_use.get(name, 0) + 1
                     self._spawn(self.aio_start(job))
 
@@ -358,6 +388,17 @@ class Scheduler:
                 return
         self._paused = False
         self._pump()
+
+    async def _off_loop(self, function: Callable[[], object]) -> None:
+        """Calls what may block in a thread, and waits for it."""
+        called: asyncio.Future[None] = self.loop.create_future()
+
+        def call() -> None:
+            call_safely(function)
+            self._runner.post(lambda: called.done() or called.set_result(None))
+
+        self._completions.call(call)
+        await called
 
     def _spawn(self, coroutine: Any) -> None:
         task = self.loop.create_task(coroutine)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.clock import Clock
+from tenuto.errors import NoResult
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import RetryLimits, Tries
 from tenuto.scheduler.work import Work
-from tenuto.workspace.job_directory import rotate_logs
+from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Files
@@ -41,6 +42,9 @@ class WatchedOutput(NamedTuple):
 
 class Owner(JobOwner, Protocol):
     """Who asks for jobs: a run of an experiment, a node of the service, a search."""
+
+    is_stopping: bool
+    """True once it wants nothing more to be started."""
 
     def accept(self, job: Job) -> None:
         """Called once for each job, when its submission is taken in: the owner records it."""
@@ -152,6 +156,21 @@ class Job(BaseJob):
         )
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
+
+    def is_wanted(self) -> bool:
+        """Whether anybody still wants the job to be started."""
+        return any(not owner.is_stopping for owner in self.owners)  # type: ignore[attr-defined]
+
+    def disown(self, owner: Owner) -> None:
+        """The owner has gone; its counters stay as they are."""
+        self.owners = [known for known in self.owners if known is not owner]
+
+    def result(self) -> Any:
+        """What the task returned, once it is done; waits for that."""
+        state = self.wait()
+        if state is not JobState.DONE or self.marker is None or self.scheduler is None:
+            raise NoResult(f"{self.task_id} {self.job_id[:12]} has no result: it is {state.name}")
+        return read_result(self.scheduler.machine.files, self.paths, self.marker)
 
     def done_handler(self, state: JobState) -> None:
         """What must happen, off the loop, before anybody is told that the job ended."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 logger = logging.getLogger("tenuto.scheduler")
 
-Call = Callable[[], None]
+Call = Callable[[], object]
 
 
 class Worker(Protocol):

@@ -1,0 +1,304 @@
+"""`experiment`: the context in which tasks are submitted; entry and exit in the seed's order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from contextvars import Token
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit
+from tenuto.experiments.environment import record_environment
+from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
+from tenuto.experiments.locking import wait_for_lock
+from tenuto.experiments.modes import DirtyGitAction, RunMode
+from tenuto.experiments.plan import PlannedJob, plan_job
+from tenuto.experiments.pruning import prune_history, remove_transient_jobs
+from tenuto.experiments.results import result_rows
+from tenuto.experiments.run import Run
+from tenuto.experiments.run_id import new_run_id
+from tenuto.experiments.status import RunState
+from tenuto.experiments.submission import Defaults, make_job
+from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.script import job_script
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job
+from tenuto.settings import Settings, load_settings
+from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
+from tenuto.tasks.saving import load, save
+from tenuto.workspace import job_directory
+from tenuto.workspace.ports import LockHandle
+
+logger = logging.getLogger("tenuto.experiments")
+
+
+class experiment:
+    """Runs the tasks that are submitted while it is open, each once, and waits for them on leaving.
+
+    ::
+
+        with experiment("workdir", "sweep") as xp:
+            Train.C(lr=0.1).submit()
+    """
+
+    def __init__(
+        self,
+        workdir: Path | str | Workspace,
+        name: str,
+        *,
+        port: int | None = None,
+        run_mode: RunMode = RunMode.NORMAL,
+        launcher: Launcher | None = None,
+        dirty_git: DirtyGitAction | None = None,
+        project_paths: Iterable[Path | str] = (),
+        register_signals: bool = True,
+        wait_for_lock_s: float = 0.0,
+        raise_on_failure: bool | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or load_settings()
+        self.workspace = Workspace.named(workdir, self.settings)
+        self.name = name
+        self.run_mode = run_mode
+        self.plan: list[PlannedJob] = []
+        """What a dry run found, job by job."""
+        self.environment: dict[str, str] = {}
+        self.port = port
+        self._launcher = launcher
+        self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
+        self._project_paths = [Path(path) for path in project_paths]
+        self._wait_for_lock_s = wait_for_lock_s
+        self._raise_on_failure = (
+            self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
+        )
+        self._interrupts = Interrupts(self._stop_on_interrupt, say) if register_signals else None
+        self._scheduler = Scheduler.instance()
+        self._open: contextlib.ExitStack | None = None
+        self._run: Run | None = None
+        self._lock: LockHandle | None = None
+        self._outer: Token[Submitter | None] | None = None
+
+    # What a script asks
+
+    @property
+    def run(self) -> Run:
+        """The open run."""
+        if self._run is None:
+            raise RuntimeError(f"experiment {self.name!r} is not open: use it in a `with` statement")
+        return self._run
+
+    @property
+    def run_id(self) -> str:
+        """The name of this run: when it started."""
+        return self.run.run_id
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs submitted so far, each once."""
+        return list(self.run.jobs.values())
+
+    @property
+    def failed(self) -> list[Job]:
+        """The jobs that ended badly so far."""
+        return self.run.failed_jobs()
+
+    @property
+    def jobspath(self) -> Path:
+        """The links to the directories of this run's jobs."""
+        return Path(self.run.paths.jobs)
+
+    @property
+    def resultspath(self) -> Path:
+        """A directory of this run for whatever the script wants to keep."""
+        return Path(self.run.paths.results)
+
+    def setenv(self, name: str, value: str) -> None:
+        """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
+        self.environment[name] = value
+
+    def save(self, value: Any, name: str = "default") -> None:
+        """Keeps configs in this run's directory, for a later `load`."""
+        save(value, Path(self.run.paths.data, name))
+
+    def load(self, name: str = "default", *, run_id: str | None = None) -> Any:
+        """What this run, or another of the same experiment, kept."""
+        run = self.workspace.layout.run(self.name, run_id or self.run_id)
+        return load(Path(run.data, name))
+
+    def results(self) -> list[dict[str, Any]]:
+        """One row for each finished job: task, state, tags and result."""
+        return result_rows(self._scheduler.machine.files, self.jobs)
+
+    def wait(self) -> None:
+        """Blocks until every job submitted so far has ended."""
+        run = self.run
+        self._scheduler.wait_until(
+            lambda: run.unfinishedJobs == 0 or (run.is_stopping and not run.running_jobs())
+        )
+
+    def stop(self) -> None:
+        """Starts nothing more; what runs goes on."""
+        self.run.is_stopping = True
+        self._scheduler.changed()
+
+    # Submitting (`tasks.ports.Submitter`)
+
+    def submit(self, task: Any, submission: Submission) -> Job:
+        """Makes a sealed task a job of this run."""
+        mode = submission.run_mode or self.run_mode
+        workspace = submission.workspace or self.workspace
+        job = make_job(
+            task,
+            submission,
+            layout=workspace.layout,
+            defaults=self._defaults(),
+            environment=self.environment,
+            clock=self._scheduler.machine.clock,
+        )
+        if mode is RunMode.NORMAL:
+            return self._scheduler.submit(job, self.run)
+        if mode is RunMode.DRY_RUN:
+            self._add_to_plan(job)
+        elif mode is RunMode.GENERATE_ONLY:
+            self._generate(job)
+        return job
+
+    def _defaults(self) -> Defaults:
+        chosen = self.settings
+        if self._launcher is None:
+            self._launcher = SpawnLauncher(slots=chosen.slots)
+        limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
+        return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+
+    def _add_to_plan(self, job: Job) -> None:
+        intent, why = plan_job(self._scheduler.machine, job.paths)
+        depends_on = tuple(dependency.origin.job_id for dependency in job.dependencies)
+        self.plan.append(PlannedJob(job.task_id, job.job_id, intent, why, job.tags, depends_on))
+
+    def _generate(self, job: Job) -> None:
+        machine = self._scheduler.machine
+        lock = job_directory.take_lock(machine, job.paths)
+        if lock is not None:
+            with contextlib.closing(lock):
+                job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
+                job_directory.write_script(machine.files, job.paths, job_script())
+
+    # Entering and leaving
+
+    def __enter__(self) -> experiment:
+        if current_job.get() is not None:
+            raise ExperimentInJob(
+                f"experiment {self.name!r} was opened inside a job: the job imported the script that opens it. "
+                f'Put the experiment under `if __name__ == "__main__":`'
+            )
+        with contextlib.ExitStack() as opening:
+            if self.run_mode is RunMode.NORMAL:
+                self._enter_run(opening)
+            self._outer = current_submitter.set(self)
+            self._open = opening.pop_all()
+        if self._interrupts is not None:
+            self._interrupts.install()
+        return self
+
+    def _enter_run(self, opening: contextlib.ExitStack) -> None:
+        machine, layout = self._scheduler.machine, self.workspace.layout
+        self._lock = wait_for_lock(machine, layout, self.name, self._wait_for_lock_s, say)
+        opening.callback(self._lock.close)
+        run_id = new_run_id(machine.clock.now(), machine.files.list(layout.experiment(self.name)))
+        with contextlib.ExitStack() as undo:
+            undo.callback(machine.files.remove_tree, layout.run(self.name, run_id).directory)
+            record_environment(
+                machine.files,
+                layout.run(self.name, run_id),
+                self._project_paths,
+                self.settings,
+                self._dirty_git,
+                say,
+            )
+            self._run = Run(self._scheduler, layout, self.name, run_id)
+            undo.pop_all()
+        self._scheduler.experiments[self.name] = self._run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._outer is not None:
+            current_submitter.reset(self._outer)
+        left = isinstance(error, GracefulExperimentExit)
+        try:
+            if error is None and self._run is not None:
+                try:
+                    self.wait()
+                except GracefulExperimentExit as exit_:
+                    error, left = exit_, True
+        finally:
+            if self._interrupts is not None:
+                self._interrupts.remove()
+            if self._run is not None:
+                self._leave_run(self._run, error)
+            if self._open is not None:
+                self._open.close()
+        if self.run_mode is RunMode.DRY_RUN:
+            for planned in self.plan:
+                say(str(planned))
+        if self._interrupts is not None and self._interrupts.count:
+            raise SystemExit(EXIT_INTERRUPTED)
+        if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
+            raise FailedExperiment(failure_text(self._run))
+        return left
+
+    def _leave_run(self, run: Run, error: BaseException | None) -> None:
+        machine = self._scheduler.machine
+        self._scheduler.release(run)
+        if error is not None:
+            state, message = RunState.FAILED, f"{type(error).__name__}: {error}"
+            if isinstance(error, GracefulExperimentExit):
+                state = RunState.INTERRUPTED
+                self._say_what_goes_on(run)
+        elif run.unfinishedJobs:
+            state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
+        else:
+            state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
+        run.finish(state, message or None)
+        self._scheduler.experiments.pop(self.name, None)
+        if state is RunState.DONE:
+            remove_transient_jobs(machine, self.workspace.layout, run)
+        prune_history(machine, self.workspace.layout, self.name, self.settings)
+
+    def _say_what_goes_on(self, run: Run) -> None:
+        running = len(run.running_jobs())
+        if running:
+            say(f"{running} jobs go on; run the script again to wait for them and to go on.")
+
+    def _stop_on_interrupt(self) -> str:
+        if self._run is None:
+            return "nothing runs"
+        self._run.is_stopping = True
+        self._scheduler.changed()
+        return f"{len(self._run.running_jobs())} running jobs are waited for"
+
+
+def say(message: str) -> None:
+    """Tells the person at the terminal."""
+    print(f"tenuto: {message}", file=sys.stderr)
+
+
+def failure_text(run: Run) -> str:
+    """What failed, for the last line of a traceback."""
+    failed = run.failed_jobs()
+    first = failed[0]
+    reason = first.failure_status.name if first.failure_status else "FAILED"
+    text = f"{len(failed)} of {len(run.jobs)} jobs failed; the first: {first.task_id} ({reason})"
+    if first.standing.message:
+        text += f": {first.standing.message}"
+    return f"{text}\nits output: {first.stderr}"
+
+
+Say = Callable[[str], None]
