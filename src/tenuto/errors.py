@@ -21,6 +21,12 @@ TenutoError
 ├── LifecycleError            something that cannot happen to a job was asked for
 │   ├── IllegalTransition     this state may not follow that one
 │   └── MalformedEvent        a record does not describe an event
+├── NoResult                  a job has nothing to return, because it is not done
+├── ExperimentError           an experiment cannot be run like this
+│   ├── ExperimentLocked      another process runs an experiment of this name
+│   ├── ExperimentInJob       an experiment was opened inside a job
+│   ├── FailedExperiment      jobs of the experiment failed
+│   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
 └── WorkspaceError            what lies on the disk cannot be used
@@ -117,6 +123,30 @@ class IllegalTransition(LifecycleError):
 
 class MalformedEvent(LifecycleError, ValueError):
     """A record does not describe an event."""
+
+
+class NoResult(TenutoError):
+    """A job has nothing to return, because it is not done."""
+
+
+class ExperimentError(TenutoError):
+    """An experiment cannot be run like this."""
+
+
+class ExperimentLocked(ExperimentError):
+    """Another process runs an experiment of this name."""
+
+
+class ExperimentInJob(ExperimentError):
+    """An experiment was opened inside a job."""
+
+
+class FailedExperiment(ExperimentError):
+    """Jobs of the experiment failed."""
+
+
+class GracefulExperimentExit(ExperimentError):
+    """Raised to leave an experiment while its jobs go on."""
 
 
 class LaunchRefused(TenutoError):

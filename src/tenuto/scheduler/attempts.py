@@ -44,18 +44,11 @@ class Attempts:
 
     async def run(self, job: Job) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended."""
-        while True:
-            lock = job_directory.take_lock(self.machine, job.paths)
-            job.state = JobState.SCHEDULED
-            verdict = await (self._watch(job) if lock is None else self._start(job, lock))
-            if verdict is not None:
-                return verdict
-            job.set_state(JobState.WAITING, message="whoever ran it is gone")
-            job.state = JobState.READY
-
-    async def adopt(self, job: Job) -> Verdict | None:
-        """Waits for a job that was found running; None if it vanished and must be run again."""
-        return await self._watch(job)
+        lock = job_directory.take_lock(self.machine, job.paths)
+        job.state = JobState.SCHEDULED
+        if lock is None:
+            return await self.until_ended(job)
+        return await self._start(job, lock)
 
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
@@ -81,7 +74,7 @@ class Attempts:
 
     # Starting
 
-    async def _start(self, job: Job, lock: LockHandle) -> Verdict | None:
+    async def _start(self, job: Job, lock: LockHandle) -> Verdict:
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
             found = await self._settled(job, lock)
@@ -89,7 +82,7 @@ class Attempts:
                 return self._verdict(job, found)
             if found.derived.action is Action.WATCH:
                 held.close()
-                return await self._watch(job)
+                return await self.until_ended(job)
             if found.derived.action is Action.SWEEP:
                 launch = _launch(found) or self._open(job, lock, found)
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
@@ -107,7 +100,7 @@ class Attempts:
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
-        return await self._conclude(job)
+        return await self.until_ended(job)
 
     def _open(self, job: Job, lock: LockHandle, found: Settled) -> LaunchRecord:
         """The intent, recorded before anything happens."""
@@ -144,16 +137,32 @@ class Attempts:
 
     # Ending
 
-    async def _conclude(self, job: Job) -> Verdict | None:
-        """The runner of this scheduler's attempt has exited: what did it leave?"""
-        found = job_directory.look(self.machine, job.paths)
-        if found.derived.action is Action.KEEP:
-            return self._verdict(job, found)
-        lock = self.machine.locks.try_lock(job.paths.lock)
+    async def until_ended(self, job: Job) -> Verdict:
+        """Waits while anybody has the job, then says what the attempt amounts to."""
+        pause = FIRST_POLL_S
+        while True:
+            found = job_directory.look(self.machine, job.paths)
+            job.attempt = found.derived.attempt
+            if found.derived.action is Action.KEEP:
+                return self._verdict(job, found)
+            if found.derived.action is not Action.WATCH:
+                verdict = await self._judge(job)
+                if verdict is not None:
+                    return verdict
+            elif await self._watch_runner(job, found):
+                continue
+            await self._changed(job.paths.directory, pause)
+            pause = min(2 * pause, POLL_S)
+
+    async def _judge(self, job: Job) -> Verdict | None:
+        """The job is free and without a final state: decided under the lock; None if somebody took it."""
+        lock = job_directory.take_lock(self.machine, job.paths)
         if lock is None:
-            return await self._watch(job)
+            return None
         with contextlib.closing(lock):
             found = await self._settled(job, lock)
+            if found.derived.action is Action.WATCH:
+                return None
             verdict = self._verdict(job, found)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
@@ -192,27 +201,18 @@ class Attempts:
 
     # Watching
 
-    async def _watch(self, job: Job) -> Verdict | None:
-        """Waits while somebody else has the job; None once it is free again without a final state."""
-        pause = FIRST_POLL_S
-        while True:
-            found = job_directory.look(self.machine, job.paths)
-            job.attempt = found.derived.attempt
-            if found.derived.action is Action.KEEP:
-                return self._verdict(job, found)
-            if found.derived.action is not Action.WATCH:
-                return None
-            process = self._process_of(job, found)
-            if process is not None and found.derived.state is JobState.RUNNING:
-                job.process = process
-                if job.state is JobState.SCHEDULED:
-                    job.state = JobState.RUNNING
-                await process.wait()
-                if pause < POLL_S:
-                    pause = FIRST_POLL_S
-                continue
-            await self._changed(job.paths.directory, pause)
-            pause = min(2 * pause, POLL_S)
+    async def _watch_runner(self, job: Job, found: Settled) -> bool:
+        """Waits for the end of the runner that another scheduler started; False if it is not known yet."""
+        process = self._process_of(job, found)
+        if process is None or found.derived.state is not JobState.RUNNING:
+            return False
+        job.process = process
+        if job.state is JobState.SCHEDULED:
+            job.state = JobState.RUNNING
+        if job.stop is not None:
+            self.request_stop(job)
+        await process.wait()
+        return True
 
     def _process_of(self, job: Job, found: Settled) -> Process | None:
         launch = _launch(found)

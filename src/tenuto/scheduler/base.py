@@ -104,6 +104,8 @@ class Scheduler:
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
         self._ready: dict[str, deque[Job]] = {}
+        self._passed_over: set[Job] = set()
+        """Ready jobs that were not started because nobody wanted them any more."""
         self._in_use: dict[str, int] = {}
         """Slots in use, by launcher."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -320,9 +322,9 @@ class Scheduler:
         if job.state is JobState.ERROR:
             job.tries = Tries()
             self._enqueue(job)
-        elif job.state is JobState.READY and job not in self._ready[job.launcher.name]:
-            self._ready[job.launcher.name].append(job)  # it was passed over while nobody wanted it
-            self._pump()
+        elif job in self._passed_over:
+            self._passed_over.discard(job)
+            self._queue(job)
         elif job in self._dormant and job.transient is TransientMode.NONE:
             self._enqueue(job)
         elif job.state is JobState.DONE and given is not job:
@@ -349,6 +351,9 @@ class Scheduler:
 
     def _make_ready(self, job: Job) -> None:
         job.state = JobState.READY
+        self._queue(job)
+
+    def _queue(self, job: Job) -> None:
         self._ready.setdefault(job.launcher.name, deque()).append(job)
         self._pump()
 
@@ -359,17 +364,21 @@ class Scheduler:
         for name, queue in self._ready.items():
             while queue and self._in_use.get(name, 0) < queue[0].launcher.slots:
                 job = queue.popleft()
-                if job.state is JobState.READY and job.is_wanted():
+                if job.state is not JobState.READY:
+                    continue
+                if job.is_wanted():
                     self._in_use[name] = self._in_use.get(name, 0) + 1
                     self._spawn(self.aio_start(job))
+                else:
+                    self._passed_over.add(job)
 
     async def _adopt(self, job: Job) -> None:
-        verdict = await self._attempts.adopt(job)
-        if verdict is None or verdict.tries is not None:
-            job.tries = job.tries if verdict is None or verdict.tries is None else verdict.tries
-            self._enqueue(job)
-        else:
+        verdict = await self._attempts.until_ended(job)
+        if verdict.tries is None:
             self._complete(job, verdict)
+        else:
+            job.tries = verdict.tries
+            self._enqueue(job)
 
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""

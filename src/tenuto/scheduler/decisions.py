@@ -69,6 +69,8 @@ def tries_of(launch: LaunchRecord | None) -> Tries:
 def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     """The attempt ended: is that final, or is the job tried again?"""
     final = Verdict(found.state, found.reason, found.message)
+    if not found.state.finished():
+        return final._replace(tries=tries)  # whoever wanted to run it left no trace
     if found.reason is JobFailureStatus.TIMEOUT:
         # The seed counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)

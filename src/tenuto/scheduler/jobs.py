@@ -17,6 +17,7 @@ from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import RetryLimits, Tries
 from tenuto.scheduler.work import Work
+from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker
@@ -176,7 +177,7 @@ class Job(BaseJob):
         """What must happen, off the loop, before anybody is told that the job ended."""
         if state is JobState.DONE:
             for callback in self.completion_callbacks:
-                callback(self)
+                call_safely(lambda callback=callback: callback(self))  # type: ignore[misc]
 
     async def aio_run(self, order: StartOrder) -> Process:
         """Starts the runner of a prepared attempt."""

@@ -1,0 +1,227 @@
+"""Jobs of real processes, from submission to their end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.listeners import Listener
+from tenuto.testing.owner import FakeOwner
+
+from .builders import WAIT_S, Bench, eventually, lines
+from .tasks_for_tests import AfterAfterFailure, AfterFailure, Fail, Hold, Note, NoteAfter
+
+S = JobState
+
+
+def note(name: str, ledger: Path) -> Note:
+    return Note.C(name=name, ledger=ledger)
+
+
+def test_a_job_runs_once_and_its_result_is_kept(bench: Bench, tmp_path: Path) -> None:
+    job = bench.submit(note("a", tmp_path / "ledger"))
+    assert job.wait(WAIT_S) is S.DONE
+    assert job.result() == "noted a"
+    assert lines(tmp_path / "ledger") == ["a"]
+    assert job.attempt == 1
+
+
+def test_a_job_passes_through_its_states_in_order(bench: Bench, tmp_path: Path) -> None:
+    job = bench.submit(note("a", tmp_path / "ledger"))
+    bench.wait()
+    bench.scheduler.drain()
+    assert bench.owner.history[job.job_id] == [S.WAITING, S.READY, S.SCHEDULED, S.RUNNING, S.DONE]
+    assert job.submittime <= job.starttime <= job.endtime  # type: ignore[operator]
+
+
+def test_the_same_identity_is_one_job_for_all_who_submit_it(bench: Bench, tmp_path: Path) -> None:
+    other = FakeOwner("other")
+    first = bench.submit(note("a", tmp_path / "ledger"))
+    second = bench.scheduler.submit(bench.job(note("a", tmp_path / "ledger")), other)
+    assert first is second
+    bench.wait()
+    bench.scheduler.wait(other, WAIT_S)
+    assert lines(tmp_path / "ledger") == ["a"]
+
+
+def test_a_job_starts_after_all_that_it_depends_on(bench: Bench, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    task = note("0", ledger)
+    previous = bench.submit(task)
+    for number in range(1, 5):
+        task = NoteAfter.C(name=str(number), ledger=ledger, before=task)
+        previous = bench.submit(task, previous)
+    bench.wait()
+    assert lines(ledger) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_failure_names_itself_and_strands_what_follows(bench: Bench) -> None:
+    cause, middle = Fail.C(message="no luck"), None
+    first = bench.submit(cause)
+    middle = AfterFailure.C(before=cause)
+    second = bench.submit(middle, first)
+    third = bench.submit(AfterAfterFailure.C(before=middle), second)
+    bench.wait()
+    assert first.failure_status is JobFailureStatus.FAILED
+    assert "no luck" in (first.standing.message or "")
+    for stranded in (second, third):
+        assert stranded.failure_status is JobFailureStatus.DEPENDENCY
+        assert first.job_id[:12] in (stranded.standing.message or "")
+        assert not Path(stranded.paths.failed).exists()
+    assert bench.owner.failedJobs == 3
+    assert bench.owner.unfinishedJobs == 0
+
+
+def test_a_dependent_of_a_job_that_already_failed_is_stranded_at_once(bench: Bench) -> None:
+    cause = Fail.C(message="no")
+    first = bench.submit(cause)
+    bench.wait()
+    second = bench.submit(AfterFailure.C(before=cause), first)
+    assert second.wait(WAIT_S) is S.ERROR
+    assert second.failure_status is JobFailureStatus.DEPENDENCY
+
+
+def test_what_is_done_is_reused_and_nothing_is_written_in_its_directory(bench: Bench, tmp_path: Path) -> None:
+    bench.submit(note("a", tmp_path / "ledger")).wait(WAIT_S)
+    directory = bench.scheduler.jobs.popitem()[0]
+    before = snapshot(directory)
+    again = Bench(tmp_path / "ws")
+    job = again.submit(note("a", tmp_path / "ledger"))
+    again.wait()
+    again.scheduler.drain()
+    assert again.owner.history[job.job_id] == [S.DONE]
+    assert job.result() == "noted a"
+    again.close()
+    assert snapshot(directory) == before
+    assert lines(tmp_path / "ledger") == ["a"]
+
+
+def snapshot(directory: str) -> dict[str, tuple[int, int]]:
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for name in [*names, "."]:
+            status = os.lstat(os.path.join(folder, name))
+            found[os.path.join(folder, name)] = (status.st_mtime_ns, status.st_ino)
+    return found
+
+
+def test_submitting_what_failed_tries_it_again(bench: Bench) -> None:
+    job = bench.submit(Fail.C(message="no"))
+    assert job.wait(WAIT_S) is S.ERROR
+    assert bench.submit(Fail.C(message="no")) is job
+    assert job.wait(WAIT_S) is S.ERROR
+    assert job.attempt == 2
+    assert bench.owner.failedJobs == 1
+
+
+def test_a_waiting_job_can_be_cancelled(bench: Bench, tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    held = Hold.C(name="held", ledger=tmp_path / "ledger", release=release)
+    first = bench.submit(held)
+    second = bench.submit(note("b", tmp_path / "ledger"), first)
+    bench.scheduler.cancel(second, "not wanted")
+    assert second.wait(WAIT_S) is S.ERROR
+    assert second.failure_status is JobFailureStatus.CANCELLED
+    release.touch()
+    assert first.wait(WAIT_S) is S.DONE
+    assert "b" not in lines(tmp_path / "ledger")
+
+
+def test_a_running_job_can_be_cancelled(bench: Bench, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    job = bench.submit(Hold.C(name="held", ledger=ledger, release=tmp_path / "never"))
+    eventually(lambda: lines(ledger), "the job to begin")
+    bench.scheduler.cancel(job, "enough")
+    assert job.wait(WAIT_S) is S.ERROR
+    assert job.failure_status is JobFailureStatus.CANCELLED
+    assert job.standing.message == "enough"
+
+
+def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "ws", slots=2)
+    ledger, release = tmp_path / "ledger", tmp_path / "release"
+    for number in range(5):
+        bench.submit(Hold.C(name=str(number), ledger=ledger, release=release))
+    eventually(lambda: len(lines(ledger)) == 2, "two jobs to begin")
+    assert sum(job.state.running() for job in bench.scheduler.jobs.values()) == 2
+    release.touch()
+    bench.wait()
+    assert len(lines(ledger)) == 5
+    bench.close()
+
+
+def test_a_directory_that_cannot_be_used_is_refused_at_submit(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "jobs").write_text("a file where a directory should be")
+    with pytest.raises(DirectoryUnusable, match="ws/jobs"):
+        bench.submit(note("a", tmp_path / "ledger"))
+    assert not bench.scheduler.jobs
+    assert bench.owner.unfinishedJobs == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_workspace_is_refused_at_submit(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(DirectoryUnusable, match="ws"):
+        bench.submit(note("a", tmp_path / "ledger"))
+
+
+def test_a_dependency_that_was_not_submitted_is_refused(bench: Bench, tmp_path: Path) -> None:
+    unknown = bench.job(note("a", tmp_path / "ledger"))
+    with pytest.raises(UnsubmittedTask, match="was not submitted"):
+        bench.submit(note("b", tmp_path / "ledger"), unknown)
+
+
+def test_a_job_that_depends_on_itself_is_refused(bench: Bench, tmp_path: Path) -> None:
+    job = bench.job(note("a", tmp_path / "ledger"))
+    with pytest.raises(GraphError, match="depends on itself"):
+        bench.submit(note("a", tmp_path / "ledger"), job)
+
+
+def test_callbacks_that_raise_change_nothing(bench: Bench, tmp_path: Path) -> None:
+    heard: list[Job] = []
+    job = bench.job(note("a", tmp_path / "ledger"))
+    job.on_completed(lambda _: 1 / 0)
+    job.on_completed(heard.append)
+    bench.scheduler.submit(job, bench.owner)
+    assert job.wait(WAIT_S) is S.DONE
+    assert heard == [job]
+
+
+def test_a_listener_that_raises_is_left_alone(bench: Bench, tmp_path: Path) -> None:
+    class Broken(Listener):
+        def job_state(self, job: Job, standing: Standing) -> None:
+            raise RuntimeError("broken listener")
+
+    bench.scheduler.add_listener(Broken())
+    job = bench.submit(note("a", tmp_path / "ledger"))
+    assert job.wait(WAIT_S) is S.DONE
+
+
+def test_a_transient_job_runs_only_when_it_is_needed(bench: Bench, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    unneeded = bench.submit(note("unneeded", ledger), transient=TransientMode.TRANSIENT)
+    task = note("needed", ledger)
+    needed = bench.submit(task, transient=TransientMode.TRANSIENT)
+    last = bench.submit(NoteAfter.C(name="last", ledger=ledger, before=task), needed)
+    bench.wait()
+    assert lines(ledger) == ["needed", "last"]
+    assert unneeded.state is S.UNSCHEDULED
+    assert needed.state is last.state is S.DONE
+
+
+def test_two_schedulers_share_one_job(bench: Bench, tmp_path: Path) -> None:
+    ledger, release = tmp_path / "ledger", tmp_path / "release"
+    other = Bench(tmp_path / "ws")
+    jobs = [b.submit(Hold.C(name="held", ledger=ledger, release=release)) for b in (bench, other)]
+    eventually(lambda: lines(ledger), "the job to begin")
+    release.touch()
+    assert [job.wait(WAIT_S) for job in jobs] == [S.DONE, S.DONE]
+    assert len(lines(ledger)) == 1
+    other.close()
