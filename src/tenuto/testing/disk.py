@@ -141,7 +141,7 @@ class FakeDisk:
     def make_directory(self, path: str) -> None:
         found = self._find(path)
         if found is None:
-            if _parent(path) != path:
+            if self._find(_parent(path)) is None:
                 self.make_directory(_parent(path))
             self._step("make_directory", path)
             self._directory(_parent(path)).entries[_name(path)] = self._new(FileKind.DIRECTORY)
