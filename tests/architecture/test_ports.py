@@ -34,7 +34,6 @@ MACHINE: dict[str, set[str]] = {
     "tempfile": set(),
     "pathlib": set(),
     "io": set(),
-    "threading": set(),
 }
 OPENS_FILES = {"workspace.locks", "workspace.processes"}
 READS_THE_TIME = {"clock"}

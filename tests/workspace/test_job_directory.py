@@ -242,6 +242,24 @@ def test_looking_changes_nothing(host: FakeHost) -> None:
     assert {operation for operation, _ in host.disk.operations} <= {"read", "stat", "list"}
 
 
+def test_a_job_that_ends_while_somebody_looks_is_never_taken_for_lost() -> None:
+    """Whatever step of the look it ends in: the lock is read before the markers."""
+    for moment in range(12):
+        host = FakeHost()
+        runner = host.start()
+        machine = host.machine(runner)
+        launch = opened(machine, taken(machine))
+        steps.write_pid(machine.files, JOB, pid_record(machine, 1))
+
+        def end(launch: LaunchRecord = launch, host: FakeHost = host, runner: int = runner) -> None:
+            write_marker(host.disk, JOB, Marker(1, launch.nonce))
+            host.end(runner)
+
+        looker = host.machine(host.start())
+        host.disk.before_step(moment, end)
+        assert steps.look(looker, JOB).derived.state in (JobState.RUNNING, JobState.DONE), moment
+
+
 def test_a_wish_to_stop_concerns_one_attempt(host: FakeHost) -> None:
     machine = host.machine(host.start())
     opened(machine, taken(machine))
@@ -404,6 +422,44 @@ def test_the_same_life_on_a_real_disk(tmp_path: Path) -> None:
     assert steps.look(machine, job).derived.row == "done"
     lock.close()
     assert sorted(os.listdir(job.directory)) == [".tenuto", "Task.done", "Task.lock", "Task.pid"]
+
+
+def test_of_many_real_schedulers_one_opens_the_attempt(tmp_path: Path) -> None:
+    job = Layout(str(tmp_path)).job("a.Task", "ab12")
+    go, start = os.pipe()
+    children = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            os.close(start)
+            os.read(go, 1)
+            os._exit(_schedule_once(job))
+        children.append(pid)
+    os.close(go)
+    os.close(start)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    assert set(codes) <= {0, 1}
+    assert codes.count(1) == 1, "one of them ran it"
+    launch = steps.read_launch(this_machine().files, job)
+    assert launch is not None
+    assert launch.attempt == 1
+
+
+def _schedule_once(job: JobPaths) -> int:
+    """1 if this scheduler ran the job, 0 if it found it done, 2 if anything went wrong."""
+    try:
+        machine = this_machine()
+        while (lock := steps.take_lock(machine, job)) is None:
+            if steps.look(machine, job).derived.state is JobState.DONE:
+                return 0
+        found = steps.settle(machine, job, lock)
+        if found.derived.state is JobState.DONE:
+            return 0
+        launch = steps.open_attempt(machine, job, lock, found, launcher="spawn", job_name="job")
+        steps.finish(machine.files, job, Marker(launch.attempt, launch.nonce), status())
+        return 1
+    except BaseException:  # noqa: BLE001 - a fork of the test run must not go on as the test run
+        return 2
 
 
 @pytest.fixture

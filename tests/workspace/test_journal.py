@@ -222,25 +222,11 @@ def test_archiving_twice_overwrites_nothing(disk: FakeDisk) -> None:
 
 def test_a_file_moved_between_two_looks_is_neither_lost_nor_read_out_of_order() -> None:
     """Whatever step of a reader the move happens in."""
-    for moment in range(30):
-
-        class Moving(FakeDisk):
-            countdown = moment
-
-            def _step(self, operation: str, path: str) -> None:
-                if operation in ("read", "list") and self.armed:
-                    if self.countdown == 0:
-                        self.armed = False
-                        archive(self, PLACE, ARCHIVE)
-                    self.countdown -= 1
-                super()._step(operation, path)
-
-            armed = False
-
-        disk = Moving()
+    for moment in range(40):
+        disk = FakeDisk()
         write(disk, *range(6), rotate_bytes=300).close()
         reader = EventReader(disk, PLACE, archive=ARCHIVE)
-        disk.armed = True
+        disk.before_step(moment, lambda disk=disk: archive(disk, PLACE, ARCHIVE))
         assert steps_of(reader.read() + reader.read()) == list(range(6)), moment
 
 
@@ -251,6 +237,18 @@ def test_the_files_of_an_older_attempt_can_be_removed_and_their_names_reused(dis
     discard(disk, PLACE)
     write(disk, 4, writer="b")
     assert steps_of(reader.read()) == [4]
+
+
+def test_a_journal_in_a_crowded_directory_is_found_without_listing_it(disk: FakeDisk) -> None:
+    place = PLACE._replace(crowded=True)
+    writer = EventWriter(disk, place, "w", rotate_bytes=1)
+    for step in range(20):
+        writer.write(progress(step))
+    disk.remove(place.path(3))
+    assert steps_of(EventReader(disk, place).read()) == [step for step in range(20) if step != 3]
+    discard(disk, place)
+    assert "list" not in {operation for operation, _ in disk.operations}
+    assert disk.list(place.directory) == []
 
 
 def test_events_are_synced_when_asked_but_progress_never(disk: FakeDisk) -> None:
