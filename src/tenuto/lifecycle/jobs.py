@@ -90,7 +90,7 @@ class BaseJob:
         reason: JobFailureStatus | None = None,
         message: str | None = None,
     ) -> None:
-        """Move to `state`: check the table, stamp times, count, reset the future, tell listeners, in that order.
+        """Move to `state`: check the table, stamp times, count, reset the future, tell the listeners.
 
         Counters and the future come before the listeners, so that whoever hears of a change sees all of it.
         """
@@ -126,7 +126,7 @@ class BaseJob:
             _add(owner, change)
 
     def _reset_final_state(self) -> None:
-        """A hook: the job runs again after a final state, so whoever waits needs a new `_final_state` future."""
+        """A hook: the job runs again after a final state, so `_final_state` must be a new future."""
 
     def _notify(self, before: Standing) -> None:
         """A hook: tell the listeners. A listener that raises is logged and changes nothing."""

@@ -1,26 +1,16 @@
-"""The state of a job, derived from what its directory shows: one pure function and its table.
+"""The state of a job, derived from what its directory shows: one pure function over `derive_table`.
 Reads nothing; `job_directory.read_evidence` collects what it needs.
 """
 
 from __future__ import annotations
 
-from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.derive_table import ROWS, Action, ClusterSays, Facts, Launch, Mark, Runner
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness
 from tenuto.workspace.records import Corrupt, LaunchRecord, PidRecord
-
-
-@unique
-class ClusterSays(Enum):
-    """What a cluster says about a job it runs."""
-
-    NOTHING = "no answer"
-    PENDING = "pending"
-    RUNNING = "running"
-    ENDED = "ended"
 
 
 class ClusterReport(NamedTuple):
@@ -44,16 +34,6 @@ class Evidence(NamedTuple):
     cluster: ClusterReport = ClusterReport()
 
 
-@unique
-class Action(Enum):
-    """What a scheduler that wants the job done does next."""
-
-    KEEP = "nothing: the state is final"
-    START = "start it, or retry it if the rules allow"
-    WATCH = "wait: somebody else has it"
-    SWEEP = "end the leftovers, then derive again"
-
-
 class Derived(NamedTuple):
     """What the evidence amounts to."""
 
@@ -74,5 +54,107 @@ class Derived(NamedTuple):
 
 
 def derive_state(evidence: Evidence) -> Derived:
-    """The first row of the table that fits the evidence."""
-    raise NotImplementedError
+    """The first row of the table that fits the evidence, with what the evidence adds to it."""
+    current = _current(evidence)
+    facts = _facts(evidence, current)
+    row = next(row for row in ROWS if row.fits(facts))
+    reason, message = row.reason, row.message
+    if current.marker is not None:
+        reason = current.marker.reason
+        message = _joined(row.message, current.marker.message)
+    elif current.corrupt is not None:
+        message = _joined(row.message, current.corrupt.problem)
+    elif row.cluster == (ClusterSays.ENDED,):
+        reason = evidence.cluster.reason
+        message = evidence.cluster.message or row.message
+    alarm = _joined(row.message if row.alarming else None, current.alarm)
+    return Derived(
+        state=row.state,
+        action=row.action,
+        row=row.name,
+        reason=reason,
+        message=message,
+        alarm=alarm,
+        attempt=current.attempt,
+        marker=current.marker,
+        payload_may_have_run=row.payload_may_have_run,
+    )
+
+
+class _Current(NamedTuple):
+    """What belongs to the current attempt; anything of an older one is left out."""
+
+    attempt: int
+    mark: Mark
+    marker: Marker | None = None
+    corrupt: Corrupt | None = None
+    alarm: str | None = None
+
+
+def _current(evidence: Evidence) -> _Current:
+    launch = evidence.launch if isinstance(evidence.launch, LaunchRecord) else None
+    alarm = None
+    counted: list[Marker] = []
+    for marker in evidence.markers:
+        if not isinstance(marker, Marker) or (launch is not None and marker.attempt < launch.attempt):
+            continue
+        # `launch.json` of a local job is not synced, its marker is: after a power loss the marker can be of a
+        # later attempt than the launch record, and counts. One of the same attempt with another nonce was
+        # written by a runner that somebody had given up.
+        if launch is not None and marker.attempt == launch.attempt and marker.nonce != launch.nonce:
+            alarm = f"a marker of attempt {marker.attempt} was left by a runner that had been given up"
+            continue
+        counted.append(marker)
+    attempts = [marker.attempt for marker in counted]
+    if launch is not None:
+        attempts.append(launch.attempt)
+    elif isinstance(evidence.pid, PidRecord):
+        attempts.append(evidence.pid.attempt)
+    attempt = max(attempts, default=0)
+    newest = [marker for marker in counted if marker.attempt == attempt]
+    corrupt = next((marker for marker in evidence.markers if isinstance(marker, Corrupt)), None)
+    failed = next((marker for marker in newest if marker.reason is not None), None)
+    if len(newest) == 2:
+        return _Current(attempt, Mark.BOTH, failed, alarm=alarm)
+    if failed is not None:
+        return _Current(attempt, Mark.FAILED, failed, alarm=alarm)
+    if corrupt is not None:
+        return _Current(attempt, Mark.CORRUPT, corrupt=corrupt, alarm=alarm)
+    if newest:
+        return _Current(attempt, Mark.DONE, newest[0], alarm=alarm)
+    return _Current(attempt, Mark.NONE, alarm=alarm)
+
+
+def _facts(evidence: Evidence, current: _Current) -> Facts:
+    return Facts(
+        mark=current.mark,
+        launch=_launch(evidence.launch),
+        locked=evidence.locked,
+        runner=_runner(evidence, current.attempt),
+        descendants=evidence.descendants,
+        cluster=evidence.cluster.says,
+    )
+
+
+def _launch(launch: LaunchRecord | Corrupt | None) -> Launch:
+    if isinstance(launch, LaunchRecord):
+        return Launch.EXTERNAL if launch.external else Launch.LOCAL
+    return Launch.NONE if launch is None else Launch.CORRUPT
+
+
+def _runner(evidence: Evidence, attempt: int) -> Runner:
+    if not isinstance(evidence.pid, PidRecord) or evidence.pid.attempt < attempt:
+        return Runner.NONE
+    return _RUNNERS[evidence.liveness]
+
+
+_RUNNERS = {
+    Liveness.ALIVE: Runner.ALIVE,
+    Liveness.DEAD: Runner.DEAD,
+    Liveness.REBOOTED: Runner.REBOOTED,
+    Liveness.UNKNOWN: Runner.UNKNOWN,
+}
+
+
+def _joined(*parts: str | None) -> str | None:
+    return "; ".join(part for part in parts if part) or None

@@ -1,17 +1,20 @@
 """`jobs.jsonl` and the links of a run: which jobs it asked for.
-A submission counts as accepted once its line is synced, which happens in groups, within 100 ms.
+A submission survives a power loss once its line is synced, which happens in groups, within 100 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
+from tenuto.errors import NotRegularFile
 from tenuto.lifecycle.states import TransientMode
-from tenuto.workspace.layout import JobPaths, RunPaths
-from tenuto.workspace.ports import Files
+from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.ports import Appender, Files
+from tenuto.workspace.records import Fields
 
 GROUP_SYNC_S = 0.1
 
@@ -31,26 +34,48 @@ class JobLine(NamedTuple):
 class JobsList:
     """The writer of one run's `jobs.jsonl`. Whoever appends calls `sync_if_due` (or `sync`) in time."""
 
-    def __init__(self, files: Files, path: str, clock: Clock) -> None:
-        raise NotImplementedError
+    def __init__(self, files: Files, run: RunPaths, clock: Clock) -> None:
+        """Opens the file and seals what a crash may have torn; only one writer at a time."""
+        self._files = files
+        self._run = run
+        self._clock = clock
+        self._file: Appender = files.open_append(run.jobs_list)
+        self._torn = self._file.size() > 0
+        self._created = not self._torn
+        self._sync_due: float | None = None
 
     def append(self, line: JobLine) -> None:
-        raise NotImplementedError
+        sealed = b"\n" * self._torn + seal(_to_fields(line))
+        self._torn = True
+        self._file.append(sealed)
+        self._torn = False
+        if self._sync_due is None:
+            self._sync_due = self._clock.monotonic() + GROUP_SYNC_S
 
     @property
     def sync_due(self) -> float | None:
         """The monotonic time by which to call `sync`; None if everything is synced."""
-        raise NotImplementedError
+        return self._sync_due
 
     def sync_if_due(self) -> bool:
-        raise NotImplementedError
+        """Sync if the oldest unsynced line has waited long enough; whether it did."""
+        if self._sync_due is None or self._clock.monotonic() < self._sync_due:
+            return False
+        self.sync()
+        return True
 
     def sync(self) -> None:
-        raise NotImplementedError
+        self._file.sync()
+        if self._created:
+            self._files.sync_directory(self._run.directory)
+            self._created = False
+        self._sync_due = None
 
     def close(self) -> None:
         """Sync what is left and close."""
-        raise NotImplementedError
+        if self._sync_due is not None:
+            self.sync()
+        self._file.close()
 
 
 class JobsRead(NamedTuple):
@@ -58,11 +83,49 @@ class JobsRead(NamedTuple):
     bad_lines: int
 
 
-def read_jobs(files: Files, path: str) -> JobsRead:
+def read_jobs(files: Files, run: RunPaths) -> JobsRead:
     """Every job listed, each once (the last line of a job counts); empty if there is no file."""
-    raise NotImplementedError
+    jobs: dict[str, JobLine] = {}
+    bad_lines = 0
+    try:
+        for line in read_lines(files, run.jobs_list):
+            try:
+                job = _from_fields(Fields(line.content))
+            except ValueError:
+                bad_lines += 1
+            else:
+                jobs[job.job_id] = job
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        pass
+    return JobsRead(list(jobs.values()), bad_lines)
 
 
-def link_job(files: Files, run: RunPaths, task_id: str, job_id: str, paths: JobPaths) -> None:
-    """Make the run's link to the job's directory, relative, so that a workspace can move."""
-    raise NotImplementedError
+def link_job(files: Files, run: RunPaths, task_id: str, job_id: str) -> None:
+    """Make the run's link to the job's directory."""
+    link = run.job_link(task_id, job_id)
+    files.make_directory(link.rpartition("/")[0])
+    files.symlink(run.job_link_target(task_id, job_id), link)
+
+
+def _to_fields(line: JobLine) -> dict[str, Any]:
+    return {
+        **line._asdict(),
+        "submittime": line.submittime.isoformat(),
+        "tags": dict(line.tags),
+        "transient": line.transient.name,
+    }
+
+
+def _from_fields(fields: Fields) -> JobLine:
+    transient = fields.text("transient")
+    if transient not in TransientMode.__members__:
+        raise ValueError(f"transient: {transient!r:.60} is not a mode")
+    return JobLine(
+        job_id=fields.text("job_id"),
+        task_id=fields.text("task_id"),
+        submittime=fields.instant("submittime"),
+        tags=fields.texts("tags"),
+        depends_on=fields.words("depends_on"),
+        transient=TransientMode[transient],
+        max_retries=fields.integer("max_retries", default=0),
+    )

@@ -4,15 +4,17 @@ Events are a convenience: nothing here is needed to know the truth about a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from tenuto.lifecycle.events import Event
+from tenuto.errors import JournalError, MalformedEvent, NotRegularFile
+from tenuto.lifecycle.events import EVENT_VERSION, Event, from_record, to_record
 from tenuto.workspace.layout import JournalPlace
-from tenuto.workspace.ports import Files
+from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.ports import Appender, Files
 
-JOURNAL_VERSION = 1
-ROTATE_BYTES = 8 * 1024 * 1024
+ROTATE_BYTES = 8 << 20
+_LONGEST_GAP = 4
 
 
 class Entry(NamedTuple):
@@ -24,18 +26,18 @@ class Entry(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far one file was read."""
+    """How far one file was read: the byte after the last complete line, the last sequence number seen."""
 
     offset: int
     sequence: int
 
 
 Cursor = dict[str, Position]
-"""How far a reader got: file identity (`{writer}/{number}`) -> position. Another reader can go on from it."""
+"""How far a reader got: file identity -> position. Another reader can go on from it."""
 
 
 class EventWriter:
-    """Appends events to files that nobody else writes."""
+    """Appends events to files that nobody else writes. Not for several threads at once."""
 
     def __init__(
         self,
@@ -46,22 +48,78 @@ class EventWriter:
         rotate_bytes: int = ROTATE_BYTES,
         durable: bool = False,
     ) -> None:
-        """`writer` is a nonce. `durable` syncs after each event that is not ephemeral. Creates nothing yet."""
-        raise NotImplementedError
+        """`writer` is a nonce. `durable` syncs after each event that is not ephemeral. Creates nothing."""
+        self._files = files
+        self._place = place
+        self._writer = writer
+        self._rotate_bytes = rotate_bytes
+        self._durable = durable
+        self._sequence = 0
+        self._file: Appender | None = None
+        self._size = 0
+        self._torn = False
 
     def write(self, event: Event) -> int:
-        """Append the event; returns its sequence number. The first write claims a file."""
-        raise NotImplementedError
+        """Append the event; returns its sequence number. Claims a file first, if the last one is full.
+
+        On `OSError` the event may or may not be found later, and the next write seals what is torn.
+        """
+        self._sequence += 1
+        line = self._line(self._sequence, {"e": to_record(event)})
+        if self._file is None or self._size + len(line) > self._rotate_bytes:
+            self.close()
+            self._file = self._claim()
+            self._append(self._file, self._line(self._sequence, {"v": EVENT_VERSION}))
+        self._append(self._file, line)
+        if self._durable and not event.ephemeral:
+            self._file.sync()
+        return self._sequence
 
     def sync(self) -> None:
-        raise NotImplementedError
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
-        raise NotImplementedError
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _line(self, sequence: int, content: dict[str, Any]) -> bytes:
+        try:
+            return seal({"w": self._writer, "s": sequence, **content})
+        except (TypeError, ValueError) as wrong:
+            raise JournalError(f"an event cannot be written: {wrong}") from wrong
+
+    def _claim(self) -> Appender:
+        """Create the next free file: exclusive creation is what makes it ours."""
+        self._files.make_directory(self._place.directory)
+        number = max(_numbers(self._files, self._place), default=-1) + 1
+        while True:
+            try:
+                file = self._files.open_append(self._place.path(number), exclusive=True)
+                break
+            except FileExistsError:
+                number += 1
+        if self._durable:
+            self._files.sync_directory(self._place.directory)
+        self._size = 0
+        self._torn = False
+        return file
+
+    def _append(self, file: Appender, line: bytes) -> None:
+        sealed = b"\n" + line if self._torn else line
+        self._torn = True
+        file.append(sealed)
+        self._torn = False
+        self._size += len(sealed)
 
 
 class EventReader:
-    """Reads a journal again and again, each event once."""
+    """Reads a journal again and again, each event once.
+
+    A file is known by its first readable line (writer and sequence number): not by its path, which changes
+    when it is archived, nor by its inode, which passes to another file when it is deleted.
+    """
 
     def __init__(
         self,
@@ -72,31 +130,156 @@ class EventReader:
         cursor: Cursor | None = None,
     ) -> None:
         """`archive`: the directory to which the files may be moved while this reader is at work."""
-        raise NotImplementedError
-
-    def read(self, limit: int = 10_000) -> list[Entry]:
-        """What is new since the last call, at most about `limit` entries; of one writer in order."""
-        raise NotImplementedError
+        self._files = files
+        self._place = place
+        self._archive = archive
+        self._cursor: Cursor = dict(cursor or {})
+        self.bad_lines = 0
+        """Lines skipped since the reader was made: torn, garbled or not an event."""
 
     def cursor(self) -> Cursor:
-        raise NotImplementedError
+        return dict(self._cursor)
 
-    @property
-    def bad_lines(self) -> int:
-        """Lines skipped since the reader was made: torn, garbled or not an event."""
-        raise NotImplementedError
+    def read(self, limit: int = 10_000) -> list[Entry]:
+        """What is new since the last call, at most `limit` entries; of one writer in order."""
+        entries: list[Entry] = []
+        vanished: set[str] = set()
+        for file in self._found():
+            if len(entries) >= limit:
+                break
+            if file.writer in vanished:
+                continue  # its earlier file is being moved; the next call finds both, in order
+            try:
+                self._read_file(file, entries, limit)
+            except FileNotFoundError:
+                vanished.add(file.writer)
+        return entries
+
+    def _found(self) -> list[_JournalFile]:
+        # Live before archive: a file that is moved between the two listings is seen twice, never not at all.
+        paths = [self._place.path(number) for number in _numbers(self._files, self._place)]
+        if self._archive is not None:
+            paths += _paths_in(self._files, self._archive)
+        return _in_order(self._files, paths)
+
+    def _read_file(self, file: _JournalFile, entries: list[Entry], limit: int) -> None:
+        start = self._cursor.get(file.identity, Position(0, 0))
+        for line in read_lines(self._files, file.path, start.offset):
+            entry = _entry(line.content)
+            if entry is None:
+                self.bad_lines += not _is_header(line.content)
+            elif entry.sequence > start.sequence:
+                entries.append(entry)
+                start = start._replace(sequence=entry.sequence)
+            start = start._replace(offset=line.end)
+            self._cursor[file.identity] = start
+            if len(entries) >= limit:
+                return
 
 
 def archive(files: Files, place: JournalPlace, target: str) -> list[str]:
-    """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths."""
-    raise NotImplementedError
+    """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
+
+    Only while nobody writes there: at the end of a run, under the experiment's lock.
+    """
+    files.make_directory(target)
+    taken = set(files.list(target))
+    moved = []
+    for number in _numbers(files, place):
+        free = number
+        while place.file_name(free) in taken:
+            free += 1
+        taken.add(place.file_name(free))
+        files.rename(place.path(number), f"{target}/{place.file_name(free)}")
+        moved.append(f"{target}/{place.file_name(free)}")
+    return moved
 
 
 def discard(files: Files, place: JournalPlace) -> None:
     """Remove the journal's files: those of a job's older attempts."""
-    raise NotImplementedError
+    for number in reversed(_numbers(files, place)):
+        files.remove(place.path(number))
 
 
 def replay(files: Files, directory: str) -> Iterator[Entry]:
     """All entries of an archive directory, writer by writer, in order."""
-    raise NotImplementedError
+    for file in _in_order(files, _paths_in(files, directory)):
+        for line in read_lines(files, file.path):
+            if (entry := _entry(line.content)) is not None:
+                yield entry
+
+
+class _JournalFile(NamedTuple):
+    writer: str
+    first: int
+    path: str
+
+    @property
+    def identity(self) -> str:
+        return f"{self.writer}/{self.first}"
+
+
+def _in_order(files: Files, paths: Iterable[str]) -> list[_JournalFile]:
+    """The readable ones, each once, a writer's earlier files first."""
+    known: dict[str, _JournalFile] = {}
+    for path in paths:
+        file = _identified(files, path)
+        if file is not None:
+            known[file.identity] = file
+    return sorted(known.values())
+
+
+def _identified(files: Files, path: str) -> _JournalFile | None:
+    try:
+        for line in read_lines(files, path):
+            content = line.content
+            if content is not None and type(content.get("w")) is str and type(content.get("s")) is int:
+                return _JournalFile(content["w"], content["s"], path)
+    except (FileNotFoundError, NotRegularFile):
+        pass  # moved meanwhile, and found under its other path; or not ours at all
+    return None
+
+
+def _entry(content: dict[str, Any] | None) -> Entry | None:
+    if content is None:
+        return None
+    writer, sequence = content.get("w"), content.get("s")
+    if type(writer) is not str or type(sequence) is not int:
+        return None
+    try:
+        return Entry(writer, sequence, from_record(content.get("e")))
+    except MalformedEvent:
+        return None
+
+
+def _is_header(content: dict[str, Any] | None) -> bool:
+    return content is not None and "v" in content
+
+
+def _numbers(files: Files, place: JournalPlace) -> list[int]:
+    """The numbers of the journal's files, in order."""
+    if place.crowded:
+        return _numbers_by_asking(files, place)
+    try:
+        names = files.list(place.directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(number for name in names if (number := place.number(name)) is not None)
+
+
+def _numbers_by_asking(files: Files, place: JournalPlace) -> list[int]:
+    """Ask for one number after the other; writers leave no gap, and a person's small one does no harm."""
+    numbers: list[int] = []
+    number = 0
+    while number <= (numbers[-1] if numbers else -1) + _LONGEST_GAP:
+        if files.stat(place.path(number)) is not None:
+            numbers.append(number)
+        number += 1
+    return numbers
+
+
+def _paths_in(files: Files, directory: str) -> list[str]:
+    try:
+        return [f"{directory}/{name}" for name in files.list(directory) if name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -4,12 +4,11 @@ Only joins strings; creates and reads nothing.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName
 
-_LONGEST_NAME = 160
+_LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _JOB_ID = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_JOB_ID = 128
@@ -18,17 +17,27 @@ _LONGEST_JOB_ID = 128
 def directory_name(name: str) -> str:
     """A safe directory name for a task id or an experiment id; different ids give different names.
 
-    Ids of plain ASCII letters, digits, `.`, `_` and `-` name themselves. Any other is made plain and ends in
-    `~` and a digest of the original, so `a/b` and `a_b`, or the composed and decomposed form of `é`, stay apart.
-    Ids that differ only in case can meet on a file system that ignores case; jobs do not collide there, since
-    the identity hash counts the case, and experiments ask `same_on_some_disks`.
+    Ids of plain ASCII letters, digits, `.`, `_` and `-` name themselves. Of others each further character is
+    spelled as `~` and the hexadecimal code of its UTF-8 bytes: `a/b` is `a~2fb`, and the composed and the
+    decomposed form of an accent stay apart. An id too long for a file system is refused.
+
+    Ids that differ only in case meet on a file system that ignores case. Jobs do not collide there, since the
+    identity hash counts the case; experiments ask `same_on_some_disks`.
     """
-    if not name or any(not character.isprintable() for character in name):
+    if not name or not name.isprintable():
         raise InvalidName(f"{name!r:.100} cannot name a directory: it is empty or has unprintable characters")
-    if set(name) <= _PLAIN and len(name) <= _LONGEST_NAME and name[0] not in ".-" and name[-1] != ".":
-        return name
-    readable = "".join(c if c in _PLAIN else "_" for c in name)[: _LONGEST_NAME // 2].strip(".-")
-    return f"{readable}~{blake2b(name.encode(), digest_size=16).hexdigest()}"
+    safe = "".join(character if character in _PLAIN else _spelled(character) for character in name)
+    if safe[0] in ".-":  # hidden, or taken for an option
+        safe = _spelled(safe[0]) + safe[1:]
+    if safe[-1] == ".":
+        safe = safe[:-1] + _spelled(".")
+    if len(safe) > _LONGEST_NAME:
+        raise InvalidName(f"{name:.60}... cannot name a directory: {len(safe)} > {_LONGEST_NAME} bytes")
+    return safe
+
+
+def _spelled(character: str) -> str:
+    return "".join(f"~{byte:02x}" for byte in character.encode())
 
 
 def same_on_some_disks(one: str, other: str) -> bool:
@@ -38,7 +47,7 @@ def same_on_some_disks(one: str, other: str) -> bool:
 
 def script_name(task_id: str) -> str:
     """`{scriptname}`: the last part of the task id, made safe."""
-    return directory_name(task_id).partition("~")[0].rpartition(".")[2] or "task"
+    return directory_name(task_id).rpartition(".")[2]
 
 
 class JournalPlace(NamedTuple):
@@ -46,6 +55,8 @@ class JournalPlace(NamedTuple):
 
     directory: str
     prefix: str
+    crowded: bool = False
+    """The directory holds the files of many other journals, so listing it for each of them is too slow."""
 
     def path(self, number: int) -> str:
         return f"{self.directory}/{self.file_name(number)}"
@@ -182,6 +193,10 @@ class RunPaths:
     def job_link(self, task_id: str, job_id: str) -> str:
         return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
 
+    def job_link_target(self, task_id: str, job_id: str) -> str:
+        """The job's directory as seen from the link: relative, so that a workspace can move."""
+        return f"../../../../../jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
+
 
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
@@ -239,13 +254,15 @@ class Layout:
 
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(
-            f"{self.root}/.events/jobs/{directory_name(task_id)}", f"event-{_checked_job_id(job_id)}-"
+            f"{self.root}/.events/jobs/{directory_name(task_id)}",
+            f"event-{_checked_job_id(job_id)}-",
+            crowded=True,
         )
 
 
 def _checked_job_id(job_id: str) -> str:
     if not job_id or not set(job_id) <= _JOB_ID or len(job_id) > _LONGEST_JOB_ID or job_id[0] == "-":
         raise InvalidName(
-            f"{job_id!r:.100} cannot be a job id: use up to {_LONGEST_JOB_ID} of a-z 0-9 _ -, not starting with -"
+            f"{job_id!r:.100} cannot be a job id: use up to {_LONGEST_JOB_ID} of a-z 0-9 _ -, no - first"
         )
     return job_id

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import Corrupt
+from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record, to_json
 
 MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
 RESULT_LIMIT = 2048
 """A larger result goes to `result.json`."""
+_SHORTEST_MESSAGE = 256
 
 
 @unique
@@ -48,12 +49,54 @@ class Marker(NamedTuple):
     """`truncated` logs, `leftovers`, ..."""
 
     def encode(self) -> bytes:
-        """At most `MARKER_LIMIT` bytes; an over-long message is cut in the middle."""
-        raise NotImplementedError
+        """At most `MARKER_LIMIT` bytes: an over-long message is cut, and if need be the details go."""
+        if len(to_json(self.result)) > RESULT_LIMIT:
+            raise ValueError("the result is too large for a marker; `job_directory.keep_result` stores it")
+        data = to_json(self._plain())
+        if len(data) <= MARKER_LIMIT:
+            return data
+        details = self._replace(message=None)
+        bare = details._replace(usage={}, provenance={}, flags=())
+        kept = details if details._room_for_message() > _SHORTEST_MESSAGE else bare
+        return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
     @classmethod
     def decode(cls, data: bytes) -> Marker | Corrupt:
-        raise NotImplementedError
+        return decode_fields(data, cls._from) if data else Corrupt("empty")
+
+    @classmethod
+    def _from(cls, fields: Fields) -> Marker:
+        return cls(
+            attempt=fields.integer("attempt", least=1),
+            nonce=fields.text("nonce"),
+            reason=fields.optional_failure("reason"),
+            message=fields.optional_text("message"),
+            exit_code=fields.optional_integer("exit_code"),
+            signal=fields.optional_integer("signal"),
+            starttime=fields.optional_instant("starttime"),
+            endtime=fields.optional_instant("endtime"),
+            usage=fields.numbers("usage"),
+            result=fields.value("result"),
+            result_stored=fields.flag("result_stored"),
+            provenance=fields.texts("provenance"),
+            flags=fields.words("flags"),
+        )
+
+    def _room_for_message(self) -> int:
+        return MARKER_LIMIT - len(to_json(self._plain())) - len(',"message":')
+
+    def _plain(self) -> dict[str, Any]:
+        fields = {
+            **self._asdict(),
+            "reason": self.reason.name if self.reason else None,
+            "starttime": self.starttime.isoformat() if self.starttime else None,
+            "endtime": self.endtime.isoformat() if self.endtime else None,
+            "usage": dict(self.usage) or None,
+            "provenance": dict(self.provenance) or None,
+            "flags": list(self.flags) or None,
+            "result_stored": self.result_stored or None,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class MarkersFound(NamedTuple):
@@ -65,21 +108,46 @@ class MarkersFound(NamedTuple):
 
 def reserve_marker(files: Files, paths: JobPaths) -> None:
     """Set disk aside for the marker, at the start of an attempt."""
-    raise NotImplementedError
+    files.preallocate(paths.reserve, MARKER_LIMIT)
 
 
 def write_marker(
     files: Files, paths: JobPaths, marker: Marker, durability: Durability = Durability.MARKER
 ) -> None:
     """Write `.done`, or `.failed` if the marker has a reason; returns once it is as durable as asked for."""
-    raise NotImplementedError
+    files.replace(
+        paths.done if marker.reason is None else paths.failed,
+        marker.encode(),
+        durable=durability is Durability.MARKER,
+        reserve=paths.reserve,
+    )
 
 
 def read_markers(files: Files, paths: JobPaths) -> MarkersFound:
     """Read both markers; changes nothing."""
-    raise NotImplementedError
+    return MarkersFound(_read(files, paths.done, failed=False), _read(files, paths.failed, failed=True))
 
 
 def set_aside(files: Files, path: str) -> str:
     """Rename an unreadable marker to the first free `.corrupt-n`, and say where it went."""
-    raise NotImplementedError
+    number = 1
+    while files.stat(f"{path}.corrupt-{number}") is not None:
+        number += 1
+    target = f"{path}.corrupt-{number}"
+    files.rename(path, target)
+    return target
+
+
+def _read(files: Files, path: str, *, failed: bool) -> Marker | Corrupt | None:
+    marker = read_record(files, path, Marker.decode)
+    if isinstance(marker, Marker) and failed != (marker.reason is not None):
+        return Corrupt("its reason does not fit its name")
+    return marker
+
+
+def _cut(message: str, room: int) -> str:
+    """As much of the head and the tail of the message as fits `room` bytes of JSON."""
+    keep = min(len(message), room) // 2
+    while len(to_json(cut := f"{message[:keep]} [...] {message[len(message) - keep :]}")) > room:
+        keep = keep * 3 // 4
+    return cut

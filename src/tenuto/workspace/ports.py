@@ -15,6 +15,17 @@ RUNNER_BYTE = 0
 """The byte of a job's lock file that its runner (or a scheduler preparing it) holds."""
 DESCENDANTS_BYTE = 1
 """The byte that everything the payload ever forked inherits."""
+_TEMPORARY = ".tenuto-tmp"
+
+
+def temporary_name(path: str, unique: str) -> str:
+    """What `Files.replace` calls the file it writes before the rename."""
+    return f"{path}.{unique}{_TEMPORARY}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a crash in `Files.replace` left this file. Only Tenuto uses such names."""
+    return name.endswith(_TEMPORARY)
 
 
 @unique
@@ -79,7 +90,7 @@ class Files(Protocol):
         """Replace the content atomically: temporary file, rename; if `durable`, both synced.
 
         `reserve` names a preallocated file of the same directory to use as the temporary one, so that a full
-        disk does not stop the write; it is used up. On failure no temporary file stays, the target is as before.
+        disk does not stop the write; it is used up. On failure no temporary file stays behind.
         """
         ...
 

@@ -284,6 +284,20 @@ class Fields:
     def optional_failure(self, name: str) -> JobFailureStatus | None:
         return None if self._values.get(name) is None else self.failure(name)
 
+    def numbers(self, name: str) -> dict[str, float]:
+        inner = Fields(self._values.get(name, {}))
+        return {key: inner.number(key) for key in inner._values}
+
+    def texts(self, name: str) -> dict[str, str]:
+        inner = Fields(self._values.get(name, {}))
+        return {key: inner.text(key) for key in inner._values}
+
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self._values.get(name, [])
+        if type(value) is not list or not all(type(item) is str for item in value):
+            raise ValueError(f"{name}: {value!r:.60} is not a list of texts")
+        return tuple(value)
+
     def objects(self, name: str) -> list[Fields]:
         value = self._values.get(name)
         if type(value) is not list:

@@ -1,0 +1,281 @@
+"""The table behind `derive_state`: what a job's directory shows -> the state of the job.
+Only data; `docs/lifecycle.md` prints it, and a test covers each row.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NamedTuple
+
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+
+
+@unique
+class Action(Enum):
+    """What a scheduler that wants the job done does next."""
+
+    KEEP = "nothing: the state is final"
+    START = "start it, or retry it if the rules allow"
+    WATCH = "wait: somebody else has it"
+    SWEEP = "take the lock, end the leftovers, then derive again"
+
+
+@unique
+class ClusterSays(Enum):
+    """What a cluster says about a job it runs."""
+
+    NOTHING = "no answer"
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@unique
+class Mark(Enum):
+    """What the markers of the current attempt say."""
+
+    NONE = "none"
+    DONE = "`.done`"
+    FAILED = "`.failed`"
+    BOTH = "both"
+    CORRUPT = "unreadable"
+
+
+@unique
+class Launch(Enum):
+    """What `launch.json` says."""
+
+    NONE = "none"
+    LOCAL = "local"
+    EXTERNAL = "external"
+    CORRUPT = "unreadable"
+
+
+@unique
+class Runner(Enum):
+    """What has become of the process in the pid record of the current attempt."""
+
+    NONE = "no record"
+    ALIVE = "alive"
+    DEAD = "dead"
+    REBOOTED = "rebooted"
+    UNKNOWN = "elsewhere"
+
+
+class Facts(NamedTuple):
+    """The evidence, reduced to what the table asks."""
+
+    mark: Mark
+    launch: Launch
+    locked: bool
+    runner: Runner
+    descendants: bool
+    cluster: ClusterSays
+
+
+class Row(NamedTuple):
+    """One line of the table. A condition that is None fits anything."""
+
+    name: str
+    state: JobState
+    action: Action
+    mark: tuple[Mark, ...] = (Mark.NONE,)
+    launch: tuple[Launch, ...] | None = None
+    locked: bool | None = None
+    runner: tuple[Runner, ...] | None = None
+    descendants: bool | None = None
+    cluster: tuple[ClusterSays, ...] | None = None
+    reason: JobFailureStatus | None = None
+    message: str | None = None
+    alarming: bool = False
+    payload_may_have_run: bool = True
+
+    def fits(self, facts: Facts) -> bool:
+        return (
+            facts.mark in self.mark
+            and (self.launch is None or facts.launch in self.launch)
+            and (self.locked is None or facts.locked == self.locked)
+            and (self.runner is None or facts.runner in self.runner)
+            and (self.descendants is None or facts.descendants == self.descendants)
+            and (self.cluster is None or facts.cluster in self.cluster)
+        )
+
+
+_STARTED = (Runner.ALIVE, Runner.DEAD, Runner.REBOOTED, Runner.UNKNOWN)
+
+ROWS: tuple[Row, ...] = (
+    # A marker of the current attempt is the last word.
+    Row("done", JobState.DONE, Action.KEEP, mark=(Mark.DONE,)),
+    Row("failed", JobState.ERROR, Action.KEEP, mark=(Mark.FAILED,)),
+    Row(
+        "contradiction",
+        JobState.ERROR,
+        Action.KEEP,
+        mark=(Mark.BOTH,),
+        message="both .done and .failed exist; .failed counts",
+        alarming=True,
+    ),
+    Row(
+        "unreadable marker",
+        JobState.ERROR,
+        Action.KEEP,
+        mark=(Mark.CORRUPT,),
+        reason=JobFailureStatus.FAILED,
+        message="CORRUPT: its marker cannot be read",
+        alarming=True,
+    ),
+    # The lock is held: somebody has the job.
+    Row(
+        "held after its runner died",
+        JobState.ERROR,
+        Action.WATCH,
+        locked=True,
+        runner=(Runner.DEAD,),
+        reason=JobFailureStatus.LOST,
+        message="its runner died; a scheduler that takes it up, or something it left, holds the lock",
+    ),
+    Row(
+        "running, launch record unreadable",
+        JobState.RUNNING,
+        Action.WATCH,
+        launch=(Launch.CORRUPT,),
+        locked=True,
+        message="launch.json cannot be read",
+        alarming=True,
+    ),
+    Row("running", JobState.RUNNING, Action.WATCH, locked=True, runner=(Runner.ALIVE, Runner.UNKNOWN)),
+    Row(
+        "being prepared",
+        JobState.SCHEDULED,
+        Action.WATCH,
+        launch=(Launch.NONE,),
+        locked=True,
+        message="a scheduler is preparing it",
+        payload_may_have_run=False,
+    ),
+    Row(
+        "taken up after a reboot",
+        JobState.SCHEDULED,
+        Action.WATCH,
+        locked=True,
+        runner=(Runner.REBOOTED,),
+        message="a scheduler is preparing it",
+    ),
+    Row("starting", JobState.SCHEDULED, Action.WATCH, locked=True, payload_may_have_run=False),
+    # The lock is free, but something of the job may still run.
+    Row(
+        "running, lock file replaced",
+        JobState.RUNNING,
+        Action.WATCH,
+        locked=False,
+        runner=(Runner.ALIVE,),
+        message="its runner is alive, but its lock file was deleted or replaced",
+        alarming=True,
+    ),
+    Row(
+        "leftovers",
+        JobState.ERROR,
+        Action.SWEEP,
+        locked=False,
+        descendants=True,
+        reason=JobFailureStatus.LOST,
+        message="its runner is gone, and processes it left still run",
+    ),
+    # Nothing of it runs here, but a cluster may have it.
+    Row(
+        "pending in the cluster",
+        JobState.SCHEDULED,
+        Action.WATCH,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        cluster=(ClusterSays.PENDING,),
+    ),
+    Row(
+        "running in the cluster",
+        JobState.RUNNING,
+        Action.WATCH,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        cluster=(ClusterSays.RUNNING,),
+    ),
+    Row(
+        "ended in the cluster",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        cluster=(ClusterSays.ENDED,),
+        reason=JobFailureStatus.LOST,
+        message="the cluster says it ended, and it left no marker",
+    ),
+    Row(
+        "cluster silent, seen running",
+        JobState.RUNNING,
+        Action.WATCH,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        runner=_STARTED,
+        cluster=(ClusterSays.NOTHING,),
+        message="the cluster does not answer",
+    ),
+    Row(
+        "cluster silent",
+        JobState.SCHEDULED,
+        Action.WATCH,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        cluster=(ClusterSays.NOTHING,),
+        message="the cluster does not answer",
+    ),
+    # Nothing of it runs anywhere.
+    Row(
+        "untouched",
+        JobState.UNSCHEDULED,
+        Action.START,
+        launch=(Launch.NONE,),
+        locked=False,
+        payload_may_have_run=False,
+    ),
+    Row(
+        "lost, launch record unreadable",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.CORRUPT,),
+        locked=False,
+        reason=JobFailureStatus.LOST,
+        message="launch.json cannot be read, and nothing of it runs",
+        alarming=True,
+    ),
+    Row(
+        "lost before it started",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.LOCAL,),
+        locked=False,
+        runner=(Runner.NONE,),
+        reason=JobFailureStatus.LOST,
+        message="its runner vanished before it reached the task",
+        payload_may_have_run=False,
+    ),
+    Row(
+        "lost in a reboot",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.LOCAL,),
+        locked=False,
+        runner=(Runner.REBOOTED,),
+        reason=JobFailureStatus.LOST,
+        message="REBOOT: its machine was started again while it ran",
+    ),
+    Row(
+        "lost",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.LOCAL,),
+        locked=False,
+        runner=(Runner.DEAD, Runner.UNKNOWN),
+        reason=JobFailureStatus.LOST,
+        message="KILLED: its runner vanished without leaving a marker",
+    ),
+)
+"""Read from the top; the first row that fits decides."""

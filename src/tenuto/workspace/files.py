@@ -1,0 +1,269 @@
+"""The real disk, by plain system calls.
+Knows nothing of jobs; what a file means is its caller's business.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from tenuto.errors import FileTooLarge, NotRegularFile
+from tenuto.workspace.ports import FileKind, FileStat, FreeSpace, temporary_name
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+_CHUNK = 1 << 20
+# O_NOFOLLOW and O_NONBLOCK: a link must not lead out of the workspace, a pipe must not hang its reader.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_temporary_numbers = count()
+
+
+class DiskFiles:
+    """`Files` on the disk of this machine."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        with _open_regular(path) as (fd, size):
+            if size > limit:
+                raise FileTooLarge(f"{path} has {size} bytes, at most {limit} are expected there")
+            data = _read_up_to(fd, limit + 1)
+            if len(data) > limit:
+                raise FileTooLarge(f"{path} grew beyond {limit} bytes while it was read")
+            return data
+
+    def read_range(self, path: str, offset: int, limit: int) -> bytes:
+        with _open_regular(path) as (fd, _):
+            os.lseek(fd, offset, os.SEEK_SET)
+            return _read_up_to(fd, limit)
+
+    def write(self, path: str, data: bytes) -> None:
+        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_TRUNC, FILE_MODE)) as fd:
+            _write_all(fd, data)
+
+    def replace(self, path: str, data: bytes, *, durable: bool, reserve: str | None = None) -> None:
+        fd, temporary = _open_temporary(path, reserve)
+        try:
+            with _closing(fd):
+                _write_all(fd, data)
+                os.ftruncate(fd, len(data))
+                if durable:
+                    os.fsync(fd)
+            os.rename(temporary, path)
+        except OSError:
+            self.remove(temporary)
+            raise
+        if durable:
+            self.sync_directory(os.path.dirname(path))
+
+    def create_exclusive(self, path: str, data: bytes = b"") -> None:
+        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_EXCL, FILE_MODE)) as fd:
+            _write_all(fd, data)
+
+    def open_append(self, path: str, *, exclusive: bool = False) -> DiskAppender:
+        flags = _WRITE | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
+        return DiskAppender(path, os.open(path, flags, FILE_MODE))
+
+    def preallocate(self, path: str, size: int) -> None:
+        with _closing(os.open(path, _WRITE | os.O_CREAT, FILE_MODE)) as fd:
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError:
+                self.remove(path)
+                raise
+
+    def make_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileNotFoundError:
+            self.make_directory(os.path.dirname(path))
+            self.make_directory(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def remove(self, path: str) -> bool:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            top = os.open(path, _ENTER)
+        except FileNotFoundError:
+            return
+        with _closing(top):
+            os.fchmod(top, DIRECTORY_MODE)
+            _remove_content(top)
+        os.rmdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def symlink(self, target: str, path: str) -> None:
+        try:
+            os.symlink(target, path)
+        except FileExistsError:
+            if not os.path.islink(path):
+                raise
+            temporary = _temporary_name(path)
+            os.symlink(target, temporary)
+            os.rename(temporary, path)
+
+    def read_link(self, path: str) -> str:
+        return os.readlink(path)
+
+    def stat(self, path: str) -> FileStat | None:
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileStat(_kind(found.st_mode), found.st_size, found.st_ino, stat.S_IMODE(found.st_mode))
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def sync_directory(self, path: str) -> None:
+        with _closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
+            os.fsync(fd)
+
+    def free_space(self, path: str) -> FreeSpace:
+        found = os.statvfs(path)
+        return FreeSpace(found.f_bavail * found.f_frsize, found.f_favail)
+
+
+class DiskAppender:
+    """An `Appender` on a real file."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def append(self, data: bytes) -> None:
+        _write_all(self._fd, data)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _open_regular(path: str) -> Iterator[tuple[int, int]]:
+    try:
+        fd = os.open(path, _READ)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NotRegularFile(f"{path} is a link or a socket, not a file") from error
+        raise
+    with _closing(fd):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotRegularFile(f"{path} is a {_kind(found.st_mode).value}, not a file")
+        yield fd, found.st_size
+
+
+def _read_up_to(fd: int, limit: int) -> bytes:
+    data = os.read(fd, min(limit, _CHUNK))
+    if not data or len(data) == limit:
+        return data
+    chunks = [data]
+    missing = limit - len(data)
+    while missing and (chunk := os.read(fd, min(missing, _CHUNK))):
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return b"".join(chunks)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
+def _open_temporary(path: str, reserve: str | None) -> tuple[int, str]:
+    if reserve is not None:
+        try:
+            return os.open(reserve, _WRITE), reserve
+        except FileNotFoundError:
+            pass  # a person removed it; without it only a full disk is worse
+    while True:
+        temporary = _temporary_name(path)
+        try:
+            return os.open(temporary, _WRITE | os.O_CREAT | os.O_EXCL, FILE_MODE), temporary
+        except FileExistsError:
+            continue  # left by a dead process that had our pid
+
+
+def _temporary_name(path: str) -> str:
+    return temporary_name(path, f"{os.getpid()}-{next(_temporary_numbers)}")
+
+
+def _kind(mode: int) -> FileKind:
+    if stat.S_ISREG(mode):
+        return FileKind.FILE
+    if stat.S_ISDIR(mode):
+        return FileKind.DIRECTORY
+    return FileKind.LINK if stat.S_ISLNK(mode) else FileKind.OTHER
+
+
+def _remove_content(top: int) -> None:
+    """Empty a directory with two descriptors, however deep it is.
+
+    Sub-directories of sub-directories are moved up to the top instead of being descended into. All names are
+    resolved against open descriptors, so a directory swapped for a link meanwhile leads nowhere.
+    """
+    moved = count()
+    while entries := os.listdir(top):
+        for name in entries:
+            child = _enter_or_unlink(name, top)
+            if child is None:
+                continue
+            with _closing(child):
+                for grandchild in os.listdir(child):
+                    if (inner := _enter_or_unlink(grandchild, child)) is None:
+                        continue
+                    os.close(inner)
+                    _move_up(grandchild, child, top, moved)
+            os.rmdir(name, dir_fd=top)
+
+
+def _enter_or_unlink(name: str, parent: int) -> int | None:
+    """Open a sub-directory; remove anything else."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=parent)
+        return None
+    os.chmod(name, DIRECTORY_MODE, dir_fd=parent)
+    return os.open(name, _ENTER, dir_fd=parent)
+
+
+def _move_up(name: str, parent: int, top: int, numbers: Iterator[int]) -> None:
+    while True:
+        try:
+            os.rename(name, f"{next(numbers)}", src_dir_fd=parent, dst_dir_fd=top)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise  # else: an entry of the top has that number; take the next

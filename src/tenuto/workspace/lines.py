@@ -1,0 +1,61 @@
+"""Files of one JSON object a line, each with a checksum: written by appending, read while they grow.
+Knows nothing of what the lines say.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import from_json, to_json
+
+LINE_LIMIT = 1 << 20
+"""A longer line was not written by Tenuto, and is not worth the memory."""
+_CHUNK = 1 << 18
+_CHECKSUM = b',"c":"%08x"}\n'
+_CHECKSUM_LENGTH = len(_CHECKSUM % 0)
+
+
+class Line(NamedTuple):
+    """A line as found, and where the next one starts. `content` is None if it is torn or garbled."""
+
+    content: dict[str, Any] | None
+    end: int
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """The object as a line. Raises `ValueError` if it is too long; it needs one key at least, and not `c`."""
+    body = to_json(content)[:-1]
+    line = body + _CHECKSUM % crc32(body)
+    if len(line) > LINE_LIMIT:
+        raise ValueError(f"a line of {len(line)} bytes is too long: at most {LINE_LIMIT}")
+    return line
+
+
+def unseal(line: bytes) -> dict[str, Any] | None:
+    """The object of a complete line, newline included; None if it is not as `seal` made it."""
+    body = line[:-_CHECKSUM_LENGTH]
+    if line[-_CHECKSUM_LENGTH:] != _CHECKSUM % crc32(body):
+        return None
+    try:
+        content = from_json(body + b"}")
+    except ValueError:
+        return None
+    return content if type(content) is dict else None
+
+
+def read_lines(files: Files, path: str, offset: int = 0) -> Iterator[Line]:
+    """The complete lines from `offset` on. An unfinished last line is left for the next time."""
+    pending = b""
+    while chunk := files.read_range(path, offset + len(pending), _CHUNK):
+        *complete, pending = (pending + chunk).split(b"\n")
+        for text in complete:
+            offset += len(text) + 1
+            if text:  # an empty line only seals a torn one
+                yield Line(unseal(text + b"\n"), offset)
+        if len(pending) > LINE_LIMIT:
+            offset += len(pending)
+            pending = b""
+            yield Line(None, offset)

@@ -1,0 +1,216 @@
+"""Kernel locks on the bytes of a file, inherited with the descriptor and freed by the last copy's death.
+Never `lockf` (falls with any close), never an explicit unlock, never a deleted lock file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+
+from tenuto.errors import LockLost, LocksUnsupported, NotRegularFile
+from tenuto.workspace.files import FILE_MODE
+from tenuto.workspace.ports import RUNNER_BYTE, Locks
+
+_OFD_GETLK = 36
+_OFD_SETLK = 37
+_FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_TRIES = 100
+
+
+def system_locks() -> Locks:
+    """The best locks this machine has."""
+    return OfdLocks() if hasattr(fcntl, "F_OFD_SETLK") else FlockLocks()
+
+
+class FileLock:
+    """A `LockHandle` on a real file."""
+
+    def __init__(self, fd: int, path: str, byte: int, locked_file: str) -> None:
+        self.path = path
+        self.byte = byte
+        self._fd = fd
+        self._locked_file = locked_file
+
+    def __repr__(self) -> str:
+        return f"<lock on byte {self.byte} of {self.path}, descriptor {self._fd}>"
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def intact(self) -> bool:
+        return self._fd >= 0 and _same_file(self._fd, self._locked_file)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OfdLocks:
+    """`Locks` by open file descriptions.
+
+    Each `try_lock` opens the file anew, so two handles exclude each other even within one process.
+    """
+
+    def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> FileLock | None:
+        for _ in range(_TRIES):
+            fd = _open_lock_file(self._file(path, byte))
+            try:
+                if not self._lock(fd, path, byte):
+                    os.close(fd)
+                    return None
+            except LocksUnsupported:
+                os.close(fd)
+                raise
+            # Between open and lock the file may have been deleted and made anew: then this lock is on a file
+            # that nobody else will ever open, and excludes nobody.
+            if _same_file(fd, self._file(path, byte)):
+                return FileLock(fd, path, byte, self._file(path, byte))
+            os.close(fd)
+        raise LockLost(f"{path} is being replaced over and over")
+
+    def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FileLock:
+        # Locking again what one's own open file description has locked succeeds, so this is a check.
+        if not _same_file(fd, self._file(path, byte)) or not self._lock(fd, path, byte):
+            raise LockLost(f"descriptor {fd} does not hold the lock {path}")
+        return FileLock(fd, path, byte, self._file(path, byte))
+
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
+        fd = _look_at(path)
+        if fd is None:
+            return False
+        try:
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            kind = _FLOCK.unpack(fcntl.fcntl(fd, _OFD_GETLK, query))[0]
+        except OSError as error:
+            raise _explained(error, path) from error
+        finally:
+            os.close(fd)
+        return bool(kind != fcntl.F_UNLCK)
+
+    def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
+        return tuple(_pids_with_lock(path, b"OFDLCK", byte))
+
+    def _file(self, path: str, byte: int) -> str:
+        """The file that carries the lock of this byte."""
+        return path
+
+    def _lock(self, fd: int, path: str, byte: int) -> bool:
+        try:
+            fcntl.fcntl(fd, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError as error:
+            raise _explained(error, path) from error
+        return True
+
+
+class FlockLocks(OfdLocks):
+    """`Locks` where open file descriptions cannot be locked by byte: `flock`, one file per byte.
+
+    Asking takes the lock for an instant, so a `try_lock` at that instant can fail without need.
+    """
+
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
+        fd = _look_at(self._file(path, byte))
+        if fd is None:
+            return False
+        try:
+            return not self._lock(fd, path, byte)
+        finally:
+            os.close(fd)
+
+    def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
+        return tuple(_pids_with_lock(self._file(path, byte), b"FLOCK", 0))
+
+    def _file(self, path: str, byte: int) -> str:
+        return path if byte == RUNNER_BYTE else f"{path}.{byte}"
+
+    def _lock(self, fd: int, path: str, byte: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise _explained(error, path) from error
+        return True
+
+
+def _open_lock_file(path: str) -> int:
+    try:
+        fd = os.open(path, _OPEN, FILE_MODE)
+    except OSError as error:
+        raise _explained(error, path) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
+    return fd
+
+
+def _look_at(path: str) -> int | None:
+    try:
+        return os.open(path, _LOOK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def _same_file(fd: int, path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    held = os.fstat(fd)
+    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+
+
+def _explained(error: OSError, path: str) -> Exception:
+    if error.errno == errno.ELOOP:
+        return NotRegularFile(f"{path} is a link, so it cannot be locked")
+    if error.errno in _CANNOT_LOCK:
+        return LocksUnsupported(f"the file system of {path} cannot lock: {error.strerror}")
+    return error
+
+
+def _pids_with_lock(path: str, kind: bytes, byte: int) -> Iterator[int]:
+    """The processes that have the file open and whose descriptor carries the lock, according to /proc."""
+    try:
+        wanted = os.stat(path)
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return
+    for pid in sorted(pids):
+        if any(_carries_lock(pid, fd, kind, byte) for fd in _descriptors_of(pid, wanted)):
+            yield pid
+
+
+def _descriptors_of(pid: int, wanted: os.stat_result) -> Iterator[str]:
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            found = os.stat(f"/proc/{pid}/fd/{fd}")
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                yield fd
+    except OSError:
+        return  # it ended meanwhile, or is not ours to look at
+
+
+def _carries_lock(pid: int, fd: str, kind: bytes, byte: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as info:
+            locks = [line.split() for line in info if line.startswith(b"lock:")]
+    except OSError:
+        return False
+    # lock: 1: OFDLCK ADVISORY WRITE -1 fd:01:1234 0 0
+    return any(kind in words and _covers(words[-2], words[-1], byte) for words in locks)
+
+
+def _covers(start: bytes, end: bytes, byte: int) -> bool:
+    return int(start) <= byte and (end == b"EOF" or byte <= int(end))

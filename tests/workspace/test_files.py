@@ -1,0 +1,81 @@
+"""The real disk and the fake one keep the same contract; what only a real one can show."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tenuto.errors import NotRegularFile
+from tenuto.testing import FakeDisk
+from tenuto.testing.contracts.files import FilesContract
+from tenuto.workspace.files import DiskFiles
+from tenuto.workspace.ports import Files
+
+
+class TestDiskFiles(FilesContract):
+    @pytest.fixture
+    def files(self) -> Files:
+        return DiskFiles()
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return str(tmp_path)
+
+
+class TestFakeDisk(FilesContract):
+    @pytest.fixture
+    def files(self) -> Files:
+        disk = FakeDisk()
+        disk.make_directory("/root")
+        return disk
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "/root"
+
+
+def test_a_pipe_a_socket_and_a_device_do_not_hang_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path in (str(tmp_path / "pipe"), str(tmp_path / "socket"), "/dev/zero"):
+            with pytest.raises(NotRegularFile):
+                DiskFiles().read(path, 100)
+
+
+def test_a_tree_deeper_than_any_recursion_limit_is_removed(tmp_path: Path) -> None:
+    home = os.open(".", os.O_RDONLY)
+    try:
+        os.mkdir(tmp_path / "deep")
+        os.chdir(tmp_path / "deep")
+        for _ in range(3000):
+            os.mkdir("0")
+            os.chdir("0")
+    finally:
+        os.fchdir(home)
+        os.close(home)
+    DiskFiles().remove_tree(str(tmp_path / "deep"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_tree_with_read_only_directories_and_numbered_names_is_removed(tmp_path: Path) -> None:
+    for name in ("0/0/0", "0/1", "1/0", "a/0/1"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "1").write_text("")
+    (tmp_path / "tree" / "2").write_text("")
+    (tmp_path / "tree" / "a" / "0").chmod(0o500)
+    (tmp_path / "tree").chmod(0o500)
+    DiskFiles().remove_tree(str(tmp_path / "tree"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_temporary_name_left_by_a_dead_process_is_stepped_over(tmp_path: Path, monkeypatch) -> None:
+    names = iter([f"{tmp_path}/taken", f"{tmp_path}/free"])
+    (tmp_path / "taken").write_text("of another")
+    monkeypatch.setattr("tenuto.workspace.files._temporary_name", lambda path: next(names))
+    DiskFiles().replace(f"{tmp_path}/a", b"mine", durable=False)
+    assert (tmp_path / "a").read_bytes() == b"mine"
+    assert (tmp_path / "taken").read_text() == "of another"

@@ -1,0 +1,220 @@
+"""Locks of the kernel and fake ones keep the same contract; what only real processes can show."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenuto.errors import LockLost, LocksUnsupported
+from tenuto.testing import FakeHost
+from tenuto.testing.contracts.locks import LocksContract
+from tenuto.workspace import locks as locks_module
+from tenuto.workspace.files import DiskFiles
+from tenuto.workspace.locks import FlockLocks, OfdLocks
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, Locks
+
+
+class RealLocksContract(LocksContract):
+    @pytest.fixture
+    def files(self) -> Files:
+        return DiskFiles()
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        return f"{tmp_path}/job.lock"
+
+
+class TestOfdLocks(RealLocksContract):
+    @pytest.fixture
+    def locks(self) -> Locks:
+        return OfdLocks()
+
+
+class TestFlockLocks(RealLocksContract):
+    @pytest.fixture
+    def locks(self) -> Locks:
+        return FlockLocks()
+
+
+class TestFakeLocks(LocksContract):
+    @pytest.fixture
+    def host(self) -> FakeHost:
+        host = FakeHost()
+        host.disk.make_directory("/job")
+        return host
+
+    @pytest.fixture
+    def files(self, host: FakeHost) -> Files:
+        return host.disk
+
+    @pytest.fixture
+    def locks(self, host: FakeHost) -> Locks:
+        return host.locks
+
+    @pytest.fixture
+    def path(self) -> str:
+        return "/job/job.lock"
+
+
+class Child:
+    """A forked process that says when it has done its work, and then waits to be killed."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        ready, tell = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                work()
+                os.write(tell, b"!")
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.close(tell)
+        assert os.read(ready, 1) == b"!"
+        os.close(ready)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return f"{tmp_path}/job.lock"
+
+
+def test_a_killed_process_frees_its_lock(path: str) -> None:
+    child = Child(lambda: OfdLocks().try_lock(path))
+    assert OfdLocks().is_locked(path)
+    assert OfdLocks().try_lock(path) is None
+    assert OfdLocks().holders(path) == (child.pid,)
+    child.kill()
+    assert not OfdLocks().is_locked(path)
+    assert OfdLocks().try_lock(path) is not None
+
+
+def test_an_inherited_lock_outlives_the_process_that_took_it(path: str) -> None:
+    held = OfdLocks().try_lock(path)
+    assert held is not None
+    runner = Child(lambda: OfdLocks().adopt(held.fileno(), path))
+    held.close()
+    assert OfdLocks().is_locked(path)
+    runner.kill()
+    assert not OfdLocks().is_locked(path)
+
+
+def test_no_close_of_another_descriptor_frees_the_lock(path: str) -> None:
+    """What POSIX locks (`lockf`) get wrong."""
+    held = OfdLocks().try_lock(path)
+    with open(path) as other:
+        other.read()
+    assert OfdLocks().is_locked(path)
+    assert held is not None
+    held.close()
+
+
+def test_descendants_are_found_through_their_byte(path: str) -> None:
+    runner = OfdLocks().try_lock(path, RUNNER_BYTE)
+    mark = OfdLocks().try_lock(path, DESCENDANTS_BYTE)
+    assert runner is not None
+    assert mark is not None
+    leftover = Child(runner.close)
+    mark.close()
+    runner.close()
+    assert not OfdLocks().is_locked(path, RUNNER_BYTE)
+    assert OfdLocks().holders(path, DESCENDANTS_BYTE) == (leftover.pid,)
+    leftover.kill()
+    assert not OfdLocks().is_locked(path, DESCENDANTS_BYTE)
+
+
+def test_a_descriptor_without_the_lock_cannot_be_adopted(path: str) -> None:
+    child = Child(lambda: OfdLocks().try_lock(path))
+    fd = os.open(path, os.O_RDWR)
+    with pytest.raises(LockLost):
+        OfdLocks().adopt(fd, path)
+    os.close(fd)
+    child.kill()
+
+
+def test_a_lock_file_replaced_between_open_and_lock_is_opened_again(path: str, monkeypatch) -> None:
+    real, replaced = locks_module._open_lock_file, []
+
+    def open_then_lose(path: str) -> int:
+        fd = real(path)
+        if not replaced:
+            os.unlink(path)
+            replaced.append(path)
+        return fd
+
+    monkeypatch.setattr(locks_module, "_open_lock_file", open_then_lose)
+    held = OfdLocks().try_lock(path)
+    assert held is not None
+    assert held.intact()
+    assert replaced
+
+
+def test_a_lock_file_replaced_for_ever_is_given_up(path: str, monkeypatch) -> None:
+    real = locks_module._open_lock_file
+
+    def open_and_lose(path: str) -> int:
+        fd = real(path)
+        os.unlink(path)
+        return fd
+
+    monkeypatch.setattr(locks_module, "_open_lock_file", open_and_lose)
+    with pytest.raises(LockLost):
+        OfdLocks().try_lock(path)
+
+
+@pytest.mark.parametrize("locks", [OfdLocks(), FlockLocks()])
+def test_a_file_system_without_locks_is_named(locks: OfdLocks, path: str, monkeypatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(LocksUnsupported, match="No locks available"):
+        locks.try_lock(path)
+    with pytest.raises(LocksUnsupported):
+        locks.is_locked(path)
+
+
+def test_of_many_processes_one_gets_the_lock(path: str) -> None:
+    reports, tell = os.pipe()
+    children = []
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                got = OfdLocks().try_lock(path)
+                os.write(tell, b"1" if got else b"0")
+                signal.pause()
+            finally:
+                os._exit(1)
+        children.append(pid)
+    answers = b"".join(os.read(reports, 1) for _ in children)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    os.close(reports)
+    os.close(tell)
+    assert sorted(answers) == sorted(b"1" + b"0" * 19)
+
+
+def test_a_fake_lock_falls_with_the_last_process_that_has_it() -> None:
+    host = FakeHost()
+    host.disk.make_directory("/job")
+    scheduler, runner = host.start(), host.start()
+    held = host.locks.seen_by(scheduler).try_lock("/job/x.lock")
+    assert held is not None
+    host.locks.seen_by(runner).adopt(held.fileno(), "/job/x.lock")
+    host.end(scheduler)
+    assert host.locks.holders("/job/x.lock") == (runner,)
+    host.end(runner)
+    assert not host.locks.is_locked("/job/x.lock")
+    host.processes.start(pid=runner)
+    assert not host.locks.is_locked("/job/x.lock"), "a reused pid holds nothing"
