@@ -43,8 +43,8 @@ def kill_descendants() -> None:
 def find_leftovers(machine: Machine, paths: JobPaths, nonce: str | None = None) -> list[ProcessHandle]:
     """What an attempt left, seen from outside: whoever holds the second byte of its lock, or bears its stamp.
 
-    The stamp finds what the lock cannot: programs started with all descriptors closed, as Python's `subprocess`
-    does it. Without `nonce` only the lock is asked.
+    The stamp finds what the lock cannot: programs started with all descriptors closed, as `subprocess` does.
+    Without `nonce` only the lock is asked.
     """
     pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *(_stamped(nonce) if nonce else ())}
     pids.discard(machine.processes.own().pid)

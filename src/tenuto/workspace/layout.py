@@ -221,6 +221,11 @@ class Layout:
         return f"{self.root}/partials"
 
     @property
+    def cache(self) -> str:
+        """Where cached methods of configs keep their files."""
+        return f"{self.root}/cache"
+
+    @property
     def config(self) -> str:
         return f"{self.root}/config"
 

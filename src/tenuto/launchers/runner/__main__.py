@@ -1,6 +1,6 @@
-"""Where a runner's interpreter begins: ``python -P .../runner/__main__.py DIRECTORY SCRIPT NONCE LOCK DESCENDANTS READY
-[TOKEN...]``, all but the first three being descriptor numbers.
-It loads as little as it can, since every job waits for it.
+"""Where a runner's interpreter begins; it loads as little as it can, since every job waits for it.
+
+Arguments: DIRECTORY SCRIPT_NAME NONCE, then descriptors: LOCK DESCENDANTS READY [TOKEN...].
 """
 
 import sys

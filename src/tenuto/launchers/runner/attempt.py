@@ -9,9 +9,9 @@ import signal
 import sys
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tenuto.errors import LockLost, WorkspaceError
+from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.kernel import become_subreaper
@@ -22,7 +22,7 @@ from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace.job_directory import finish, read_launch, read_status, write_pid, write_status
+from tenuto.workspace.job_directory import finish, keep_result, read_launch, read_status, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -140,9 +140,20 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         provenance=ending.report.provenance,
         flags=(*ending.report.flags, *supervisor.flags()),
     )
-    if marker.reason is None:
-        marker = marker._replace(result=ending.report.result, result_stored=ending.report.result_stored)
-    return _record(attempt, marker)
+    return _record(attempt, _with_result(attempt, marker, ending.report.result))
+
+
+def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:
+    if marker.reason is not None:
+        return marker
+    try:
+        return keep_result(
+            attempt.machine.files, attempt.paths, marker, result, attempt.instructions.durability
+        )
+    except OSError as error:
+        return marker._replace(
+            reason=JobFailureStatus.FAILED, message=f"its result cannot be kept: {disk_message(error)}"
+        )
 
 
 def _marker(attempt: Attempt, verdict: Verdict) -> Marker:
@@ -158,19 +169,20 @@ def _marker(attempt: Attempt, verdict: Verdict) -> Marker:
 
 def _record(attempt: Attempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
+    files, paths = attempt.machine.files, attempt.paths
     try:
-        finish(attempt.machine.files, attempt.paths, marker, attempt.instructions.durability)
+        finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability)
     except OSError as error:
-        where = "DIR_GONE: the job's directory" if not os.path.isdir(attempt.paths.directory) else "the marker"
-        os.write(2, f"tenuto: {where} cannot be written: {error.strerror}\n".encode())
+        what = "the marker" if os.path.isdir(paths.directory) else "DIR_GONE: the job's directory"
+        os.write(2, f"tenuto: {what} cannot be written: {error.strerror}\n".encode())
         return UNRECORDED
-    with suppress(OSError, WorkspaceError):  # a convenience, rebuilt from the marker by whoever needs it
-        write_status(attempt.machine.files, attempt.paths, _status(attempt, marker))
     return ENDED
 
 
 def _status(attempt: Attempt, marker: Marker) -> StatusRecord:
-    before = read_status(attempt.machine.files, attempt.paths)
+    before = None
+    with suppress(OSError):  # all it would add is when the job was submitted
+        before = read_status(attempt.machine.files, attempt.paths)
     standing = Standing(
         state=JobState.DONE if marker.reason is None else JobState.ERROR,
         reason=marker.reason,

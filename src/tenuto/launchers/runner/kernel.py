@@ -38,6 +38,7 @@ def _prctl(option: int, value: int) -> bool:
     try:
         from _ctypes import call_function, dlopen, dlsym  # noqa: PLC0415  absent in some builds of Python
 
-        return bool(call_function(dlsym(dlopen(None, 0), "prctl"), (option, value, 0, 0, 0)) == 0)
+        prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     except (ImportError, OSError):
         return False
+    return bool(call_function(prctl, (option, value, 0, 0, 0)) == 0)

@@ -43,7 +43,11 @@ class BoundedLogs:
         """Cut what is too long; `OutputLimit` where that is impossible."""
         fullest = max([log.check() for log in self._logs])
         # A log that fills a good part of its limit between two looks could overshoot by as much.
-        self.pause_s = max(self.pause_s / 4, _SHORTEST_PAUSE_S) if fullest > 0.1 else min(self.pause_s * 2, _LONGEST_PAUSE_S)
+        self.pause_s = (
+            max(self.pause_s / 4, _SHORTEST_PAUSE_S)
+            if fullest > 0.1
+            else min(self.pause_s * 2, _LONGEST_PAUSE_S)
+        )
 
 
 class _BoundedLog:
@@ -72,7 +76,7 @@ class _BoundedLog:
         end = (size - self._limit // 2) // _BLOCK * _BLOCK
         if end <= start + _BLOCK:
             return
-        # Not opened for appending: on such a descriptor Linux appends what `pwrite` was told to put elsewhere.
+        # Not opened for appending: there Linux appends what `pwrite` was told to put elsewhere.
         fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             punch_hole(fd, start, end - start)

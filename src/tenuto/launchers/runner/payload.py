@@ -1,4 +1,4 @@
-"""The payload's side of the fork: shed what belongs to the runner, put on what belongs to the job, and run it.
+"""The payload's side of the fork: shed what is the runner's, put on what is the job's, and run it.
 Loads nothing for a Python task before the fork; `task` is loaded here, in the child, by name.
 """
 
@@ -58,8 +58,9 @@ def run_payload(payload: Payload) -> int:
     except OSError as error:
         reporter.failed(JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}")
         return CANNOT_EXECUTE
-    if payload.instructions.command is not None:
-        return run_command(payload.instructions.command, reporter)
+    command = payload.instructions.command
+    if command is not None and command.arguments:
+        return run_command(command, reporter)
     exit_code: int = import_module(_TASK_MODULE).run_task(payload, reporter)
     return exit_code
 

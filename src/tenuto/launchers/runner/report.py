@@ -17,7 +17,6 @@ class Report(NamedTuple):
 
     done: bool = False
     result: Any = None
-    result_stored: bool = False
     reason: JobFailureStatus | None = None
     message: str | None = None
     provenance: Mapping[str, str] = {}
@@ -34,10 +33,9 @@ class Reporter:
     def provenance(self, provenance: Mapping[str, str]) -> None:
         self._say({"provenance": dict(provenance)})
 
-    def done(
-        self, result: Any = None, *, stored: bool = False, message: str | None = None, flags: tuple[str, ...] = ()
-    ) -> None:
-        self._say({"done": True, "result": result, "stored": stored, "message": message, "flags": flags})
+    def done(self, result: Any = None, *, message: str | None = None, flags: tuple[str, ...] = ()) -> None:
+        """`result` is plain JSON data already."""
+        self._say({"done": True, "result": result, "message": message, "flags": flags})
 
     def failed(self, reason: JobFailureStatus, message: str) -> None:
         self._say({"reason": reason.name, "message": message})
@@ -76,7 +74,6 @@ def _after(report: Report, line: Any) -> Report:
         return report._replace(
             done=True,
             result=line["result"],
-            result_stored=line["stored"],
             message=line["message"],
             flags=tuple(line["flags"]),
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Plain values, lists, mappings and dataclasses as JSON data; `TypeError` naming what is none of these."""
+    """Plain values, lists, mappings and dataclasses as JSON data; `TypeError` for anything else."""
     if value is None or isinstance(value, bool | str | int | float):
         return _base(value)
     if isinstance(value, Mapping):
