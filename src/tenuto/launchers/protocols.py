@@ -85,3 +85,7 @@ class Launcher(Protocol):
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> Process | None:
         """The runner of an attempt that another scheduler started; None if it is not alive."""
         ...
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        """End what a runner that is dead left behind; the pids of what would not go. Under the job's lock."""
+        ...

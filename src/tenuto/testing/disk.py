@@ -47,6 +47,7 @@ class FakeDisk:
         self._steps = 0
         self._faults: dict[int, int] = {}
         self._crashes: set[int] = set()
+        self._surprises: dict[int, Callable[[], None]] = {}
         self.operations: list[tuple[str, str]] = []
         """(operation, path) of each step so far. One call can be several: `replace` is five."""
         self.capacity: int | None = None
@@ -62,10 +63,15 @@ class FakeDisk:
         """Let the process die (`Crash`) in the step after the next `steps` ones, half done if it writes."""
         self._crashes.add(self._steps + steps + 1)
 
+    def before_step(self, steps: int, happens: Callable[[], None]) -> None:
+        """Let something else happen on the machine right before the step after the next `steps` ones."""
+        self._surprises[self._steps + steps + 1] = happens
+
     def heal(self) -> None:
-        """Forget planned failures."""
+        """Forget whatever was planned."""
         self._faults.clear()
         self._crashes.clear()
+        self._surprises.clear()
 
     def power_loss(self, survives: Callable[[str], bool] = lambda path: False) -> None:
         """Drop what was not synced, except where `survives(path)`: asked once per file and per directory.
@@ -141,7 +147,7 @@ class FakeDisk:
     def make_directory(self, path: str) -> None:
         found = self._find(path)
         if found is None:
-            if _parent(path) != path:
+            if self._find(_parent(path)) is None:
                 self.make_directory(_parent(path))
             self._step("make_directory", path)
             self._directory(_parent(path)).entries[_name(path)] = self._new(FileKind.DIRECTORY)
@@ -235,6 +241,8 @@ class FakeDisk:
 
     def _step(self, operation: str, path: str) -> None:
         self._steps += 1
+        if (happens := self._surprises.pop(self._steps, None)) is not None:
+            happens()
         self.operations.append((operation, path))
         if self._steps in self._crashes:
             raise Crash(f"died in {operation} {path}")

@@ -166,28 +166,28 @@ def write_external_id(files: Files, paths: JobPaths, launch: LaunchRecord, exter
 
 
 def write_params(files: Files, paths: JobPaths, params: bytes) -> None:
-    files.replace(paths.params, params, durable=False)
+    _put(files, paths.params, params)
 
 
 def write_script(files: Files, paths: JobPaths, script: bytes) -> None:
-    files.replace(paths.script, script, durable=False)
+    _put(files, paths.script, script)
 
 
 def write_status(files: Files, paths: JobPaths, status: StatusRecord) -> None:
-    files.replace(paths.status, status.encode(), durable=False)
+    _put(files, paths.status, status.encode())
 
 
 def write_pid(files: Files, paths: JobPaths, pid: PidRecord) -> None:
-    files.replace(paths.pid, pid.encode(), durable=False)
+    _put(files, paths.pid, pid.encode())
 
 
 def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
-    files.replace(paths.locks, locks.encode(), durable=False)
+    _put(files, paths.locks, locks.encode())
 
 
 def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
     """Say that an attempt is to end, and why; before the first signal is sent."""
-    files.replace(paths.stop, stop.encode(), durable=False)
+    _put(files, paths.stop, stop.encode())
 
 
 def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
@@ -261,6 +261,18 @@ def rotate_logs(files: Files, paths: JobPaths) -> int:
     for log in logs:
         files.rename(log, paths.rotated(log, number))
     return number
+
+
+def _put(files: Files, path: str, data: bytes) -> None:
+    """Write a file that nobody relies on yet: create it, or replace an earlier one atomically.
+
+    A rename costs several times as much as a creation, and each job has many of these files. A reader that
+    finds one half created makes of it what it makes of a missing one.
+    """
+    try:
+        files.create_exclusive(path, data)
+    except FileExistsError:
+        files.replace(path, data, durable=False)
 
 
 def _clear_older_attempts(files: Files, paths: JobPaths) -> None:

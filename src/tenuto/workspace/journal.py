@@ -14,6 +14,7 @@ from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import Appender, Files
 
 ROTATE_BYTES = 8 << 20
+_LONGEST_GAP = 4
 
 
 class Entry(NamedTuple):
@@ -196,7 +197,7 @@ def archive(files: Files, place: JournalPlace, target: str) -> list[str]:
 
 def discard(files: Files, place: JournalPlace) -> None:
     """Remove the journal's files: those of a job's older attempts."""
-    for number in _numbers(files, place):
+    for number in reversed(_numbers(files, place)):
         files.remove(place.path(number))
 
 
@@ -256,11 +257,25 @@ def _is_header(content: dict[str, Any] | None) -> bool:
 
 
 def _numbers(files: Files, place: JournalPlace) -> list[int]:
+    """The numbers of the journal's files, in order."""
+    if place.crowded:
+        return _numbers_by_asking(files, place)
     try:
         names = files.list(place.directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(number for name in names if (number := place.number(name)) is not None)
+
+
+def _numbers_by_asking(files: Files, place: JournalPlace) -> list[int]:
+    """Ask for one number after the other; writers leave no gap, and a person's small one does no harm."""
+    numbers: list[int] = []
+    number = 0
+    while number <= (numbers[-1] if numbers else -1) + _LONGEST_GAP:
+        if files.stat(place.path(number)) is not None:
+            numbers.append(number)
+        number += 1
+    return numbers
 
 
 def _paths_in(files: Files, directory: str) -> list[str]:

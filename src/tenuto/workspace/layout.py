@@ -55,6 +55,8 @@ class JournalPlace(NamedTuple):
 
     directory: str
     prefix: str
+    crowded: bool = False
+    """The directory holds the files of many other journals, so listing it for each of them is too slow."""
 
     def path(self, number: int) -> str:
         return f"{self.directory}/{self.file_name(number)}"
@@ -219,6 +221,11 @@ class Layout:
         return f"{self.root}/partials"
 
     @property
+    def cache(self) -> str:
+        """Where cached methods of configs keep their files."""
+        return f"{self.root}/cache"
+
+    @property
     def config(self) -> str:
         return f"{self.root}/config"
 
@@ -252,7 +259,9 @@ class Layout:
 
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(
-            f"{self.root}/.events/jobs/{directory_name(task_id)}", f"event-{_checked_job_id(job_id)}-"
+            f"{self.root}/.events/jobs/{directory_name(task_id)}",
+            f"event-{_checked_job_id(job_id)}-",
+            crowded=True,
         )
 
 

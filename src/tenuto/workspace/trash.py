@@ -12,8 +12,8 @@ from tenuto.workspace.ports import FileKind, Files
 def discard(files: Files, layout: Layout, path: str, randomness: Randomness) -> str | None:
     """Move `path` into the trash of the workspace; where it went, None if there was nothing.
 
-    A job's directory only under its lock: the lock file moves along, and whoever waits for the lock notices by
-    its inode that the directory is gone.
+    A job's directory only under its lock: the lock file moves along, and whoever waits for the lock notices
+    by its inode that the directory is gone.
     """
     target = f"{layout.trash}/{randomness.nonce()}"
     files.make_directory(layout.trash)

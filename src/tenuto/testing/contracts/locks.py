@@ -1,4 +1,4 @@
-"""What every `Locks` must do. Subclass, and give the fixtures `locks`, `files` and `path` (of a lock file)."""
+"""What every `Locks` must do. Subclass, and give the fixtures `locks`, `files` and `path`."""
 
 from __future__ import annotations
 

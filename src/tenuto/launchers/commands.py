@@ -1,0 +1,32 @@
+"""What a `CommandTask` asks its job to run, for the instructions of an attempt.
+Reads the task; `payload` runs the command.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenuto.launchers.instructions import Command
+from tenuto.tasks import CommandTask
+from tenuto.tasks.base import is_config, state_of
+from tenuto.workspace.records import RECORD_LIMIT, to_json
+
+_LONGEST = RECORD_LIMIT // 2
+IN_PARAMETERS = Command(())
+"""A command that its job reads from its parameters, which takes longer."""
+
+
+def command_of(task: Any) -> Command | None:
+    """The command of a task, given as a config or live; None if it is a task in Python."""
+    if not isinstance(task, CommandTask):
+        return None
+    files = {name: str(file.source) for name, file in task.files.items()}
+    command = Command(tuple(task.command), files)
+    if is_config(task) and (state_of(task).init_tasks or len(to_json(command)) > _LONGEST):
+        return IN_PARAMETERS
+    return command
+
+
+def environment_of(task: Any) -> dict[str, str]:
+    """The variables that a task itself adds to its environment."""
+    return dict(task.environment) if isinstance(task, CommandTask) else {}

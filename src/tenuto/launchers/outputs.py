@@ -1,0 +1,81 @@
+"""`task-outputs.jsonl`: what a running task hands to whoever watches one of its methods.
+Written by the payload, line by line; read by a scheduler, in order, again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.ports import Files
+
+
+class TaskOutput(NamedTuple):
+    """One output. (attempt, sequence) tells a repetition."""
+
+    attempt: int
+    sequence: int
+    config: tuple[str | int, ...]
+    """The way from the task to the config whose method it is: parameters, positions and keys."""
+    method: str
+    arguments: tuple[Any, ...]
+    """Plain JSON values."""
+
+
+class OutputsWriter:
+    """The payload's side."""
+
+    def __init__(self, files: Files, paths: JobPaths, attempt: int) -> None:
+        self._files = files
+        self._path = paths.task_outputs
+        self._attempt = attempt
+        self._sequence = 0
+
+    def write(self, config: Sequence[str | int], method: str, arguments: Sequence[Any]) -> None:
+        """Append one output; `arguments` are plain already. Raises `ValueError` if the line is too long."""
+        self._sequence += 1
+        line = seal(
+            {
+                "attempt": self._attempt,
+                "sequence": self._sequence,
+                "config": list(config),
+                "method": method,
+                "arguments": list(arguments),
+            }
+        )
+        file = self._files.open_append(self._path)
+        try:
+            # An earlier attempt may have died in the middle of its last line.
+            file.append(b"\n" + line if self._sequence == 1 and file.size() else line)
+        finally:
+            file.close()
+
+
+def read_outputs(files: Files, paths: JobPaths, offset: int = 0) -> tuple[list[TaskOutput], int]:
+    """The outputs from `offset` on, and where to go on next time. What is torn or garbled is skipped."""
+    outputs = []
+    try:
+        for line in read_lines(files, paths.task_outputs, offset):
+            offset = line.end
+            output = _decoded(line.content)
+            if output is not None:
+                outputs.append(output)
+    except FileNotFoundError:
+        pass  # it has handed over nothing yet
+    return outputs, offset
+
+
+def _decoded(content: dict[str, Any] | None) -> TaskOutput | None:
+    try:
+        assert content is not None
+        return TaskOutput(
+            attempt=int(content["attempt"]),
+            sequence=int(content["sequence"]),
+            config=tuple(content["config"]),
+            method=str(content["method"]),
+            arguments=tuple(content["arguments"]),
+        )
+    except (AssertionError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,23 @@
+"""Where a runner's interpreter begins; it loads as little as it can, since every job waits for it.
+
+Arguments: DIRECTORY SCRIPT_NAME NONCE, then descriptors: LOCK DESCENDANTS READY [TOKEN...].
+"""
+
+import sys
+from importlib.machinery import PathFinder
+
+# A supervisor needs a tenth of what `import tenuto` loads. So the package is put up bare, without running its
+# `__init__`; the payload of a Python task finishes it, after the fork (see `task.complete_package`).
+_ROOT = __file__.rpartition("/tenuto/launchers/")[0]
+_SPEC = PathFinder.find_spec("tenuto", [_ROOT])
+assert _SPEC is not None, "tenuto lies where this file lies"
+_PACKAGE = type(sys)("tenuto")
+_PACKAGE.__spec__, _PACKAGE.__loader__ = _SPEC, _SPEC.loader
+_PACKAGE.__file__, _PACKAGE.__path__ = _SPEC.origin, list(_SPEC.submodule_search_locations or ())
+sys.modules["tenuto"] = _PACKAGE
+
+from tenuto.launchers.runner.attempt import Inherited, run  # noqa: E402  the bare package had to come first
+
+directory, script_name, nonce, *descriptors = sys.argv[1:]
+lock, descendants, ready, *tokens = map(int, descriptors)
+sys.exit(run(Inherited(directory, script_name, nonce, lock, descendants, ready, tuple(tokens))))

@@ -1,0 +1,201 @@
+"""One attempt, from the first line of the runner to its last: the numbered steps of the lifecycle, in order.
+What each step does is another module's business; here is only the order, and what happens if a step fails.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tenuto.errors import LockLost
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.leftovers import kill_descendants
+from tenuto.launchers.runner.kernel import become_subreaper
+from tenuto.launchers.runner.logs import BoundedLogs, open_logs
+from tenuto.launchers.runner.memory import limit_memory
+from tenuto.launchers.runner.payload import Payload, close_all_but, run_payload
+from tenuto.launchers.runner.report import open_report
+from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
+from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.workspace.job_directory import finish, keep_result, read_launch, read_status, write_pid
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+ENDED = 0
+"""The marker is written, whatever it says."""
+BROKEN = 70
+"""A bug of the runner's own."""
+UNRECORDED = 74
+"""The attempt ended, and its marker could not be written."""
+STALE = 75
+"""Somebody else has the job by now; nothing was touched."""
+
+
+class Inherited(NamedTuple):
+    """What a launcher gives a runner: where the job lies, which attempt is meant, and descriptors."""
+
+    directory: str
+    script_name: str
+    nonce: str
+    lock: int
+    descendants: int
+    ready: int
+    tokens: tuple[int, ...] = ()
+    """Never looked at: to have them open is to hold the tokens."""
+
+
+class Attempt(NamedTuple):
+    """What all steps need to know."""
+
+    machine: Machine
+    paths: JobPaths
+    launch: LaunchRecord
+    instructions: Instructions
+    started: datetime
+
+
+def run(inherited: Inherited) -> int:
+    """Run the attempt; returns, twice, the exit code: of the runner, and in its child of the payload."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    machine = this_machine()
+    paths = JobPaths(inherited.directory, inherited.script_name)
+    launch = _current_launch(machine, paths, inherited)
+    if launch is None:
+        return STALE
+    _stand_apart(inherited)
+    attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
+    try:
+        write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
+        os.write(inherited.ready, b"\1")
+        os.close(inherited.ready)
+        payload = _prepare(attempt, inherited.descendants)
+    except OSError as error:
+        return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
+    child = os.fork()
+    if child == 0:
+        return run_payload(payload)
+    os.close(inherited.descendants)
+    return _supervise(attempt, payload, child)
+
+
+def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> LaunchRecord | None:
+    """The launch record, if it is still this runner's turn."""
+    try:
+        launch = read_launch(machine.files, paths)
+        machine.locks.adopt(inherited.lock, paths.lock)
+        machine.locks.adopt(inherited.descendants, paths.lock, DESCENDANTS_BYTE)
+    except (LockLost, OSError):
+        return None
+    return launch if launch is not None and launch.nonce == inherited.nonce else None
+
+
+def _stand_apart(inherited: Inherited) -> None:
+    """Keep nothing of whoever started this process but what was meant to be passed on."""
+    with suppress(PermissionError):  # a launcher that could, has made this a session leader already
+        os.setsid()
+    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, inherited.ready, *inherited.tokens})
+    become_subreaper()
+
+
+def _prepare(attempt: Attempt, descendants: int) -> Payload:
+    limits = attempt.instructions.limits
+    walltime_s = limits.walltime_s
+    return Payload(
+        machine=attempt.machine,
+        paths=attempt.paths,
+        launch=attempt.launch,
+        instructions=attempt.instructions,
+        logs=open_logs(attempt.paths),
+        report=open_report(),
+        descendants=descendants,
+        deadline=None if walltime_s is None else attempt.machine.clock.monotonic() + walltime_s,
+        memory=limit_memory(limits.memory_bytes, attempt.launch.nonce),
+        parent=os.getpid(),
+    )
+
+
+def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
+    logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
+    supervisor = Supervisor(payload, child, logs)
+    try:
+        ending = supervisor.supervise()
+    except Exception as error:  # noqa: BLE001  a bug must not leave a job without a last word
+        kill_descendants()
+        sys.excepthook(type(error), error, error.__traceback__)
+        message = f"the runner failed: {type(error).__name__}: {error}"
+        _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
+        return BROKEN
+    marker = _marker(attempt, judge(ending))._replace(
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        usage=supervisor.usage(),
+        provenance=ending.report.provenance,
+        flags=(*ending.report.flags, *supervisor.flags()),
+    )
+    return _record(attempt, _with_result(attempt, marker, ending.report.result))
+
+
+def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:
+    if marker.reason is not None:
+        return marker
+    try:
+        return keep_result(
+            attempt.machine.files, attempt.paths, marker, result, attempt.instructions.durability
+        )
+    except OSError as error:
+        return marker._replace(
+            reason=JobFailureStatus.FAILED, message=f"its result cannot be kept: {disk_message(error)}"
+        )
+
+
+def _marker(attempt: Attempt, verdict: Verdict) -> Marker:
+    return Marker(
+        attempt=attempt.launch.attempt,
+        nonce=attempt.launch.nonce,
+        reason=verdict.reason,
+        message=verdict.message,
+        starttime=attempt.started,
+        endtime=attempt.machine.clock.now(),
+    )
+
+
+def _record(attempt: Attempt, marker: Marker) -> int:
+    """Write the last word on the attempt."""
+    files, paths = attempt.machine.files, attempt.paths
+    try:
+        finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability)
+    except OSError as error:
+        what = "the marker" if os.path.isdir(paths.directory) else "DIR_GONE: the job's directory"
+        os.write(2, f"tenuto: {what} cannot be written: {error.strerror}\n".encode())
+        return UNRECORDED
+    return ENDED
+
+
+def _status(attempt: Attempt, marker: Marker) -> StatusRecord:
+    before = None
+    with suppress(OSError):  # all it would add is when the job was submitted
+        before = read_status(attempt.machine.files, attempt.paths)
+    standing = Standing(
+        state=JobState.DONE if marker.reason is None else JobState.ERROR,
+        reason=marker.reason,
+        message=marker.message,
+        submittime=before.standing.submittime if before else None,
+        starttime=marker.starttime,
+        endtime=marker.endtime,
+    )
+    return StatusRecord(
+        job_id=attempt.instructions.job_id,
+        task_id=attempt.instructions.task_id,
+        standing=standing,
+        attempt=marker.attempt,
+        retry_count=attempt.launch.retry_count,
+        exit_code=marker.exit_code,
+    )

@@ -1,0 +1,64 @@
+"""A job run by a person, in the foreground: what ``python {scriptname}.py`` does in a job's directory.
+Takes the job's lock, so that it never runs beside a runner; writes no marker, so that it decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.runner.attempt import STALE
+from tenuto.launchers.runner.payload import Payload, apply_environment, run_command
+from tenuto.launchers.runner.report import Reporter, open_report, read_report
+from tenuto.launchers.runner.task import run_task
+from tenuto.workspace.job_directory import read_launch, take_lock
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+
+
+def main(script: str) -> NoReturn:
+    """Run the job in whose directory the script lies."""
+    directory, name = os.path.split(os.path.abspath(script))
+    sys.exit(run_by_hand(JobPaths(directory, name.removesuffix(".py"))))
+
+
+def run_by_hand(paths: JobPaths) -> int:
+    machine = this_machine()
+    launch = read_launch(machine.files, paths)
+    if launch is None:
+        return _refused(f"{paths.directory} is not the directory of a job that was launched")
+    lock = take_lock(machine, paths)
+    if lock is None:
+        holders = ", ".join(map(str, machine.locks.holders(paths.lock))) or "unknown"
+        return _refused(f"the job is running (process {holders}); nothing was started")
+    instructions = Instructions.of(launch)
+    report = open_report()
+    payload = Payload(
+        machine=machine,
+        paths=paths,
+        launch=launch,
+        instructions=instructions,
+        logs=(1, 2),
+        report=report,
+        descendants=lock.fileno(),
+        deadline=None,
+        memory=None,
+        parent=os.getppid(),
+    )
+    apply_environment(instructions, launch)
+    os.chdir(paths.directory)
+    os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
+    if instructions.command is not None and instructions.command.arguments:
+        return run_command(instructions.command, None)
+    exit_code = run_task(payload, Reporter(report))
+    said = read_report(report)
+    if said.done and said.result is not None:
+        print(said.result)  # noqa: T201  a person is looking
+    return exit_code
+
+
+def _refused(message: str) -> int:
+    print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201  a person is looking
+    return STALE

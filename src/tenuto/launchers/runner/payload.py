@@ -1,0 +1,130 @@
+"""The payload's side of the fork: shed what is the runner's, put on what is the job's, and run it.
+Loads nothing for a Python task before the fork; `task` is loaded here, in the child, by name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import import_module
+from typing import NamedTuple
+
+from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.leftovers import STAMP
+from tenuto.launchers.runner.kernel import die_with_parent
+from tenuto.launchers.runner.memory import MemoryLimit
+from tenuto.launchers.runner.report import Reporter
+from tenuto.launchers.runner.verdict import disk_message
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.files import DIRECTORY_MODE
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
+
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+_TASK_MODULE = "tenuto.launchers.runner.task"
+_COPY_BYTES = 1 << 20
+
+
+class Payload(NamedTuple):
+    """What the two sides of the fork share."""
+
+    machine: Machine
+    paths: JobPaths
+    launch: LaunchRecord
+    instructions: Instructions
+    logs: tuple[int, int]
+    report: int
+    descendants: int
+    deadline: float | None
+    """When the walltime ends, on the monotonic clock."""
+    memory: MemoryLimit | None
+    parent: int
+
+    @property
+    def is_command(self) -> bool:
+        return self.instructions.command is not None
+
+
+def run_payload(payload: Payload) -> int:
+    """In the forked child: become the job. Returns its exit code, unless it becomes another program."""
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != payload.parent:
+        os._exit(NOT_FOUND)  # the runner died before the kernel was told to end us with it
+    reporter = Reporter(payload.report)
+    try:
+        _settle_in(payload)
+    except OSError as error:
+        reporter.failed(JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}")
+        return CANNOT_EXECUTE
+    command = payload.instructions.command
+    if command is not None and command.arguments:
+        return run_command(command, reporter)
+    exit_code: int = import_module(_TASK_MODULE).run_task(payload, reporter)
+    return exit_code
+
+
+def _settle_in(payload: Payload) -> None:
+    os.setpgid(0, 0)
+    for standard, log in enumerate(payload.logs, start=1):
+        os.dup2(log, standard)
+    if payload.memory is not None:
+        payload.memory.enter()
+    # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
+    close_all_but({0, 1, 2, payload.descendants, payload.report})
+    os.set_inheritable(payload.descendants, True)
+    apply_environment(payload.instructions, payload.launch)
+    os.chdir(payload.paths.directory)
+
+
+def apply_environment(instructions: Instructions, launch: LaunchRecord) -> None:
+    """Add the job's variables to the inherited ones."""
+    os.environ.update(instructions.environment)
+    os.environ[STAMP] = launch.nonce
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close every other descriptor of this process."""
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                continue  # the one that listed the directory
+
+
+def release_signals() -> None:
+    """Let signals through again, each with the effect that a program expects at its start."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def run_command(command: Command, reporter: Reporter | None) -> int:
+    """Become the command. Returns an exit code, as a shell's, only if that is impossible."""
+    try:
+        for name, source in command.files.items():
+            _place(source, name)
+        release_signals()
+        os.execvp(command.arguments[0], command.arguments)
+    except (OSError, ValueError) as error:
+        problem = disk_message(error) if isinstance(error, OSError) else str(error)
+        message = f"EXEC: {command.arguments[0]:.200} cannot be run: {problem}"
+        if reporter is not None:
+            reporter.failed(JobFailureStatus.FAILED, message)
+        os.write(2, f"tenuto: {message}\n".encode())
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+
+
+def _place(source: str, name: str) -> None:
+    """Copy an input file into the job's directory, executable if it was."""
+    directory = os.path.dirname(name)
+    if directory:
+        os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
+    with open(source, "rb") as original:
+        mode = 0o700 if os.fstat(original.fileno()).st_mode & 0o100 else 0o600
+        target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        with open(target, "wb") as copy:
+            while chunk := original.read(_COPY_BYTES):
+                copy.write(chunk)

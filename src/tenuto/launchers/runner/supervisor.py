@@ -1,0 +1,201 @@
+"""The watch over a running payload: signals, walltime, logs, leftovers, until nothing of it is left.
+Single-threaded, and all signals are taken by `sigtimedwait`: no handler ever runs, so none can come between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+from tenuto.launchers.leftovers import kill_descendants
+from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
+from tenuto.launchers.runner.memory import machine_kills
+from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.runner.report import read_report
+from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.job_directory import read_stop, request_stop
+from tenuto.workspace.records import StopRecord
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+# HUP is blocked and never taken: a terminal that goes away is no reason to end a job.
+SIGNALS = frozenset({*_ENDING, *_PASSED_ON, signal.SIGHUP, signal.SIGCHLD})
+"""Blocked from the first moment of a runner, so that none is lost and none ends it."""
+_TAKEN = SIGNALS - {signal.SIGHUP}
+
+_KILL_AGAIN_S = 0.1
+_PATIENCE_S = 0.5
+"""For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
+_GIVE_UP_S = 10.0
+"""A process that survives KILL this long hangs in the kernel; nobody can wait for it."""
+
+
+class Supervisor:
+    """Watches one payload."""
+
+    def __init__(self, payload: Payload, child: int, logs: BoundedLogs) -> None:
+        self._payload = payload
+        self._child = child
+        self._logs = logs
+        self._clock = payload.machine.clock
+        self._limits = payload.instructions.limits
+        self._began = self._clock.monotonic()
+        self._look_at_logs = self._began + logs.pause_s
+        self._kill_at: float | None = None
+        self._stop: Stop | None = None
+        self._grace_over = False
+        self._status: int | None = None
+        self._cpu_s = [0.0, 0.0]
+        self._max_rss = 0
+        self._flags: list[str] = []
+        self._kills_before = machine_kills()
+        with suppress(OSError):  # the payload does it too; whoever comes first
+            os.setpgid(child, child)
+
+    def supervise(self) -> Ending:
+        """Return once the payload and all it started are gone."""
+        while self._status is None:
+            self._take_signal(min(self._due()) - self._clock.monotonic())
+            self._reap()
+            if self._status is None:
+                self._act_on_time(self._clock.monotonic())
+        self._end_leftovers()
+        self._bound_logs()
+        return self._ending(self._status)
+
+    def flags(self) -> tuple[str, ...]:
+        return (*self._flags, "truncated") if self._logs.truncated else tuple(self._flags)
+
+    def usage(self) -> dict[str, float]:
+        return {
+            "wall_s": round(self._clock.monotonic() - self._began, 6),
+            "user_s": round(self._cpu_s[0], 6),
+            "system_s": round(self._cpu_s[1], 6),
+            "max_rss_bytes": self._max_rss * 1024,
+        }
+
+    # Signals.
+
+    def _take_signal(self, timeout_s: float) -> None:
+        taken = signal.sigtimedwait(_TAKEN, max(timeout_s, 0.0))
+        if taken is None:
+            return
+        if taken.si_signo in _ENDING:
+            self._end(self._asked(signal.Signals(taken.si_signo).name))
+        elif taken.si_signo in _PASSED_ON:
+            os.kill(self._child, taken.si_signo)
+
+    def _asked(self, signal_name: str) -> Stop:
+        """Who asked for the end, according to `stop.json`."""
+        payload = self._payload
+        asked = None
+        with suppress(OSError):  # the directory is gone: then there is only the signal
+            asked = read_stop(payload.machine.files, payload.paths, payload.launch.attempt)
+        if asked is None:
+            return Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+        return Stop(asked.reason, asked.message or "stopped")
+
+    def _end(self, stop: Stop) -> None:
+        """Ask the payload to end; the first reason counts."""
+        if self._stop is not None:
+            return
+        self._stop = stop
+        self._kill_at = self._clock.monotonic() + self._limits.grace_s
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process takes no TERM
+            with suppress(ProcessLookupError):
+                # A Python task ends its own children; a shell would leave its foreground command running.
+                if self._payload.is_command:
+                    os.killpg(self._child, number)
+                else:
+                    os.kill(self._child, number)
+
+    # Time.
+
+    def _due(self) -> list[float]:
+        due = [self._look_at_logs]
+        if self._kill_at is not None:
+            due.append(self._kill_at)
+        elif self._payload.deadline is not None:
+            due.append(self._payload.deadline)
+        return due
+
+    def _act_on_time(self, now: float) -> None:
+        if self._kill_at is not None and now >= self._kill_at:
+            self._grace_over = True
+            kill_descendants()
+            self._kill_at = now + _KILL_AGAIN_S
+        elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
+            self._time_is_up()
+        if now >= self._look_at_logs:
+            self._bound_logs()
+            self._look_at_logs = now + self._logs.pause_s
+
+    def _time_is_up(self) -> None:
+        payload = self._payload
+        stop = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {self._limits.walltime_s:g} s")
+        record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
+        with suppress(OSError):  # the payload then takes the signal for a cancellation: it ends all the same
+            request_stop(payload.machine.files, payload.paths, record)
+        self._end(stop)
+
+    def _bound_logs(self) -> None:
+        try:
+            self._logs.check()
+        except OutputLimit as limit:
+            self._end(Stop(JobFailureStatus.FAILED, f"OUTPUT_LIMIT: {limit}"))
+
+    # Processes.
+
+    def _reap(self) -> bool:
+        """Collect every child that ended; False if there are no children left at all."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._cpu_s[0] += usage.ru_utime
+            self._cpu_s[1] += usage.ru_stime
+            self._max_rss = max(self._max_rss, usage.ru_maxrss)
+            if pid == self._child:
+                self._status = status
+
+    def _end_leftovers(self) -> None:
+        """End whatever the payload left. Every orphan of it has become a child, so none can be missed."""
+        if not self._reap():
+            return
+        began = self._clock.monotonic()
+        while self._reap():
+            waited = self._clock.monotonic() - began
+            if waited > _GIVE_UP_S:
+                self._flags.append("leftovers_alive")
+                return
+            if waited > _PATIENCE_S or self._stop is not None:
+                self._note_leftovers()
+                kill_descendants()
+            signal.sigtimedwait({signal.SIGCHLD}, _KILL_AGAIN_S)
+
+    def _note_leftovers(self) -> None:
+        if self._stop is None and "leftovers" not in self._flags:
+            self._flags.append("leftovers")
+
+    def _ending(self, status: int) -> Ending:
+        code = os.waitstatus_to_exitcode(status)
+        exit_code, number = (code, None) if code >= 0 else (None, -code)
+        memory = self._payload.memory
+        out_of_memory = memory is not None and memory.kills() > 0
+        if looks_killed(exit_code, number) and self._stop is None:
+            out_of_memory = out_of_memory or machine_kills() > self._kills_before
+        if memory is not None:
+            memory.close()
+        return Ending(
+            exit_code=exit_code,
+            signal=number,
+            report=read_report(self._payload.report),
+            stop=self._stop,
+            grace_over=self._grace_over,
+            out_of_memory=out_of_memory,
+        )

@@ -1,0 +1,189 @@
+"""A Python task in its job: find its class, build it, run it, say how it went.
+Loaded in the payload only: it is the one part of the runner that needs the tasks' room.
+"""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import hashlib
+import io
+import os
+import signal
+import sys
+import traceback
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from tenuto.errors import GracefulTimeout, TaskCancelled
+from tenuto.launchers.commands import command_of
+from tenuto.launchers.runner.context import RunningJob
+from tenuto.launchers.runner.payload import Payload, run_command
+from tenuto.launchers.runner.report import Reporter
+from tenuto.launchers.runner.results import plain
+from tenuto.launchers.runner.verdict import disk_message
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.tasks import ResumableTask
+from tenuto.tasks.ports import current_job
+from tenuto.tasks.saving import read_job
+from tenuto.tasks.serialization import MAX_BYTES, loads
+from tenuto.workspace.job_directory import read_stop
+from tenuto.workspace.records import to_json
+
+_LONGEST_MESSAGE = 1500
+_PACKAGE = __file__.rpartition("launchers")[0]
+
+
+def run_task(payload: Payload, reporter: Reporter) -> int:
+    """Run the task of the job's directory; the exit code for this process.
+
+    The process then ends as any Python program does: threads joined, `atexit` honoured, files flushed.
+    """
+    cancellation = _Cancellation(payload)
+    signal.signal(signal.SIGTERM, cancellation)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    job = RunningJob(payload)
+    try:
+        exit_code = _run(payload, reporter, job, cancellation)
+        sys.stdout.flush()
+    except SystemExit as leaving:
+        exit_code = _left(leaving, reporter)
+    except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
+        exit_code = 1
+        reporter.failed(*_explained(error))
+        _print(error)
+    cancellation.over = True
+    job.close()
+    return exit_code
+
+
+def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
+    complete_package()
+    _look_like_a_plain_program()
+    current_job.set(job)
+    parameters = payload.machine.files.read(payload.paths.params, MAX_BYTES)
+    sys.path[:] = loads(parameters, payload.paths.params)["import_path"]
+    task, init_tasks = read_job(payload.paths.directory)
+    job.runs(task)
+    cancellation.graceful = isinstance(task, ResumableTask)
+    reporter.provenance(_provenance(type(task)))
+    for init_task in init_tasks:
+        init_task.execute()
+    command = command_of(task)
+    if command is not None:
+        return run_command(command, reporter)
+    _report_result(reporter, task, task.execute())
+    return 0
+
+
+class _Cancellation:
+    """The handler of TERM."""
+
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
+        self._pid = os.getpid()
+        self.graceful = False
+        """A timeout is left to the task, which finds that it has no time left."""
+        self.over = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # inherited by a forked worker, which is not the job
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if self.over:
+            return
+        stop = read_stop(self._payload.machine.files, self._payload.paths, self._payload.launch.attempt)
+        if self.graceful and stop is not None and stop.reason is JobFailureStatus.TIMEOUT:
+            return
+        raise TaskCancelled(stop.message or stop.reason.meaning if stop else "the job is being stopped")
+
+
+def complete_package() -> None:
+    """Run the `__init__` of Tenuto, if this interpreter began with the bare package (see `__main__`)."""
+    package = sys.modules["tenuto"]
+    if not hasattr(package, "__version__"):
+        spec = package.__spec__
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(package)
+
+
+def _look_like_a_plain_program() -> None:
+    """Hide the runner: multiprocessing starts its workers by running the file of `__main__` again."""
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv[1:] = []
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    faulthandler.enable()
+
+
+def _provenance(cls: type) -> dict[str, str]:
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if not file:
+        return {}
+    with open(file, "rb") as stream:
+        return {"file": file, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def _report_result(reporter: Reporter, task: Any, result: Any) -> None:
+    try:
+        kept = plain(result)
+        to_json(kept)
+    except (TypeError, ValueError, RecursionError) as error:
+        # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
+        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
+        _say(f"tenuto: {problem}; return plain values or dataclasses")
+        reporter.done(message=problem, flags=("result_not_kept",))
+    else:
+        reporter.done(kept)
+
+
+def _left(leaving: SystemExit, reporter: Reporter) -> int:
+    """What `sys.exit` asked for."""
+    code = leaving.code
+    if code is None or code == 0:
+        reporter.done()
+        return 0
+    if isinstance(code, int):
+        reporter.failed(JobFailureStatus.FAILED, f"the task called sys.exit({code})")
+        return code & 0xFF
+    _say(str(code))
+    reporter.failed(JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE])
+    return 1
+
+
+def _explained(error: BaseException) -> tuple[JobFailureStatus, str]:
+    reason = JobFailureStatus.FAILED
+    if isinstance(error, GracefulTimeout):
+        reason = JobFailureStatus.TIMEOUT
+    elif isinstance(error, TaskCancelled):
+        reason = JobFailureStatus.CANCELLED
+    elif isinstance(error, MemoryError):
+        reason = JobFailureStatus.MEMORY
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = disk_message(error)
+    return reason, text[:_LONGEST_MESSAGE] + _place(error.__traceback__)
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Where it was raised, in the code of the task."""
+    frames = traceback.extract_tb(trace)
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def _print(error: BaseException) -> None:
+    """The traceback, without the runner's own lines at its top."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    _say("".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip())
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  the job's own log
+    except (OSError, ValueError):
+        return  # the task closed it, or the disk is full: the marker has the gist

@@ -1,0 +1,83 @@
+"""How an attempt ended, judged from what was seen: one pure function.
+Reads nothing; the supervisor collects, and writes the marker.
+"""
+
+from __future__ import annotations
+
+import errno
+from signal import SIGKILL, Signals
+from typing import NamedTuple
+
+from tenuto.launchers.runner.report import Report
+from tenuto.lifecycle.states import JobFailureStatus
+
+# What a shell answers when a program it ran was killed.
+_KILLED_IN_SHELL = 128 + SIGKILL
+
+
+class Stop(NamedTuple):
+    """Why the supervisor ends the payload."""
+
+    reason: JobFailureStatus
+    message: str
+
+
+class Ending(NamedTuple):
+    """Everything seen of a payload that is no more."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    report: Report = Report()
+    stop: Stop | None = None
+    grace_over: bool = False
+    """It was asked to stop, did not, and was killed."""
+    out_of_memory: bool = False
+    """The kernel killed something of it for want of memory."""
+
+
+class Verdict(NamedTuple):
+    """What the marker will say; done if there is no reason."""
+
+    reason: JobFailureStatus | None = None
+    message: str | None = None
+
+
+def judge(ending: Ending) -> Verdict:
+    """The verdict on a payload."""
+    said = ending.report
+    # A task that returned is done, even if somebody asked it to stop a moment before. A command's zero after
+    # a request to stop says nothing: it may have caught the signal and given up tidily.
+    if ending.exit_code == 0 and (said.done or ending.stop is None) and said.reason is None:
+        return Verdict(message=said.message)
+    if ending.stop is not None:
+        message = ending.stop.message
+        if ending.grace_over:
+            message += "; it did not stop when asked and was killed"
+        return Verdict(ending.stop.reason, message)
+    if ending.out_of_memory:
+        return Verdict(JobFailureStatus.MEMORY, f"killed for want of memory ({_how(ending)})")
+    if said.reason is not None:
+        return Verdict(said.reason, said.message)
+    if said.done:
+        return Verdict(JobFailureStatus.FAILED, f"the task returned, but its process then {_how(ending)}")
+    return Verdict(JobFailureStatus.FAILED, _how(ending))
+
+
+def looks_killed(exit_code: int | None, signal: int | None) -> bool:
+    """Whether the payload, or what a shell ran for it, was ended by KILL."""
+    return signal == SIGKILL or exit_code == _KILLED_IN_SHELL
+
+
+def disk_message(error: OSError) -> str:
+    """An error of the system for a marker; a full disk is called by its name."""
+    full = "DISK_FULL: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{full}{error}"
+
+
+def _how(ending: Ending) -> str:
+    if ending.signal is None:
+        return f"exited with code {ending.exit_code}"
+    try:
+        return f"was ended by {Signals(ending.signal).name}"
+    except ValueError:  # a real-time signal has a number only
+        return f"was ended by signal {ending.signal}"

@@ -1,0 +1,126 @@
+"""Jobs ready to be started, for tests of launchers: the steps of a scheduler up to the start, and no scheduler.
+Works on any `Machine`, real or fake.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tenuto.launchers.commands import command_of, environment_of
+from tenuto.launchers.instructions import NO_LIMITS, Command, Limits, instruct
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.script import job_script
+from tenuto.tasks.serialization import dumps, job_document
+from tenuto.workspace import job_directory
+from tenuto.workspace.derive import Derived
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.markers import Durability, Marker, read_markers
+from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle, Machine
+
+TASK_ID = "bench.work"
+
+
+class JobBench:
+    """A workspace in which jobs are made ready, one after another."""
+
+    def __init__(self, root: str, machine: Machine) -> None:
+        self.layout = Layout(root)
+        self.machine = machine
+        self._made = 0
+
+    def command(self, *arguments: str, files: Mapping[str, str] | None = None, **options: Any) -> ReadyJob:
+        """A job that runs a command."""
+        self._made += 1
+        return ReadyJob(self, f"job-{self._made}", command=Command(arguments, files or {}), **options)
+
+    def task(self, task: Any, *, import_path: Sequence[str] | None = None, **options: Any) -> ReadyJob:
+        """A job that runs a task, given as a config."""
+        self._made += 1
+        job_id = f"job-{self._made}"
+        directory = Path(self.layout.job(TASK_ID, job_id).directory)
+        path = sys.path if import_path is None else import_path
+        params = dumps(job_document(task, directory, Path(self.layout.partials), path))
+        return ReadyJob(
+            self, job_id, command=command_of(task), params=params, **{**_variables(task), **options}
+        )
+
+
+class ReadyJob:
+    """A job whose locks are taken and whose attempt is open: what a scheduler has in hand before the start."""
+
+    def __init__(
+        self,
+        bench: JobBench,
+        job_id: str,
+        *,
+        command: Command | None = None,
+        params: bytes | None = None,
+        limits: Limits = NO_LIMITS,
+        environment: Mapping[str, str] | None = None,
+        durability: Durability = Durability.NONE,
+        tokens: tuple[LockHandle, ...] = (),
+        launcher: str = "bench",
+    ) -> None:
+        self.machine = bench.machine
+        self.job_id = job_id
+        self.paths: JobPaths = bench.layout.job(TASK_ID, job_id)
+        self._params = params
+        self._tokens = tokens
+        self._launcher = launcher
+        self._instructions = instruct(
+            bench.layout,
+            TASK_ID,
+            job_id,
+            limits=limits,
+            environment=environment,
+            durability=durability,
+            command=command,
+        )
+        self.open_attempt()
+
+    def open_attempt(self) -> None:
+        """Take the locks and record the intent to run once more."""
+        lock = job_directory.take_lock(self.machine, self.paths)
+        assert lock is not None, f"{self.paths.lock} is taken"
+        descendants = self.machine.locks.try_lock(self.paths.lock, DESCENDANTS_BYTE)
+        assert descendants is not None, f"something of {self.paths.directory} still runs"
+        found = job_directory.settle(self.machine, self.paths, lock)
+        self.launch = job_directory.open_attempt(
+            self.machine,
+            self.paths,
+            lock,
+            found,
+            launcher=self._launcher,
+            job_name=self.job_id,
+            instructions=self._instructions,
+        )
+        if self._params is not None:
+            job_directory.write_params(self.machine.files, self.paths, self._params)
+        job_directory.write_script(self.machine.files, self.paths, job_script())
+        self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens)
+
+    def release(self) -> None:
+        """Close the scheduler's copies of all locks."""
+        for lock in (self.order.runner_lock, self.order.descendants_lock, *self.order.tokens):
+            lock.close()
+
+    def derived(self) -> Derived:
+        return job_directory.look(self.machine, self.paths).derived
+
+    def marker(self) -> Marker:
+        """The marker of the attempt; an `AssertionError` if there is none."""
+        markers = [m for m in read_markers(self.machine.files, self.paths) if isinstance(m, Marker)]
+        assert len(markers) == 1, f"{len(markers)} markers in {self.paths.directory}"
+        assert markers[0].nonce == self.launch.nonce
+        return markers[0]
+
+    def has_marker(self) -> bool:
+        return any(marker is not None for marker in read_markers(self.machine.files, self.paths))
+
+
+def _variables(task: Any) -> dict[str, Any]:
+    environment = environment_of(task)
+    return {"environment": environment} if environment else {}

@@ -1,0 +1,113 @@
+"""`jobs.jsonl`: durable within 100 ms, readable after a crash."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tenuto.lifecycle.states import TransientMode
+from tenuto.testing import Crash, FakeClock, FakeDisk
+from tenuto.workspace.files import DiskFiles
+from tenuto.workspace.jobslist import JobLine, JobsList, JobsRead, link_job, read_jobs
+from tenuto.workspace.layout import Layout
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+RUN = Layout("/ws").run("sweep", "1")
+
+
+def line(job_id: str, **more) -> JobLine:
+    return JobLine(job_id, "task", NOW, **more)
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    disk = FakeDisk()
+    disk.make_directory(RUN.directory)
+    return disk
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def test_every_job_is_listed_as_it_was_submitted(disk: FakeDisk, clock: FakeClock) -> None:
+    full = line("b", tags={"lr": "0.1"}, depends_on=("a",), transient=TransientMode.REMOVE, max_retries=3)
+    jobs = JobsList(disk, RUN, clock)
+    jobs.append(line("a"))
+    jobs.append(full)
+    jobs.close()
+    assert read_jobs(disk, RUN) == JobsRead([line("a"), full], 0)
+
+
+def test_the_last_line_of_a_job_counts(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    jobs.append(line("a"))
+    jobs.append(line("a", max_retries=2))
+    assert read_jobs(disk, RUN).jobs == [line("a", max_retries=2)]
+
+
+def test_no_file_is_an_empty_list(disk: FakeDisk) -> None:
+    assert read_jobs(disk, RUN) == JobsRead([], 0)
+    disk.symlink("/etc/passwd", RUN.jobs_list)
+    assert read_jobs(disk, RUN) == JobsRead([], 0)
+
+
+def test_lines_are_synced_together_within_100_ms(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    assert jobs.sync_due is None
+    for job_id in "abc":
+        jobs.append(line(job_id))
+        clock.advance(0.03)
+    assert jobs.sync_due == pytest.approx(0.1)
+    assert not jobs.sync_if_due()
+    clock.advance(0.02)
+    assert jobs.sync_if_due()
+    assert jobs.sync_due is None
+    assert [operation for operation, _ in disk.operations].count("sync") == 1
+    jobs.append(line("d"))
+    disk.power_loss()
+    assert [job.job_id for job in read_jobs(disk, RUN).jobs] == ["a", "b", "c"]
+
+
+def test_a_line_torn_by_a_crash_costs_only_itself(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    jobs.append(line("a"))
+    disk.crash_after(0)
+    with pytest.raises(Crash):
+        jobs.append(line("b"))
+    after = JobsList(disk, RUN, clock)
+    after.append(line("c"))
+    assert read_jobs(disk, RUN) == JobsRead([line("a"), line("c")], 1)
+
+
+def test_a_line_torn_by_a_full_disk_is_sealed(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    disk.fail_after(0, 28)
+    with pytest.raises(OSError, match="No space"):
+        jobs.append(line("a"))
+    jobs.append(line("b"))
+    assert read_jobs(disk, RUN) == JobsRead([line("b")], 1)
+
+
+def test_a_line_that_is_no_job_is_counted(disk: FakeDisk, clock: FakeClock) -> None:
+    from tenuto.workspace.lines import seal
+
+    disk.write(RUN.jobs_list, seal({"job_id": 3}) + seal({"job_id": "a", "transient": "EVIL"}) + b"garbage\n")
+    assert read_jobs(disk, RUN) == JobsRead([], 3)
+
+
+def test_the_link_of_a_job_leads_to_its_directory_also_after_a_move(tmp_path) -> None:
+    files = DiskFiles()
+    layout = Layout(f"{tmp_path}/ws")
+    job = layout.job("a.Task", "ab12")
+    files.make_directory(job.directory)
+    files.write(job.params, b"{}")
+    run = layout.run("sweep", "1")
+    link_job(files, run, "a.Task", "ab12")
+    link_job(files, run, "a.Task", "ab12")
+    (tmp_path / "ws").rename(tmp_path / "moved")
+    link = tmp_path / "moved/experiments/sweep/1/jobs/a.Task/ab12"
+    assert link.is_symlink()
+    assert (link / "params.json").read_text() == "{}"

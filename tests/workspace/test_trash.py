@@ -1,0 +1,69 @@
+"""Removing directories: whole or not at all, and nothing beyond them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenuto.testing import Crash, FakeHost
+from tenuto.workspace import trash
+from tenuto.workspace.layout import Layout
+
+LAYOUT = Layout("/ws")
+JOB = LAYOUT.job("task", "ab12")
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.disk.make_directory(JOB.private)
+    host.disk.write(JOB.params, b"{}")
+    return host
+
+
+def test_a_directory_is_gone_at_once_and_deleted_later(host: FakeHost) -> None:
+    where = trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
+    assert where is not None
+    assert host.disk.stat(JOB.directory) is None
+    assert host.disk.list(where) == [".tenuto", "params.json"]
+    assert trash.empty(host.disk, LAYOUT) == 1
+    assert host.disk.list(LAYOUT.trash) == []
+
+
+def test_nothing_to_remove_is_fine(host: FakeHost) -> None:
+    assert trash.empty(host.disk, LAYOUT) == 0
+    assert trash.discard(host.disk, LAYOUT, "/ws/jobs/task/none", host.randomness) is None
+
+
+def test_a_crash_at_any_step_leaves_the_directory_whole_or_in_the_trash(host: FakeHost) -> None:
+    for steps in range(10):
+        host.disk.make_directory(JOB.private)
+        host.disk.write(JOB.params, b"{}")
+        host.disk.crash_after(steps)
+        try:
+            trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
+            trash.empty(host.disk, LAYOUT)
+        except Crash:
+            pass
+        host.disk.heal()
+        if host.disk.stat(JOB.directory) is not None:
+            assert host.disk.list(JOB.directory) == [".tenuto", "params.json"]
+        trash.empty(host.disk, LAYOUT)
+
+
+def test_a_link_is_removed_and_not_followed(host: FakeHost) -> None:
+    host.disk.symlink(JOB.directory, "/ws/link")
+    trash.discard(host.disk, LAYOUT, "/ws/link", host.randomness)
+    trash.empty(host.disk, LAYOUT)
+    assert host.disk.stat(JOB.params) is not None
+
+
+def test_whoever_waits_for_the_lock_of_a_removed_job_gets_no_dead_lock(host: FakeHost) -> None:
+    machine = host.machine()
+    held = machine.locks.try_lock(JOB.lock)
+    assert held is not None
+    trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
+    assert not held.intact()
+    host.disk.make_directory(JOB.private)
+    fresh = machine.locks.try_lock(JOB.lock)
+    assert fresh is not None
+    assert fresh.intact()
