@@ -49,12 +49,6 @@ def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
             yield from configs_in(item, f"{label}[{key!r}]")
 
 
-def is_leaf(config: ConfigBase) -> bool:
-    """True when a config certainly holds no other; a quick answer for the common case."""
-    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
-    return not schema.config_names and config._state.origin is None and not config._state.init_tasks
-
-
 def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[ConfigBase]:
     """Every config below and including root, children first, each once.
 
@@ -62,7 +56,10 @@ def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[
     """
     if skip(root):
         return
-    if is_leaf(root):
+    for _, child in edges(root):
+        if not skip(child):
+            break
+    else:
         yield root
         return
     path: list[ConfigBase] = [root]

@@ -167,10 +167,11 @@ def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
                 continue
             raise MissingValue(f"{class_name(config)}.{name} has no value, at {caller()}: give it one")
         value = values[name]
-        is_meta = value._state.is_meta if holds_configs and isinstance(value, ConfigBase) else None
+        is_child = holds_configs and isinstance(value, ConfigBase)
+        is_meta = value._state.is_meta if is_child else None
         if is_meta or (is_meta is None and not counted) or (groups and groups & view.excluded):
             continue
-        form = view.encode(value)
+        form = b"c" + view.reference(value) if is_child else view.encode(value)
         if ignored_form is not None and ignored_form == (form if view is _WHOLE else _WHOLE.encode(value)):
             continue
         parts.append(prefix + form)
