@@ -9,7 +9,7 @@ import types
 from abc import ABCMeta
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 from tenuto.errors import (
     AmbiguousComposition,
@@ -18,9 +18,11 @@ from tenuto.errors import (
     MissingValue,
     ParameterError,
     SealedConfig,
+    TenutoError,
     UnknownParameter,
 )
-from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, shown, state_of
+from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, shown, state_of
+from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
@@ -78,11 +80,13 @@ def config_class(cls: type[Any]) -> Any:
     if made is None:
         if cls.__is_config__:
             return cls
+        schema = schema_of(cls)
+        _seal_defaults(schema)
         namespace = {
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            "__schema__": schema_of(cls),
+            "__schema__": schema,
             "__is_config__": True,
             "__setattr__": _set_attribute,
             "__delattr__": _delete_attribute,
@@ -93,10 +97,25 @@ def config_class(cls: type[Any]) -> Any:
     return made
 
 
+def _seal_defaults(schema: Schema) -> None:
+    """A default that is a config is shared by every config of the class: none may change it."""
+    for name, default in schema.defaults.items():
+        for _, shared in configs_in(default):
+            try:
+                seal(shared)
+            except TenutoError as error:
+                raise DeclarationError(f"the default of {schema.cls.__qualname__}.{name}: {error}") from error
+
+
 def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
     if arguments:
         raise UnknownParameter(
             f"{cls.__name__}.C() takes parameters by name, but got {shown(arguments[0])}, at {caller()}"
+        )
+    if cls.__abstractmethods__:
+        raise ParameterError(
+            f"{cls.__name__} is abstract, at {caller()}: make a config of a subclass that defines "
+            f"{', '.join(sorted(cls.__abstractmethods__))}"
         )
     config = object.__new__(cls)
     _set_state(config, ConfigState())
@@ -141,13 +160,15 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
             f"{class_name(config)}.{name} is a Constant and cannot be given, at {caller()}: "
             f"it is {parameter.default!r} by declaration"
         )
-    if type(value) is Tagged:
+    tagged = type(value) is Tagged
+    if tagged:
         value = value.value
-        add_tag(config, name, value)
     try:
         kept = parameter.convert(value)
     except Mismatch as mismatch:
         raise _invalid(config, name, mismatch) from None
+    if tagged:
+        add_tag(config, name, value)
     forget_digest(state_of(config))
     config.__dict__[name] = kept
 
@@ -199,7 +220,7 @@ class _ConfigAlias(types.GenericAlias):
             origin: Any = self.__origin__
             config = config_class(origin)(**given)
             try:
-                conforms(config, self)
+                config.__dict__.update(conforms(config, self))
             except Mismatch as mismatch:
                 raise InvalidValue(f"{self}{mismatch.where} {_plain(mismatch)}, at {caller()}") from None
             return config
@@ -221,6 +242,8 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, arguments: Any) -> Any:
+            if not issubclass(cls, Generic):
+                raise DeclarationError(f"{cls.__name__} has no type variables, so it takes no [...]")
             alias = super().__class_getitem__(arguments)
             return _ConfigAlias(cls, alias.__args__)
 
@@ -303,7 +326,8 @@ def _open_parameters(config: ConfigBase) -> list[str]:
     return [
         name
         for name in schema.config_names
-        if name not in values or values[name] is schema.defaults.get(name)
+        if schema.parameters[name].role is not Role.CONSTANT
+        and (name not in values or values[name] is schema.defaults.get(name))
     ]
 
 
@@ -346,7 +370,8 @@ def setmeta(config: C, flag: bool) -> C:
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
     """Sets a parameter that is not counted, even on a sealed config."""
     parameter = schema_of(type(config)).parameters.get(name)
-    if parameter is not None and (parameter.counted or is_config(value)):
+    held = config.__dict__.get(name)
+    if parameter is not None and (parameter.counted or any(configs_in([held, value]))):
         raise SealedConfig(
             f"{class_name(config)}.{name} may be part of an identity, so it cannot change once sealed, "
             f"at {caller()}: sealed_set() is for Meta parameters that hold no config"
