@@ -117,12 +117,9 @@ def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
             f"{cls.__name__} is abstract, at {caller()}: make a config of a subclass that defines "
             f"{', '.join(sorted(cls.__abstractmethods__))}"
         )
-    config = object.__new__(cls)
-    _set_state(config, ConfigState())
-    schema: Schema = cls.__schema__
+    config = open_config(cls)
     values = config.__dict__
-    values.update(schema.defaults)
-    parameters = schema.parameters
+    parameters = cls.__schema__.parameters
     for name, value in given.items():
         parameter = parameters.get(name)
         if parameter is None or parameter.role is Role.CONSTANT or type(value) is Tagged:
@@ -132,15 +129,29 @@ def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
             values[name] = parameter.convert(value)
         except Mismatch as mismatch:
             raise _invalid(config, name, mismatch) from None
-    for name, parameter in schema.factories:
-        if name not in values:
-            assert parameter.factory is not None
-            assign(config, name, parameter.factory())
-    replacement = schema.replacement
-    if replacement is not None and replacement.replace:
-        assert replacement.convert is not None
-        return replacement.convert(config)
+    fill_factories(config)
+    return replaced(config)
+
+
+def open_config(cls: Any) -> Any:
+    """A config of a config class that holds the plain defaults and no more."""
+    config = object.__new__(cls)
+    _set_state(config, ConfigState())
+    config.__dict__.update(cls.__schema__.defaults)
     return config
+
+
+def fill_factories(config: Any) -> None:
+    """Calls the default factories of the parameters that have no value."""
+    for name, parameter in type(config).__schema__.factories:
+        if name not in config.__dict__:
+            assign(config, name, parameter.factory())
+
+
+def replaced(config: Any) -> Any:
+    """The config itself, or what stands for it when its class is deprecated with ``replace=True``."""
+    replacement = type(config).__schema__.replacement
+    return replacement.convert(config) if replacement is not None and replacement.replace else config
 
 
 def assign(config: ConfigBase, name: str, value: Any) -> None:
@@ -252,9 +263,9 @@ class Config(ConfigBase, metaclass=ConfigMeta):
             if name != "_state" and name[:2] != "__":
                 fill = getattr(self, "_state", None)
                 if callable(fill):
-                    del self._state
                     fill(self)
-                    return getattr(self, name)
+                    if name in self.__dict__:
+                        return self.__dict__[name]
             raise AttributeError(f"{class_name(self)!r} object has no attribute {name!r}")
 
     def seal(self) -> Self:
