@@ -21,7 +21,7 @@ from tenuto.errors import (
     TenutoError,
     UnknownParameter,
 )
-from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, shown, state_of
+from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
@@ -169,7 +169,7 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
     if parameter.role is Role.CONSTANT:
         raise InvalidValue(
             f"{class_name(config)}.{name} is a Constant and cannot be given, at {caller()}: "
-            f"it is {parameter.default!r} by declaration"
+            f"it is {brief(parameter.default)} by declaration"
         )
     tagged = type(value) is Tagged
     if tagged:
@@ -321,14 +321,13 @@ class Config(ConfigBase, metaclass=ConfigMeta):
             return object.__repr__(self)
         values = self.__dict__
         names = [name for name in schema_of(type(self)).parameters if name in values]
-        return f"{class_name(self)}.C({', '.join(f'{name}={_brief(values[name])}' for name in names)})"
+        return f"{class_name(self)}.C({', '.join(f'{name}={_short(values[name])}' for name in names)})"
 
 
-def _brief(value: Any) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, ConfigBase):
         return f"{class_name(value)}.C(…)"
-    text = "[…]" if isinstance(value, list | tuple | set | dict) and value else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return "[…]" if isinstance(value, list | tuple | set | dict) and value else brief(value, 60)
 
 
 def _open_parameters(config: ConfigBase) -> list[str]:

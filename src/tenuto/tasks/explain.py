@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tenuto.tasks.base import ConfigBase, is_config
+from tenuto.tasks.base import ConfigBase, brief, is_config, key_text
 from tenuto.tasks.identity import encode, identity
 from tenuto.tasks.location import class_id
 from tenuto.tasks.schema import Parameter, Schema, schema_of
@@ -109,7 +109,7 @@ def _in_values(path: str, left: Any, right: Any) -> Iterator[Difference | Pair]:
     elif isinstance(left, dict) and isinstance(right, dict) and _by_key(left).keys() == _by_key(right).keys():
         others = _by_key(right)
         for form, (key, one) in _by_key(left).items():
-            yield from _in_values(f"{path}[{key!r}]", one, others[form][1])
+            yield from _in_values(f"{path}[{key_text(key)}]", one, others[form][1])
     else:
         yield Difference(path, _worded(left), _worded(right))
 
@@ -154,9 +154,8 @@ def _worded(value: Any) -> str:
         return f"a {schema_of(type(value)).id}"
     if value is None:
         return "None"
-    text = repr(value)
     kind = type(value).__name__.removeprefix("Frozen").lower()
-    return f"{text if len(text) <= 80 else text[:79] + '…'} ({kind})"
+    return f"{brief(value)} ({kind})"
 
 
 def _join(path: str, name: str) -> str:

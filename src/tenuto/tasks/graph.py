@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tenuto.errors import ConfigCycle
-from tenuto.tasks.base import ConfigBase, class_name, is_config
+from tenuto.tasks.base import ConfigBase, class_name, is_config, key_text
 from tenuto.tasks.schema import Schema, schema_of
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -48,7 +48,7 @@ def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
             yield from configs_in(item, f"{label}[{position}]")
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from configs_in(item, f"{label}[{key!r}]")
+            yield from configs_in(item, f"{label}[{key_text(key)}]")
 
 
 def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[ConfigBase]:

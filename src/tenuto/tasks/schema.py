@@ -211,6 +211,7 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
     """The declaration that an annotation stands for; None for one that is not a parameter."""
     if typing.get_origin(annotation) is not typing.Annotated:
+        _refuse_role_inside(owner, name, annotation)
         return None
     inner, *hints = typing.get_args(annotation)
     roles = [hint for hint in hints if isinstance(hint, Role)]
@@ -241,6 +242,16 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
         choices[-1] if choices else None,
         generators[-1] if generators else None,
     )
+
+
+def _refuse_role_inside(owner: type, name: str, annotation: Any) -> None:
+    """``Param[int] | None`` would be read as no parameter at all, without a word."""
+    for inner in typing.get_args(annotation):
+        if any(isinstance(hint, Role) for hint in getattr(inner, "__metadata__", ())):
+            raise DeclarationError(
+                f"{owner.__qualname__}.{name}: Param, Meta and the like go outermost, "
+                f"as in Param[int | None], not {annotation}"
+            )
 
 
 def _redeclared(owner: type, inherited: Declaration) -> Declaration:

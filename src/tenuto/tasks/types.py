@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from tenuto.errors import DeclarationError
-from tenuto.tasks.base import ConfigBase, is_config, shown
+from tenuto.tasks.base import ConfigBase, is_config, key_text, shown
 from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
 
 MAX_DEPTH = 64
@@ -246,7 +246,7 @@ def _dict(arguments: tuple[Any, ...], read: Callable[[Any], ValueType]) -> Value
                     raise Mismatch("keys that differ once converted", given_key)
                 kept[kept_key] = value_of.convert(item)
             except Mismatch as mismatch:
-                raise mismatch.inside(f"[{given_key!r}]") from None
+                raise mismatch.inside(f"[{key_text(given_key)}]") from None
         return FrozenDict(kept)
 
     name = f"dict[{key.name}, {value_of.name}]"

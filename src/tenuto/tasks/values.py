@@ -63,7 +63,9 @@ def _is_text(value: str) -> bool:
 
 def from_json(data: Any, referred: Callable[[int], Any], depth: int = 0) -> Any:
     """The value that a JSON form stands for; a form that Tenuto does not write is refused."""
-    if data is None or isinstance(data, str | int | float):
+    if data is None or isinstance(data, str | int):
+        return data
+    if isinstance(data, float) and math.isfinite(data):
         return data
     if depth > 2 * MAX_DEPTH:
         raise MalformedFile(f"values are nested more than {2 * MAX_DEPTH} deep")
