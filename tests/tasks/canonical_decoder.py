@@ -1,5 +1,5 @@
-"""Turns canonical forms (see `tenuto.tasks.identity`) back into values: the proof that no two values share one.
-It is written from the description of the form alone and uses none of Tenuto's encoding code.
+"""Turns canonical forms (see `tenuto.tasks.identity`) back into values: the proof that no two
+values share one. It is written from the description of the form alone, without Tenuto's code.
 
 A nested config comes back as its digest, for that is all a form says of it.
 """
@@ -132,7 +132,7 @@ class _Reader:
             raise NotCanonical("items out of order")
         return found
 
-    def value(self) -> Any:  # noqa: PLR0911  one line for each kind of value
+    def value(self) -> Any:
         kind = self.take(1)
         if kind == b"n":
             return None

@@ -301,6 +301,10 @@ def after(config: Config, *init_tasks: Config) -> Config:
     return config
 
 
+def twice(leaf: Leaf) -> OfTwo:
+    return OfTwo.C(one=leaf, two=leaf)
+
+
 def command(**more: Any) -> CommandTask:
     return CommandTask.C(command=["echo", "hello"], **more)
 
@@ -377,7 +381,7 @@ CASES: dict[str, Callable[[], Config | str | None]] = {
     "xpmid": lambda: Named.C(x=1),
     "nested": lambda: OfLeaf.C(leaf=Leaf.C(x=1)),
     "nested subclass": lambda: OfLeaf.C(leaf=Young.C(x=1)),
-    "shared": lambda: (lambda leaf: OfTwo.C(one=leaf, two=leaf))(Leaf.C(x=1)),
+    "shared": lambda: twice(Leaf.C(x=1)),
     "two that differ": lambda: OfTwo.C(one=Leaf.C(x=1), two=Leaf.C(x=2)),
     "list and dict of configs": lambda: OfLeaves.C(
         leaves=[Leaf.C(x=1), Leaf.C(x=2)], by_name={"a": Leaf.C(x=3)}
@@ -391,18 +395,18 @@ CASES: dict[str, Callable[[], Config | str | None]] = {
     "constrained type variable": lambda: ChosenBox.C(value="a"),
     "parameter of a generic type": lambda: OfBox.C(box=IntBox.C(value=1)),
     # defaults and constants
-    "defaults": lambda: Defaults.C(),
+    "defaults": Defaults.C,
     "defaults given": lambda: Defaults.C(plain=1, ignored=2, counted=3, made=[4], absent=None),
     "plain default changed": lambda: Defaults.C(plain=9),
     "ignored default changed": lambda: Defaults.C(ignored=9),
     "counted default changed": lambda: Defaults.C(counted=9),
     "made default changed": lambda: Defaults.C(made=[]),
     "absent given": lambda: Defaults.C(absent=0),
-    "default config": lambda: OfDefaultLeaf.C(),
+    "default config": OfDefaultLeaf.C,
     "default config given anew": lambda: OfDefaultLeaf.C(leaf=Leaf.C(x=7)),
     "default config changed": lambda: OfDefaultLeaf.C(leaf=Leaf.C(x=8)),
-    "constant": lambda: Fixed.C(),
-    "constant of a subclass": lambda: FixedMore.C(),
+    "constant": Fixed.C,
+    "constant of a subclass": FixedMore.C,
     # what does not count
     "uncounted": lambda: Uncounted.C(x=1),
     "uncounted changed": lambda: Uncounted.C(
@@ -424,13 +428,13 @@ CASES: dict[str, Callable[[], Config | str | None]] = {
     "init tasks": lambda: after(Download.C(url="u"), SetUp.C(x=1), SetUp.C(x=2)),
     "init tasks in the other order": lambda: after(Download.C(url="u"), SetUp.C(x=2), SetUp.C(x=1)),
     "lightweight task": lambda: SetUp.C(x=1),
-    "command": lambda: command(),
+    "command": command,
     "command with files": lambda: command(files={"in.txt": a_file()}),
     "command with the file elsewhere": lambda: command(files={"in.txt": a_file(source="/b")}),
     "command with another file": lambda: command(files={"in.txt": a_file("1")}),
     "command with environment": lambda: command(environment={"A": "1"}),
     "command with a key": lambda: command(key="second"),
-    "input file": lambda: a_file(),
+    "input file": a_file,
     # groups and partials
     "groups": lambda: Learner.C(model=Model.C(size=1), epochs=2),
     "groups changed": lambda: Learner.C(model=Model.C(size=1, steps=5), epochs=3),

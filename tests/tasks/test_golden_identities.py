@@ -18,9 +18,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.tasks.golden_configs import CASES, EQUAL, identity_of
 
 from tenuto.tasks.identity import VERSION
+from tests.tasks.golden_configs import CASES, EQUAL, identity_of
 
 GOLDEN = Path(__file__).parent / "golden" / "identities.json"
 ROOT = Path(__file__).parents[2]

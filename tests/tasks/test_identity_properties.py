@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tasks.canonical_decoder import Digest, Member, NotCanonical, decode, decode_config
 
 from tenuto import (
     Config,
@@ -31,6 +30,7 @@ from tenuto import (
     tag,
 )
 from tenuto.tasks.identity import canonical_form, encode
+from tests.tasks.canonical_decoder import Digest, Member, NotCanonical, decode, decode_config
 
 
 class Color(enum.Enum):
