@@ -14,7 +14,7 @@ from tenuto.tasks.graph import edges, postorder
 T = TypeVar("T")
 C = TypeVar("C", bound=ConfigBase)
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+=-]+")
 
 
 class Tagged:
