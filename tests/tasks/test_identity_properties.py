@@ -153,12 +153,12 @@ def test_a_kept_value_has_the_form_of_the_given_one(value: Any) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_bytes_that_decode_are_the_form_of_what_they_decode_to(data: bytes) -> None:
+def test_bytes_that_decode_to_a_scalar_are_its_form(data: bytes) -> None:
     try:
         value = decode(data)
     except (NotCanonical, ValueError, TypeError):
         return
-    if not isinstance(value, Digest | Member | float | set | dict | list | tuple | Path):
+    if value is None or isinstance(value, bool | int | str):  # a config comes back as its digest only
         assert encode(value) == data
 
 
