@@ -300,6 +300,17 @@ def test_a_name_that_nobody_knows_is_refused_with_a_sentence() -> None:
         Inner.C()
 
 
+def test_a_class_refused_too_early_keeps_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hasty(Config):
+        x: Param[int] = 3
+        missing: "Param[DefinedLater | None]" = None  # noqa: F821
+
+    with pytest.raises(DeclarationError):
+        Hasty.C()
+    monkeypatch.setitem(globals(), "DefinedLater", Late)
+    assert Hasty.C().x == 3
+
+
 def test_newtype_and_annotated_types_are_what_they_stand_for() -> None:
     class Aliased(Config):
         user: Param[NewType("UserId", int)]
@@ -386,6 +397,21 @@ def test_the_default_of_the_nearest_parent_wins() -> None:
         pass
 
     assert Last.C().size == Mixed.C().size == 5
+
+
+@pytest.mark.parametrize("is_used_alone_first", [False, True])
+def test_a_mixin_that_changes_a_default_does_so_whatever_was_used_before(is_used_alone_first: bool) -> None:
+    class Bigger(Config):
+        size = 5
+
+    if is_used_alone_first:
+        Bigger.C()
+
+    class Mixed(Bigger, Sized):
+        pass
+
+    assert Mixed.C().size == 5
+    assert "size" not in schema_of(Bigger).parameters
 
 
 def test_a_child_may_change_where_a_path_is_generated() -> None:

@@ -185,11 +185,21 @@ def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
 
 
 def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declaration]:
-    """What one class body declares; read once, and the defaults taken off the class.
+    """What one class body declares, and which inherited parameters it gives another default."""
+    declared = _annotated_in(owner)
+    own = {declaration.name for declaration in declared}
+    overridden = owner.__dict__["__overridden__"]
+    for name in inherited:
+        if name not in own and name in owner.__dict__:
+            overridden[name] = _taken_off(owner, name)
+    return [
+        *declared,
+        *(_redeclared(owner, inherited[name], overridden[name]) for name in overridden if name in inherited),
+    ]
 
-    A default left on the class would answer for a live object whose values are not loaded
-    yet, with the wrong value.
-    """
+
+def _annotated_in(owner: type) -> list[Declaration]:
+    """The parameters that one class body annotates; read once, and the defaults taken off the class."""
     known: list[Declaration] | None = owner.__dict__.get("__declared__")
     if known is not None:
         return known
@@ -198,14 +208,20 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
         declaration = _declaration(owner, name, _evaluated(owner, name, annotation))
         if declaration is not None:
             declared.append(declaration)
-    for name in [name for name in owner.__dict__ if name in inherited]:
-        if name not in {declaration.name for declaration in declared}:
-            declared.append(_redeclared(owner, inherited[name]))
-    for declaration in declared:
-        if declaration.name in owner.__dict__:
-            type.__delattr__(owner, declaration.name)
+    for declaration in declared:  # only now: a class refused above may be fine later, and needs its defaults
+        _taken_off(owner, declaration.name)
     type.__setattr__(owner, "__declared__", declared)
+    type.__setattr__(owner, "__overridden__", {})
     return declared
+
+
+def _taken_off(owner: type, name: str) -> Any:
+    """The default of a parameter, which does not stay on the class: there it would answer, wrongly,
+    for a live object whose values are not loaded yet."""
+    value = owner.__dict__.get(name)
+    if name in owner.__dict__:
+        type.__delattr__(owner, name)
+    return value
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
@@ -254,9 +270,8 @@ def _refuse_role_inside(owner: type, name: str, annotation: Any) -> None:
             )
 
 
-def _redeclared(owner: type, inherited: Declaration) -> Declaration:
+def _redeclared(owner: type, inherited: Declaration, value: Any) -> Declaration:
     """``lr = 3`` in a child, without annotation: the parent's parameter with another default."""
-    value = owner.__dict__[inherited.name]
     if callable(value) or hasattr(value, "__get__"):
         raise DeclarationError(
             f"{owner.__qualname__}.{inherited.name} hides the parameter of that name "
