@@ -44,13 +44,17 @@ def summarise(costs: Sequence[Cost]) -> Summary:
     return Summary(median, statistics.median(c.wall_s for c in costs), spread, tuple(costs))
 
 
+# A user's interpreter keeps byte code; told not to, it would compile Tenuto anew in every measured process.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def child(argv: Sequence[str]) -> Cost:
     """Run a command to its end; its CPU time is what the kernel charged to it and its children."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         started = time.perf_counter()
         actions = [(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)]
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions)
+        pid = os.posix_spawnp(argv[0], argv, ENVIRONMENT, file_actions=actions)
         _, status, usage = os.wait4(pid, 0)
         wall_s = time.perf_counter() - started
     finally:
@@ -71,7 +75,7 @@ def repeat_over(times: int, base: Callable[[], Cost], once: Callable[[], Cost]) 
 
 def driver(python: str, *arguments: str) -> dict[str, Any]:
     """Run one of our driver scripts with some interpreter; it prints one JSON object."""
-    done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise Broken(last[0][:200])

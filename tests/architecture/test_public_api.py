@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from tenuto import Config
+from tenuto.tasks.schema import schema_of
+
 GOLDEN = Path(__file__).with_name("public_api.txt")
 REGENERATE = ".venv/bin/python tests/architecture/test_public_api.py"
 
@@ -25,6 +28,11 @@ def _entry(name: str, value: object) -> Iterator[str]:
         yield f"enum {name}: {' '.join(value.__members__)}"
     elif inspect.isclass(value):
         yield f"class {name}{_signature(value)}"
+        if issubclass(value, Config):
+            # Reading the parameters takes their defaults off the class; whoever comes first, it is done now.
+            yield from (
+                f"    parameter {p.name}: {p.type.name}" for p in schema_of(value).parameters.values()
+            )
         for attribute, member in sorted(vars(value).items()):
             if not attribute.startswith("_"):
                 yield f"    {_member(attribute, member)}"

@@ -90,10 +90,23 @@ def caller() -> str:
 
 def shown(value: object, limit: int = 80) -> str:
     """A value for a message: its representation, cut, with its type."""
+    return f"{brief(value, limit)} ({type(value).__name__})"
+
+
+def brief(value: object, limit: int = 80) -> str:
+    """The representation of a value, cut."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  a message must come out, whatever the object does
-        text = "<not representable>"
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return f"{text} ({type(value).__name__})"
+        text = hex(value) if isinstance(value, int) else "<not representable>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def key_text(key: object) -> str:
+    """A key of a dict as part of a path, whole, so that two keys never share one.
+
+    Python refuses to print an integer of more than 4,300 digits, except in hexadecimal.
+    """
+    if isinstance(key, tuple):
+        return f"({', '.join(map(key_text, key))},)"
+    return hex(key) if type(key) is int and abs(key) >> 64 else repr(key)

@@ -9,7 +9,7 @@ import types
 from abc import ABCMeta
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 from tenuto.errors import (
     AmbiguousComposition,
@@ -18,9 +18,11 @@ from tenuto.errors import (
     MissingValue,
     ParameterError,
     SealedConfig,
+    TenutoError,
     UnknownParameter,
 )
-from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, shown, state_of
+from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
+from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
@@ -78,11 +80,13 @@ def config_class(cls: type[Any]) -> Any:
     if made is None:
         if cls.__is_config__:
             return cls
+        schema = schema_of(cls)
+        _seal_defaults(schema)
         namespace = {
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            "__schema__": schema_of(cls),
+            "__schema__": schema,
             "__is_config__": True,
             "__setattr__": _set_attribute,
             "__delattr__": _delete_attribute,
@@ -93,17 +97,29 @@ def config_class(cls: type[Any]) -> Any:
     return made
 
 
+def _seal_defaults(schema: Schema) -> None:
+    """A default that is a config is shared by every config of the class: none may change it."""
+    for name, default in schema.defaults.items():
+        for _, shared in configs_in(default):
+            try:
+                seal(shared)
+            except TenutoError as error:
+                raise DeclarationError(f"the default of {schema.cls.__qualname__}.{name}: {error}") from error
+
+
 def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
     if arguments:
         raise UnknownParameter(
             f"{cls.__name__}.C() takes parameters by name, but got {shown(arguments[0])}, at {caller()}"
         )
-    config = object.__new__(cls)
-    _set_state(config, ConfigState())
-    schema: Schema = cls.__schema__
+    if cls.__abstractmethods__:
+        raise ParameterError(
+            f"{cls.__name__} is abstract, at {caller()}: make a config of a subclass that defines "
+            f"{', '.join(sorted(cls.__abstractmethods__))}"
+        )
+    config = open_config(cls)
     values = config.__dict__
-    values.update(schema.defaults)
-    parameters = schema.parameters
+    parameters = cls.__schema__.parameters
     for name, value in given.items():
         parameter = parameters.get(name)
         if parameter is None or parameter.role is Role.CONSTANT or type(value) is Tagged:
@@ -113,15 +129,29 @@ def _make(cls: Any, arguments: tuple[Any, ...], given: dict[str, Any]) -> Any:
             values[name] = parameter.convert(value)
         except Mismatch as mismatch:
             raise _invalid(config, name, mismatch) from None
-    for name, parameter in schema.factories:
-        if name not in values:
-            assert parameter.factory is not None
-            assign(config, name, parameter.factory())
-    replacement = schema.replacement
-    if replacement is not None and replacement.replace:
-        assert replacement.convert is not None
-        return replacement.convert(config)
+    fill_factories(config)
+    return replaced(config)
+
+
+def open_config(cls: Any) -> Any:
+    """A config of a config class that holds the plain defaults and no more."""
+    config = object.__new__(cls)
+    _set_state(config, ConfigState())
+    config.__dict__.update(cls.__schema__.defaults)
     return config
+
+
+def fill_factories(config: Any) -> None:
+    """Calls the default factories of the parameters that have no value."""
+    for name, parameter in type(config).__schema__.factories:
+        if name not in config.__dict__:
+            assign(config, name, parameter.factory())
+
+
+def replaced(config: Any) -> Any:
+    """The config itself, or what stands for it when its class is deprecated with ``replace=True``."""
+    replacement = type(config).__schema__.replacement
+    return replacement.convert(config) if replacement is not None and replacement.replace else config
 
 
 def assign(config: ConfigBase, name: str, value: Any) -> None:
@@ -139,15 +169,17 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
     if parameter.role is Role.CONSTANT:
         raise InvalidValue(
             f"{class_name(config)}.{name} is a Constant and cannot be given, at {caller()}: "
-            f"it is {parameter.default!r} by declaration"
+            f"it is {brief(parameter.default)} by declaration"
         )
-    if type(value) is Tagged:
+    tagged = type(value) is Tagged
+    if tagged:
         value = value.value
-        add_tag(config, name, value)
     try:
         kept = parameter.convert(value)
     except Mismatch as mismatch:
         raise _invalid(config, name, mismatch) from None
+    if tagged:
+        add_tag(config, name, value)
     forget_digest(state_of(config))
     config.__dict__[name] = kept
 
@@ -199,7 +231,7 @@ class _ConfigAlias(types.GenericAlias):
             origin: Any = self.__origin__
             config = config_class(origin)(**given)
             try:
-                conforms(config, self)
+                config.__dict__.update(conforms(config, self))
             except Mismatch as mismatch:
                 raise InvalidValue(f"{self}{mismatch.where} {_plain(mismatch)}, at {caller()}") from None
             return config
@@ -221,6 +253,8 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, arguments: Any) -> Any:
+            if not issubclass(cls, Generic):
+                raise DeclarationError(f"{cls.__name__} has no type variables, so it takes no [...]")
             alias = super().__class_getitem__(arguments)
             return _ConfigAlias(cls, alias.__args__)
 
@@ -229,9 +263,9 @@ class Config(ConfigBase, metaclass=ConfigMeta):
             if name != "_state" and name[:2] != "__":
                 fill = getattr(self, "_state", None)
                 if callable(fill):
-                    del self._state
                     fill(self)
-                    return getattr(self, name)
+                    if name in self.__dict__:
+                        return self.__dict__[name]
             raise AttributeError(f"{class_name(self)!r} object has no attribute {name!r}")
 
     def seal(self) -> Self:
@@ -287,14 +321,13 @@ class Config(ConfigBase, metaclass=ConfigMeta):
             return object.__repr__(self)
         values = self.__dict__
         names = [name for name in schema_of(type(self)).parameters if name in values]
-        return f"{class_name(self)}.C({', '.join(f'{name}={_brief(values[name])}' for name in names)})"
+        return f"{class_name(self)}.C({', '.join(f'{name}={_short(values[name])}' for name in names)})"
 
 
-def _brief(value: Any) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, ConfigBase):
         return f"{class_name(value)}.C(…)"
-    text = "[…]" if isinstance(value, list | tuple | set | dict) and value else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return "[…]" if isinstance(value, list | tuple | set | dict) and value else brief(value, 60)
 
 
 def _open_parameters(config: ConfigBase) -> list[str]:
@@ -303,7 +336,8 @@ def _open_parameters(config: ConfigBase) -> list[str]:
     return [
         name
         for name in schema.config_names
-        if name not in values or values[name] is schema.defaults.get(name)
+        if schema.parameters[name].role is not Role.CONSTANT
+        and (name not in values or values[name] is schema.defaults.get(name))
     ]
 
 
@@ -346,7 +380,8 @@ def setmeta(config: C, flag: bool) -> C:
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
     """Sets a parameter that is not counted, even on a sealed config."""
     parameter = schema_of(type(config)).parameters.get(name)
-    if parameter is not None and (parameter.counted or is_config(value)):
+    held = config.__dict__.get(name)
+    if parameter is not None and (parameter.counted or any(configs_in([held, value]))):
         raise SealedConfig(
             f"{class_name(config)}.{name} may be part of an identity, so it cannot change once sealed, "
             f"at {caller()}: sealed_set() is for Meta parameters that hold no config"

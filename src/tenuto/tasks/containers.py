@@ -43,3 +43,6 @@ class FrozenSet(set[Any]):
     add = clear = discard = pop = remove = update = _refuse
     difference_update = intersection_update = symmetric_difference_update = _refuse
     __iand__ = __ior__ = __isub__ = __ixor__ = _refuse
+
+    def __repr__(self) -> str:
+        return repr(set(self))

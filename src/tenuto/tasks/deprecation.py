@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError
-from tenuto.tasks.base import ConfigBase, caller, class_name
-from tenuto.tasks.config import Config
+from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
+from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.live import live_class
 from tenuto.tasks.schema import DeprecatedParameter, Replacement, schema_of
 
@@ -40,15 +40,15 @@ def deprecate(target: Any = None, *, replace: bool = False) -> Any:
 def _deprecate_class(cls: Any, replace: bool) -> Any:
     if not isinstance(cls, type) or not issubclass(cls, Config):
         raise DeclarationError(f"@deprecate marks a Config class or a method, not {cls!r}")
-    own_convert = "__convert__" in cls.__dict__
+    converts = hasattr(cls, "__convert__")
     successor = next((base for base in cls.__mro__[1:] if _is_successor(base)), None)
-    if not own_convert and successor is None:
+    if not converts and successor is None:
         raise DeclarationError(
             f"@deprecate: {cls.__qualname__} must derive from the class that replaces it, "
             f"or define __convert__"
         )
     convert: Callable[[Any], Any] | None = None
-    if own_convert:
+    if converts:
         convert = _checked_convert
     elif replace:
         convert = _as_successor
@@ -68,14 +68,25 @@ def _checked_convert(config: Any) -> Any:
     converted = config.__convert__()
     if not isinstance(converted, ConfigBase) or not type(converted).__is_config__:
         raise DeclarationError(f"{class_name(config)}.__convert__ must return a config, not {converted!r}")
-    return converted
+    return _coming_from_the_same(config, converted)
+
+
+def _coming_from_the_same(config: Any, converted: Any) -> Any:
+    """What counts besides the parameters: the task a config came from, and its init tasks."""
+    state = state_of(config)
+    if state.origin is None and not state.init_tasks:
+        return converted
+    copied = copyconfig(converted)  # __convert__ may return a config that others use
+    state_of(copied).origin = state.origin
+    state_of(copied).init_tasks = state.init_tasks
+    return copied
 
 
 def _as_successor(config: Any) -> Any:
     successor: Any = schema_of(live_class(type(config))).replacement.target  # type: ignore[union-attr]
     known = schema_of(successor).parameters
     values = {name: value for name, value in config.__dict__.items() if name in known}
-    return successor.C(**values)
+    return _coming_from_the_same(config, successor.C(**values))
 
 
 def _deprecate_parameter(method: Callable[[Any, Any], None]) -> DeprecatedParameter:

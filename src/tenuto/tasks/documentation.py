@@ -11,7 +11,7 @@ import re
 import textwrap
 from typing import NamedTuple
 
-from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.base import ConfigBase, brief
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.schema import Parameter, schema_of
 
@@ -63,7 +63,7 @@ def describe_config(cls: type[ConfigBase]) -> ConfigHelp:
 def _parameter_help(parameter: Parameter, found: str) -> ParameterHelp:
     default = ""
     if parameter.default is not UNSET:
-        default = repr(parameter.default)
+        default = brief(parameter.default)
     elif parameter.generator is not None:
         default = f"{parameter.generator.path} in the job's directory"
     text = parameter.declaration.field.help or found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tenuto.tasks.base import ConfigBase, is_config
+from tenuto.tasks.base import ConfigBase, brief, is_config, key_text
 from tenuto.tasks.identity import encode, identity
-from tenuto.tasks.schema import Parameter, schema_of
+from tenuto.tasks.location import class_id
+from tenuto.tasks.schema import Parameter, Schema, schema_of
 
 MAX_DIFFERENCES = 100
 
@@ -64,31 +65,58 @@ Pair = tuple[str, Any, Any]
 
 def _between(path: str, left: ConfigBase, right: ConfigBase) -> Iterator[Difference | Pair]:
     """The differences of two configs themselves, and the pairs of configs in which others lie."""
-    ours, theirs = schema_of(type(left)), schema_of(type(right))
+    (left, ours), (right, theirs) = _counted_as(left), _counted_as(right)
     if ours.id != theirs.id:
         yield Difference(path, f"it is a {ours.id}", f"it is a {theirs.id}")
         return
-    for name, parameter in ours.parameters.items():
-        values = [_counted(config, parameter) for config in (left, right)]
-        yield from _in_values(_join(path, name), *values)
-    yield from _in_values(_join(path, "<task it came from>"), left._state.origin, right._state.origin)
-    init_tasks = [list(config._state.init_tasks) for config in (left, right)]
-    yield from _in_values(_join(path, "<init_tasks>"), *init_tasks)
+    is_found = False
+    for place, one, other in _counted_places(left, ours, right, theirs):
+        for difference in _in_values(_join(path, place), one, other):
+            is_found = True
+            yield difference
+    if not is_found:  # the same values, so the classes themselves count them differently
+        yield Difference(path, *(f"declared by {class_id(schema.cls)}" for schema in (ours, theirs)))
+
+
+def _counted_as(config: ConfigBase) -> tuple[ConfigBase, Schema]:
+    """What a config of a deprecated class stands for; any other config itself."""
+    schema = schema_of(type(config))
+    while schema.replacement is not None:
+        if schema.replacement.convert is None:
+            assert schema.replacement.target is not None
+            return config, schema_of(schema.replacement.target)
+        config = schema.replacement.convert(config)
+        schema = schema_of(type(config))
+    return config, schema
+
+
+def _counted_places(left: ConfigBase, ours: Schema, right: ConfigBase, theirs: Schema) -> Iterator[Pair]:
+    for name in {**ours.parameters, **theirs.parameters}:
+        yield name, _counted(left, ours.parameters.get(name)), _counted(right, theirs.parameters.get(name))
+    yield "<task it came from>", left._state.origin, right._state.origin
+    yield "<init_tasks>", list(left._state.init_tasks), list(right._state.init_tasks)
 
 
 def _in_values(path: str, left: Any, right: Any) -> Iterator[Difference | Pair]:
+    left, right = _unless_meta(left), _unless_meta(right)
+    if _form(left) == _form(right):
+        return
     if is_config(left) and is_config(right):
         yield path, left, right
-    elif encode_or_absent(left) == encode_or_absent(right):
-        return
     elif isinstance(left, list | tuple) and type(left) is type(right) and len(left) == len(right):
         for position, (one, other) in enumerate(zip(left, right, strict=True)):
             yield from _in_values(f"{path}[{position}]", one, other)
-    elif isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
-        for key, one in left.items():
-            yield from _in_values(f"{path}[{key!r}]", one, right[key])
+    elif isinstance(left, dict) and isinstance(right, dict) and _by_key(left).keys() == _by_key(right).keys():
+        others = _by_key(right)
+        for form, (key, one) in _by_key(left).items():
+            yield from _in_values(f"{path}[{key_text(key)}]", one, others[form][1])
     else:
         yield Difference(path, _worded(left), _worded(right))
+
+
+def _by_key(items: dict[Any, Any]) -> dict[bytes, tuple[Any, Any]]:
+    """By the form of the key: for Python, 1 and True are the same key."""
+    return {encode(key): (key, item) for key, item in items.items()}
 
 
 class _Absent:
@@ -98,15 +126,23 @@ class _Absent:
         self.why = why
 
 
-def _counted(config: ConfigBase, parameter: Parameter) -> Any:
+_NOT_COUNTED = _Absent("not counted (marked as meta)")
+
+
+def _counted(config: ConfigBase, parameter: Parameter | None) -> Any:
+    if parameter is None:
+        return _Absent("no such parameter")
     value = config.__dict__.get(parameter.name)
-    is_meta = value._state.is_meta if is_config(value) else None  # type: ignore[union-attr]
-    if is_meta or (is_meta is None and not parameter.counted):
-        return _Absent("not counted (marked as meta)")
+    if not parameter.counted and not (is_config(value) and value._state.is_meta is False):  # type: ignore[union-attr]
+        return _NOT_COUNTED
     return value
 
 
-def encode_or_absent(value: Any) -> bytes:
+def _unless_meta(value: Any) -> Any:
+    return _NOT_COUNTED if is_config(value) and value._state.is_meta else value
+
+
+def _form(value: Any) -> bytes:
     """A form to compare by; what is absent is equal to what is absent."""
     return b"" if isinstance(value, _Absent) else encode(value)
 
@@ -118,9 +154,8 @@ def _worded(value: Any) -> str:
         return f"a {schema_of(type(value)).id}"
     if value is None:
         return "None"
-    text = repr(value)
     kind = type(value).__name__.removeprefix("Frozen").lower()
-    return f"{text if len(text) <= 80 else text[:79] + '…'} ({kind})"
+    return f"{brief(value)} ({kind})"
 
 
 def _join(path: str, name: str) -> str:

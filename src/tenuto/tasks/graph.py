@@ -4,15 +4,17 @@ It follows edges; it changes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tenuto.errors import ConfigCycle
-from tenuto.tasks.base import ConfigBase, class_name, is_config
+from tenuto.tasks.base import ConfigBase, class_name, is_config, key_text
 from tenuto.tasks.schema import Schema, schema_of
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_PLAIN_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}(\[\d{1,9}\]|\['[A-Za-z_][A-Za-z0-9_-]{0,60}'\])*")
 
 Edge = tuple[str, ConfigBase]
 """How a config is reached from its parent (``data``, ``layers[2]``), and the config."""
@@ -46,13 +48,7 @@ def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
             yield from configs_in(item, f"{label}[{position}]")
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from configs_in(item, f"{label}[{key!r}]")
-
-
-def is_leaf(config: ConfigBase) -> bool:
-    """True when a config certainly holds no other; a quick answer for the common case."""
-    schema: Schema = type(config).__schema__  # type: ignore[attr-defined]
-    return not schema.config_names and config._state.origin is None and not config._state.init_tasks
+            yield from configs_in(item, f"{label}[{key_text(key)}]")
 
 
 def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[ConfigBase]:
@@ -62,7 +58,10 @@ def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[
     """
     if skip(root):
         return
-    if is_leaf(root):
+    for _, child in edges(root):
+        if not skip(child):
+            break
+    else:
         yield root
         return
     path: list[ConfigBase] = [root]
@@ -114,9 +113,17 @@ def _folder(config: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None
     step = reached[id(config)]
     while step is not None:
         parent, label = step
-        steps.append(_UNSAFE.sub("_", label).strip("_") or "_")
+        steps.append(_folder_name(label))
         step = reached[id(parent)]
     return "/".join(["out", *reversed(steps)]) if steps else ""
+
+
+def _folder_name(label: str) -> str:
+    """``layers.2`` for ``layers[2]``; two labels never share a name, or two configs would share files."""
+    if len(label) <= 120 and _PLAIN_LABEL.fullmatch(label):
+        return re.sub(r"\['?", ".", label).replace("'", "").replace("]", "")
+    readable = _UNSAFE.sub("_", label).strip("_")[:60]
+    return f"{readable}~{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def _describe_cycle(path: list[ConfigBase], labels: list[str], again: ConfigBase) -> str:

@@ -14,9 +14,9 @@ from tenuto.errors import DeclarationError
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
 
-    TPath = DefaultTypeVar("TPath", bound=Path, default=Path)
+    TPath = DefaultTypeVar("TPath", bound=Path | None, default=Path)
 else:
-    TPath = TypeVar("TPath", bound=Path)
+    TPath = TypeVar("TPath", bound=Path | None)
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ def identity(config: ConfigBase) -> str:
 def digest(config: ConfigBase) -> bytes:
     """The identity as 32 bytes; computed once for each config that does not change."""
     state_of(config)
-    for node in postorder(config, _is_known):
+    for node in postorder(config, has_digest):
         state = node._state
         state.digest = _digest_of(node, _WHOLE)
         state.digest_epoch = _Epoch.current
@@ -100,7 +100,8 @@ def encode(value: Any) -> bytes:
     return _WHOLE.encode(value)
 
 
-def _is_known(config: ConfigBase) -> bool:
+def has_digest(config: ConfigBase) -> bool:
+    """Whether the remembered digest is right: nothing hashed has changed since, or nothing can change."""
     state = config._state
     return state.digest is not None and (state.sealed or state.digest_epoch == _Epoch.current)
 
@@ -131,6 +132,8 @@ class _View:
             return scalar(value)
         if isinstance(value, ConfigBase):
             return b"c" + self.reference(value)
+        if isinstance(value, enum.Enum):  # before the containers: an enum may be a tuple, too
+            return b"e" + _str(class_id(type(value))) + _str(value.name)
         if isinstance(value, list | tuple):
             items = [self.encode(item) for item in value if not _is_meta(item)]
             return b"%b%d:%b" % (b"l" if isinstance(value, list) else b"t", len(items), b"".join(items))
@@ -142,8 +145,6 @@ class _View:
                 self.encode(key) + self.encode(item) for key, item in value.items() if not _is_meta(item)
             ]
             return b"d%d:%b" % (len(pairs), b"".join(sorted(pairs)))
-        if isinstance(value, enum.Enum):
-            return b"e" + _str(class_id(type(value))) + _str(value.name)
         raise TypeError(f"no canonical form for {type(value)!r}")
 
 
@@ -167,10 +168,11 @@ def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
                 continue
             raise MissingValue(f"{class_name(config)}.{name} has no value, at {caller()}: give it one")
         value = values[name]
-        is_meta = value._state.is_meta if holds_configs and isinstance(value, ConfigBase) else None
+        is_child = holds_configs and isinstance(value, ConfigBase)
+        is_meta = value._state.is_meta if is_child else None
         if is_meta or (is_meta is None and not counted) or (groups and groups & view.excluded):
             continue
-        form = view.encode(value)
+        form = b"c" + view.reference(value) if is_child else view.encode(value)
         if ignored_form is not None and ignored_form == (form if view is _WHOLE else _WHOLE.encode(value)):
             continue
         parts.append(prefix + form)

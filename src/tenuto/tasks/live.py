@@ -4,6 +4,7 @@ It builds them from configs in this process; `serialization` builds them in a jo
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def live_class(config_class: type) -> type:
 
 def thawed(value: Any, built: dict[int, Any]) -> Any:
     """A value with plain, changeable containers, and live objects for configs."""
-    if isinstance(value, str | int | float | Path | None):
+    if isinstance(value, str | int | float | Path | enum.Enum | None):
         return value
     if isinstance(value, ConfigBase):
         return built[id(value)]

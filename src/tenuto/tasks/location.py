@@ -4,6 +4,7 @@ The only module that imports by name; it imports nothing but files that declare 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -14,6 +15,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound
+
+_OF_THE_SCRIPT = ("__main__", "__mp_main__")
+"""What the interpreter calls the script itself: where it was started, and in a child of multiprocessing."""
 
 
 class Location(NamedTuple):
@@ -26,25 +30,29 @@ class Location(NamedTuple):
 
 def module_name(module: str) -> str:
     """The name a module has in every process: the script itself is not called ``__main__``."""
-    if module != "__main__":
+    if module not in _OF_THE_SCRIPT:
         return module
-    main = sys.modules["__main__"]
+    main = sys.modules.get(module)
     spec = getattr(main, "__spec__", None)
-    if spec is not None:
+    if spec is not None and spec.name not in _OF_THE_SCRIPT:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return name_of_script(Path(file)) if file else module
+    return name_of_script(file) if file else module
 
 
-def name_of_script(file: Path) -> str:
+@functools.cache
+def name_of_script(script: str) -> str:
     """``pkg.sub.script`` for a file in packages, its stem otherwise.
 
     The same name as ``python -m pkg.sub.script`` gives, so that an identity does not
-    depend on how the script was started.
+    depend on how the script was started. A ``__main__.py`` is named with its folder.
     """
-    file = file.resolve()
+    file = Path(script).resolve()
     parts = [file.stem]
     folder = file.parent
+    if file.stem == "__main__":
+        parts.append(folder.name)
+        folder = folder.parent
     while (folder / "__init__.py").is_file():
         parts.append(folder.name)
         folder = folder.parent
@@ -56,6 +64,7 @@ def class_id(cls: type) -> str:
     return f"{module_name(cls.__module__)}.{cls.__qualname__}"
 
 
+@functools.cache
 def locate(cls: type) -> Location:
     """Where another process will find the class; refuses a class it could not find."""
     name = module_name(cls.__module__)
@@ -87,7 +96,8 @@ def find_class(location: Location) -> Any:
         module = _import_declaring(location)
     found: Any = module
     for part in location.qualname.split("."):
-        found = getattr(found, part, None)
+        # Not getattr: that would run the code of properties and of modules that import on demand.
+        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
     if found is None:
         raise ClassNotFound(f"module {location.module} has no class {location.qualname}")
     return found
@@ -95,16 +105,22 @@ def find_class(location: Location) -> Any:
 
 def _import_declaring(location: Location) -> ModuleType:
     importable = _source_of(location.module)
-    source = importable or Path(location.file)
-    if not _declares(source, location.qualname):
+    stored = Path(location.file)
+    try:
+        if importable and _declares(importable, location.qualname):
+            return importlib.import_module(location.module)
+        if _declares(stored, location.qualname):
+            return _import_file(location.module, stored)
+    except Exception as error:
         raise ClassNotFound(
-            f"no class {location.qualname} is declared in module {location.module} "
-            f"({source if importable else location.file or 'not on the import path'}): "
-            f"was it renamed, or is its folder missing from PYTHONPATH?"
-        )
-    if importable:
-        return importlib.import_module(location.module)
-    return _import_file(location.module, source)
+            f"the module {location.module} of {location.qualname} cannot be imported "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    raise ClassNotFound(
+        f"no class {location.qualname} is declared in module {location.module} "
+        f"({importable or location.file or 'not on the import path'}): "
+        f"was it renamed, or is its folder missing from PYTHONPATH?"
+    )
 
 
 def _source_of(name: str) -> Path | None:
@@ -124,12 +140,16 @@ def _source_of(name: str) -> Path | None:
 
 
 def _declares(source: Path, qualname: str) -> bool:
-    if source.suffix != ".py" or not source.is_file():
+    """Whether a source file has a class of that name, with a base, as every class that is stored has."""
+    if source.suffix != ".py":
         return False
-    text = source.read_text("utf-8", "replace")
-    return all(
-        part.isidentifier() and re.search(rf"^\s*class\s+{part}\b\s*[(\[:]", text, re.MULTILINE)
-        for part in qualname.split(".")
+    try:
+        text = source.read_text("utf-8", "replace") if source.is_file() else ""
+    except OSError:
+        return False
+    *outer, name = qualname.split(".")
+    return bool(re.search(rf"^\s*class\s+{name}\b\s*[(\[]", text, re.MULTILINE)) and all(
+        re.search(rf"^\s*class\s+{part}\b", text, re.MULTILINE) for part in outer
     )
 
 

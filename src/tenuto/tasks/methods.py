@@ -57,6 +57,7 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
     return decorate
 
 
+@functools.cache
 def caches(cls: type) -> bool:
     """Whether a class has a cached method, so that its live objects need their identity."""
     return any(hasattr(getattr(cls, name, None), CACHES_ATTRIBUTE) for name in dir(cls) if name[:2] != "__")

@@ -9,10 +9,11 @@ import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from tenuto.errors import MalformedFile, SerializationError
-from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
 from tenuto.tasks.live import instantiate
 from tenuto.tasks.serialization import (
@@ -39,15 +40,18 @@ def save(value: Any, directory: Path | str) -> None:
     copied: list[str] = []
 
     def copy_data(_: ConfigBase, name: str, path: Path) -> str:
+        path = Path(os.path.abspath(path))
         place = f"data/{len(copied)}-{name}/{path.name}"
         copied.append(place)
         target = directory / place
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if path.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists() and target.samefile(path):
+                pass  # loaded from here, and saved here again
+            elif path.is_dir():
                 shutil.copytree(path, target, dirs_exist_ok=True)
             else:
-                shutil.copyfile(path, target)
+                shutil.copy2(path, target)
         except OSError as error:
             raise SerializationError(f"the data file {path} of {name} cannot be copied: {error}") from error
         return place
@@ -60,7 +64,7 @@ def save(value: Any, directory: Path | str) -> None:
 
 def load(directory: Path | str) -> Any:
     """What `save` was given, as configs."""
-    directory = Path(directory)
+    directory = Path(os.path.abspath(directory))
     return read_value(_read(directory / CONFIG_FILE), directory, no_upstream)
 
 
@@ -72,7 +76,13 @@ def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[Lig
 def deserialize(directory: Path | str) -> Any:
     """The live object that `serialize` was given; its init tasks have run."""
     stored = load(directory)
-    if not isinstance(stored, dict) or set(stored) != {"config", "init_tasks"}:
+    if (
+        not isinstance(stored, dict)
+        or set(stored) != {"config", "init_tasks"}
+        or not is_config(stored["config"])
+        or not isinstance(stored["init_tasks"], list)
+        or not all(isinstance(task, LightweightTask) for task in stored["init_tasks"])
+    ):
         raise MalformedFile(f"{directory} was not written by serialize(): use load()")
     live = instantiate(stored, Path(directory))
     for init_task in live["init_tasks"]:
@@ -116,15 +126,53 @@ def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
     file = Path(directory, PARAMS_FILE)
     read = _read(file)
     objects = read_live(read, file.parent, lambda upstream: _filled_on_first_use(file, upstream), task)
-    number = read["value"]["$ref"]
-    init_tasks = [objects[position] for position in read["objects"][number].get("init_tasks", [])]
-    return objects[number], init_tasks
+
+    def at(number: Any) -> Any:
+        if type(number) is not int or not 0 <= number < len(objects):
+            raise MalformedFile(f"{file} names an object by {number!r}")
+        return objects[number]
+
+    value = read["value"]
+    number = value.get("$ref") if isinstance(value, dict) else None
+    live = at(number)
+    init_tasks = read["objects"][number].get("init_tasks", [])
+    if not isinstance(init_tasks, list):
+        raise MalformedFile(f"{file} names its init tasks by {init_tasks!r}")
+    return live, [at(position) for position in init_tasks]
 
 
 def _filled_on_first_use(file: Path, upstream: Upstream) -> Any:
     live: Any = object.__new__(upstream.cls)
-    live._state = lambda task: read_job(_upstream_file(file, upstream.file).parent, task)
+    live._state = _Filling(_upstream_file(file, upstream.file).parent)
     return live
+
+
+class _Filling:
+    """Fills in a live task from its job's directory, once, whichever thread asks first.
+
+    An object that is still to be filled can be pickled, for a task may send its model to
+    worker processes before it looked at it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.lock = RLock()
+        self.begun = False
+
+    def __call__(self, task: Any) -> None:
+        with self.lock:
+            if self.begun:  # by __post_init__, which asks for what it did not set yet
+                return
+            self.begun = True
+            try:
+                read_job(self.directory, task)
+            except BaseException:
+                self.begun = False  # the next use tries again, and fails with the same reason
+                raise
+            del task._state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Filling, (self.directory,)
 
 
 def _upstream_file(file: Path, relative: Any) -> Path:
@@ -136,10 +184,17 @@ def _upstream_file(file: Path, relative: Any) -> Path:
 def _read(file: Path) -> Document:
     """Reads a regular file of sane size: a pipe put in its place must not make us wait."""
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        with open(file, "rb", opener=_without_waiting) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise MalformedFile(f"{file} is not a regular file")
+            if status.st_size > MAX_BYTES:
+                raise MalformedFile(f"{file} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
             content = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SerializationError(f"{file} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise SerializationError(f"{file} cannot be read: {error}") from None
     return loads(content, str(file))
+
+
+def _without_waiting(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)

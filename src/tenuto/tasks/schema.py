@@ -88,6 +88,7 @@ class Schema:
         self.partials = _attributes(cls, partial)
         self.deprecated = _attributes(cls, DeprecatedParameter)
         self.replacement: Replacement | None = cls.__dict__.get("__deprecated__")
+        _check_replacement(self)
         self.identity_plan: Any = None
         """Filled by `identity` on first use."""
         every = self.parameters.values()
@@ -115,6 +116,19 @@ class Replacement(NamedTuple):
     replace: bool
 
 
+def _check_replacement(schema: Schema) -> None:
+    """A deprecated class is counted by its successor's parameters, so it may have no others."""
+    replacement = schema.replacement
+    if replacement is None or replacement.convert is not None or replacement.target is None:
+        return
+    added = schema.parameters.keys() - schema_of(replacement.target).parameters.keys()
+    if added:
+        raise DeclarationError(
+            f"@deprecate: {schema.cls.__qualname__} has parameters that its successor "
+            f"{replacement.target.__qualname__} has not ({', '.join(sorted(added))}): define __convert__"
+        )
+
+
 def schema_of(cls: type[ConfigBase]) -> Schema:
     """The schema of a Config class, read once."""
     schema: Schema | None = cls.__dict__.get("__schema__")
@@ -134,21 +148,26 @@ def type_id(cls: type) -> str:
     return own
 
 
-def conforms(config: Any, annotation: Any) -> None:
-    """Checks the values of a config against a generic type such as ``Box[int]``."""
+def conforms(config: Any, annotation: Any) -> dict[str, Any]:
+    """Checks the values of a config against a generic type such as ``Box[int]``.
+
+    Returns the values that depend on the type variables, as that type keeps them.
+    """
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     bound = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
+    kept = {}
     for name, parameter in schema_of(origin).parameters.items():
         declaration = parameter.declaration
         if name not in config.__dict__ or not _mentions_variable(declaration.annotation):
             continue
-        bindings = {**_bindings(origin).get(declaration.owner, {}), **bound}
-        kept = _read_type(declaration, bindings)
+        inherited = _bindings(origin).get(declaration.owner, {})
+        bindings = bound if declaration.owner is origin else _rebound(inherited, bound)
         try:
-            kept.convert(config.__dict__[name])
+            kept[name] = _read_type(declaration, bindings).convert(config.__dict__[name])
         except Mismatch as mismatch:
             raise mismatch.inside(f".{name}") from None
+    return kept
 
 
 def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
@@ -166,11 +185,21 @@ def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
 
 
 def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declaration]:
-    """What one class body declares; read once, and the defaults taken off the class.
+    """What one class body declares, and which inherited parameters it gives another default."""
+    declared = _annotated_in(owner)
+    own = {declaration.name for declaration in declared}
+    overridden = owner.__dict__["__overridden__"]
+    for name in inherited:
+        if name not in own and name in owner.__dict__:
+            overridden[name] = _taken_off(owner, name)
+    return [
+        *declared,
+        *(_redeclared(owner, inherited[name], overridden[name]) for name in overridden if name in inherited),
+    ]
 
-    A default left on the class would answer for a live object whose values are not loaded
-    yet, with the wrong value.
-    """
+
+def _annotated_in(owner: type) -> list[Declaration]:
+    """The parameters that one class body annotates; read once, and the defaults taken off the class."""
     known: list[Declaration] | None = owner.__dict__.get("__declared__")
     if known is not None:
         return known
@@ -179,19 +208,26 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
         declaration = _declaration(owner, name, _evaluated(owner, name, annotation))
         if declaration is not None:
             declared.append(declaration)
-    for name in [name for name in owner.__dict__ if name in inherited]:
-        if name not in {declaration.name for declaration in declared}:
-            declared.append(_redeclared(owner, inherited[name]))
-    for declaration in declared:
-        if declaration.name in owner.__dict__:
-            type.__delattr__(owner, declaration.name)
+    for declaration in declared:  # only now: a class refused above may be fine later, and needs its defaults
+        _taken_off(owner, declaration.name)
     type.__setattr__(owner, "__declared__", declared)
+    type.__setattr__(owner, "__overridden__", {})
     return declared
+
+
+def _taken_off(owner: type, name: str) -> Any:
+    """The default of a parameter, which does not stay on the class: there it would answer, wrongly,
+    for a live object whose values are not loaded yet."""
+    value = owner.__dict__.get(name)
+    if name in owner.__dict__:
+        type.__delattr__(owner, name)
+    return value
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
     """The declaration that an annotation stands for; None for one that is not a parameter."""
     if typing.get_origin(annotation) is not typing.Annotated:
+        _refuse_role_inside(owner, name, annotation)
         return None
     inner, *hints = typing.get_args(annotation)
     roles = [hint for hint in hints if isinstance(hint, Role)]
@@ -224,16 +260,29 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
     )
 
 
-def _redeclared(owner: type, inherited: Declaration) -> Declaration:
+def _refuse_role_inside(owner: type, name: str, annotation: Any) -> None:
+    """``Param[int] | None`` would be read as no parameter at all, without a word."""
+    for inner in typing.get_args(annotation):
+        if any(isinstance(hint, Role) for hint in getattr(inner, "__metadata__", ())):
+            raise DeclarationError(
+                f"{owner.__qualname__}.{name}: Param, Meta and the like go outermost, "
+                f"as in Param[int | None], not {annotation}"
+            )
+
+
+def _redeclared(owner: type, inherited: Declaration, value: Any) -> Declaration:
     """``lr = 3`` in a child, without annotation: the parent's parameter with another default."""
-    value = owner.__dict__[inherited.name]
     if callable(value) or hasattr(value, "__get__"):
         raise DeclarationError(
             f"{owner.__qualname__}.{inherited.name} hides the parameter of that name "
             f"of {inherited.owner.__qualname__}; choose another name"
         )
     field = value if isinstance(value, Field) else Field(ignore_default=value)
-    return inherited._replace(field=field)
+    field.help = field.help or inherited.field.help
+    field.groups = field.groups or inherited.field.groups
+    generator = field.default_factory if isinstance(field.default_factory, PathGenerator) else None
+    role = Role.META if generator else inherited.role
+    return inherited._replace(field=field, generator=generator, role=role)
 
 
 def _check_override(parent: Declaration | None, child: Declaration) -> None:
@@ -254,7 +303,10 @@ def _parameter(declaration: Declaration, bindings: dict[Any, Any]) -> Parameter:
     kept = _read_type(declaration, bindings)
     convert = kept.convert
     if declaration.choices is not None:
-        convert = _among(declaration.choices, convert)
+        try:
+            convert = _among(tuple(map(convert, declaration.choices)), convert)
+        except Mismatch as mismatch:
+            raise DeclarationError(f"a choice of {_where(declaration)} {describe(mismatch)}") from None
     default = field.default if field.default is not UNSET else field.ignore_default
     factory = field.default_factory
     if declaration.generator is not None:
@@ -295,18 +347,15 @@ def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
     namespace = _namespace(declaration.owner)
 
     def resolve(annotation: Any) -> Any:
-        while True:
-            if isinstance(annotation, ForwardRef):
-                annotation = annotation.__forward_arg__
-            if isinstance(annotation, str):
-                annotation = eval(annotation, namespace)
-            elif isinstance(annotation, TypeVar) and annotation in bindings:
-                annotation = bindings[annotation]
-            else:
-                return annotation
+        """What text stands for; all else had its variables replaced at the start, and is left alone."""
+        if isinstance(annotation, ForwardRef):
+            annotation = annotation.__forward_arg__
+        if not isinstance(annotation, str):
+            return annotation
+        return resolve(_substituted(eval(annotation, namespace), bindings))
 
     try:
-        return value_type(declaration.annotation, resolve, conforms)
+        return value_type(_substituted(declaration.annotation, bindings), resolve, conforms)
     except DeclarationError as error:
         raise DeclarationError(f"{_where(declaration)}: {error}") from None
     except NameError as error:
@@ -352,8 +401,22 @@ def _bindings(cls: type) -> dict[type, dict[Any, Any]]:
         own = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(base), strict=False))
         found[origin] = own
         for ancestor, inner in _bindings(origin).items():
-            found[ancestor] = {variable: own.get(value, value) for variable, value in inner.items()}
+            found[ancestor] = _rebound(inner, own)
     return found
+
+
+def _rebound(bindings: dict[Any, Any], own: dict[Any, Any]) -> dict[Any, Any]:
+    return {variable: _substituted(value, own) for variable, value in bindings.items()}
+
+
+def _substituted(annotation: Any, bindings: dict[Any, Any]) -> Any:
+    """An annotation with its type variables replaced, all at once: ``{T: U, U: T}`` swaps them."""
+    if isinstance(annotation, TypeVar):
+        return bindings.get(annotation, annotation)
+    variables = getattr(annotation, "__parameters__", ())
+    if isinstance(annotation, type) or not any(variable in bindings for variable in variables):
+        return annotation
+    return annotation[tuple(bindings.get(variable, variable) for variable in variables)]
 
 
 def _mentions_variable(annotation: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from tenuto.errors import InvalidValue, MissingValue, TenutoError, UnsubmittedTask
 from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
 from tenuto.tasks.graph import edges, postorder
+from tenuto.tasks.identity import has_digest
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import merged
 
@@ -40,6 +41,8 @@ def seal(config: ConfigBase, *, to_run: bool = False) -> None:
         _require_submitted(config, upstream.get(id(config)) or state_of(config).upstream or ())
     for node in nodes:
         state = node._state
+        if not has_digest(node):
+            state.digest = None  # else a digest from before a change below would now count as final
         state.tags = tags[id(node)]
         state.upstream = upstream[id(node)]
         state.sealed = True

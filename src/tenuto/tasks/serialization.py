@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import os.path
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, ParameterError
-from tenuto.tasks.base import ConfigBase, class_name, is_config, shown, state_of
-from tenuto.tasks.config import Config, assign, config_class
+from tenuto.tasks.base import ConfigBase, class_name, shown, state_of
+from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.graph import configs_in, folders, postorder
 from tenuto.tasks.hints import Role
 from tenuto.tasks.identity import identity
@@ -20,6 +21,8 @@ from tenuto.tasks.live import alive, instantiate, live_class, partial_folder
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
 from tenuto.tasks.schema import schema_of
+from tenuto.tasks.tags import add_tag
+from tenuto.tasks.task import LightweightTask, Task
 from tenuto.tasks.values import from_json, location_from, to_json
 
 PARAMS_FILE = "params.json"
@@ -106,7 +109,7 @@ def _object(
     optional: Document = {
         "data": files,
         "generated": paths,
-        "tags": state.own_tags,
+        "tags": {name: to_json(value, reference) for name, value in (state.own_tags or {}).items()},
         "stops_tags": state.tags_stop or None,
         "meta": state.is_meta,
         "origin": None if state.origin is None else reference(state.origin),
@@ -152,19 +155,26 @@ def dumps(written: Document) -> bytes:
 
 def loads(content: bytes, source: str) -> Document:
     """A document from bytes; refuses what Tenuto cannot have written, and newer formats."""
-
-    def refuse_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
     if len(content) > MAX_BYTES:
         raise MalformedFile(f"{source} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
     try:
-        read = json.loads(content, parse_constant=refuse_constant)
+        read = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates)
     except RecursionError:
         raise MalformedFile(f"{source} is nested too deeply to be a stored config") from None
     except ValueError as error:
         raise MalformedFile(f"{source} is not a stored config ({error})") from None
     return checked(read, source)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> Document:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
 
 
 def checked(read: Any, source: str) -> Document:
@@ -212,7 +222,7 @@ def read_value(read: Document, directory: Path, upstream: Callable[[Upstream], A
 def read_live(
     read: Document, directory: Path, upstream: Callable[[Upstream], Any], task: Any = None
 ) -> list[Any]:
-    """The objects of a job's own document, live: trusted, unchecked and fast.
+    """The objects of a job's own document, live; values are not checked against their types again.
 
     The task itself is filled into `task` where that is given.
     """
@@ -222,17 +232,29 @@ def read_live(
         if "upstream" in written:
             built.append(upstream(upstream_of(written, cls)))
             continue
-        referred = _referrer(built)
         schema = schema_of(cls)
-        values = instantiate(schema.defaults, directory)
-        values.update({name: from_json(value, referred) for name, value in written["values"].items()})
-        for name, path in written.get("generated", {}).items():
-            values.setdefault(name, Path(os.path.normpath(directory / path)))
+        stored = _mapping(written, "values")
+        values = {name: from_json(value, _referrer(built)) for name, value in stored.items()}
+        for name, path in _mapping(written, "generated").items():
+            values.setdefault(name, _within(directory, path, inside=False))
+        since = {name: default for name, default in schema.defaults.items() if name not in values}
+        for name, parameter in schema.factories:
+            if name not in values and parameter.factory is not None:
+                since[name] = parameter.convert(parameter.factory())
+        values.update(instantiate(since, directory))
         if "identity" in written:
-            values[IDENTITY_ATTRIBUTE] = (schema.id, written["identity"])
+            values[IDENTITY_ATTRIBUTE] = (schema.id, _digest(written["identity"]))
         is_task = task is not None and read["value"] == {"$ref": number}
+        if is_task and type(task) is not cls:
+            raise MalformedFile(f"a {class_name(task)} is stored as {cls.__name__}")
         built.append(alive(task if is_task else object.__new__(cls), values))
     return built
+
+
+def _digest(written: Any) -> str:
+    if not isinstance(written, str) or not re.fullmatch("[0-9a-f]{64}", written):
+        raise MalformedFile(f"{shown(written)} is not an identity")
+    return written
 
 
 def upstream_of(written: Document, cls: type) -> Upstream:
@@ -268,34 +290,47 @@ def _class_of(written: Document) -> type[Config]:
 
 
 def _config(cls: type[Config], written: Document, directory: Path, referred: Callable[[int], Any]) -> Any:
-    config: Any = config_class(cls)()
-    values = _mapping(written, "values")
+    config: Any = open_config(config_class(cls))
+    data = _mapping(written, "data")
+    paths = {name: _within(directory, path, inside=True) for name, path in data.items()}
+    for name, path in _mapping(written, "generated").items():
+        paths[name] = _within(directory, path, inside=False)
+    values = {name: from_json(value, referred) for name, value in _mapping(written, "values").items()}
     try:
-        for name, value in values.items():
-            assign(config, name, from_json(value, referred))
-        for name, path in {**_mapping(written, "data"), **_mapping(written, "generated")}.items():
-            assign(config, name, _within(directory, path, name in _mapping(written, "data")))
+        for name, value in {**values, **paths}.items():
+            assign(config, name, value)
+        for name, value in _mapping(written, "tags").items():
+            add_tag(config, name, from_json(value, referred))
+        fill_factories(config)
     except ParameterError as error:
         raise MalformedFile(f"a stored {class_name(config)} does not fit its class: {error}") from error
     state = state_of(config)
-    state.own_tags = _mapping(written, "tags") or None
     state.tags_stop = written.get("stops_tags") is True
     meta = written.get("meta")
     state.is_meta = meta if isinstance(meta, bool) else None
-    links = [written["origin"]] if "origin" in written else []
+    state.origin = _linked(config, written.get("origin"), Task, referred)
     init_tasks = written.get("init_tasks", [])
-    if not isinstance(init_tasks, list) or not all(type(number) is int for number in [*links, *init_tasks]):
-        raise MalformedFile(f"the links of a stored {class_name(config)} are not numbers")
-    state.origin = referred(links[0]) if links else None
-    state.init_tasks = tuple(referred(number) for number in init_tasks)
-    if not all(is_config(link) for link in (*state.init_tasks, state.origin or config)):
-        raise MalformedFile(f"the links of a stored {class_name(config)} are not configs")
-    return config
+    if not isinstance(init_tasks, list):
+        raise MalformedFile(f"the init tasks of a stored {class_name(config)} are {shown(init_tasks)}")
+    state.init_tasks = tuple(_linked(config, number, LightweightTask, referred) for number in init_tasks)
+    return replaced(config)
+
+
+def _linked(config: ConfigBase, number: Any, kind: type[Config], referred: Callable[[int], Any]) -> Any:
+    """The config of some kind that a stored config names by number; None for none."""
+    if number is None and kind is Task:
+        return None
+    found = referred(number) if type(number) is int else None
+    if not isinstance(found, kind):
+        raise MalformedFile(
+            f"a stored {class_name(config)} names {shown(number)}, which is no {kind.__name__}"
+        )
+    return found
 
 
 def _mapping(written: Document, key: str) -> dict[str, Any]:
     found = written.get(key, {})
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise MalformedFile(f"{key} of a stored config is {shown(found)}")
     return found
 
@@ -303,7 +338,8 @@ def _mapping(written: Document, key: str) -> dict[str, Any]:
 def _within(directory: Path, path: Any, inside: bool) -> Path:
     if not isinstance(path, str) or "\0" in path:
         raise MalformedFile(f"{shown(path)} is not a path")
-    place = Path(os.path.normpath(directory / path))
-    if inside and not place.is_relative_to(os.path.normpath(directory)):
+    root = os.path.abspath(directory)  # "." would be a parent of every relative path, also of ../x
+    place = Path(os.path.normpath(os.path.join(root, path)))
+    if inside and not place.is_relative_to(root):
         raise MalformedFile(f"the data file {path} lies outside of the stored config")
     return place

@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar
 
-from tenuto.tasks.base import ConfigBase, state_of
+from tenuto.errors import InvalidValue
+from tenuto.tasks.base import ConfigBase, caller, class_name, shown, state_of
 from tenuto.tasks.graph import edges, postorder
 
 T = TypeVar("T")
 C = TypeVar("C", bound=ConfigBase)
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+=-]+")
 
 
 class Tagged:
@@ -34,7 +35,10 @@ def add_tag(config: ConfigBase, name: str, value: Any) -> None:
     """Tags a config; a later tag of the same name replaces the earlier one."""
     state = state_of(config)
     if not isinstance(value, str | int | float | bool | None):
-        raise TypeError(f"the tag {name!r} must be a str, int, float, bool or None, not {value!r}")
+        raise InvalidValue(
+            f"the tag {name!r} of {class_name(config)} expects str, int, float, bool or None, "
+            f"but got {shown(value)}, at {caller()}"
+        )
     state.own_tags = {**(state.own_tags or {}), name: value}
     if state.tags is not None:
         state.tags = {**state.tags, name: value}

@@ -98,14 +98,16 @@ class Task(Config, Generic[Out_co]):
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)
-        state.job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient))
+        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient))
+        is_known, state.job = job is state.job, job
         for node, folder in folders(self):
             if node._state.generated_in is None:
                 node._state.generated_in = self, folder
-        for method, callback in state.watchers:
-            state.job.watch_output(method, callback)
-        for completed in state.completion_callbacks:
-            state.job.on_completed(completed)
+        if not is_known:
+            for method, callback in state.watchers:
+                job.watch_output(method, callback)
+            for completed in state.completion_callbacks:
+                job.on_completed(completed)
         return _outputs(self)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from tenuto.errors import DeclarationError
-from tenuto.tasks.base import ConfigBase, is_config, shown
+from tenuto.tasks.base import ConfigBase, is_config, key_text, shown
 from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
 
 MAX_DEPTH = 64
@@ -48,7 +48,7 @@ class ValueType(NamedTuple):
 
 Resolve = Callable[[Any], Any]
 """Turns a forward reference or a type variable into what it stands for."""
-Conforms = Callable[[Any, Any], None]
+Conforms = Callable[[Any, Any], object]
 """Checks a config against a generic type such as ``Box[int]``; raises `Mismatch`."""
 
 
@@ -106,7 +106,7 @@ def _anything(value: Any, depth: int = 0) -> Any:
         raise Mismatch(f"containers nested at most {MAX_DEPTH} deep", value)
     deeper = depth + 1
     if isinstance(value, enum.Enum):
-        return value
+        return _member(value)
     if isinstance(value, PurePath):
         return _path(value)
     if isinstance(value, list):
@@ -114,7 +114,7 @@ def _anything(value: Any, depth: int = 0) -> Any:
     if isinstance(value, tuple):
         return tuple([_anything(item, deeper) for item in value])
     if isinstance(value, set | frozenset):
-        return FrozenSet({_anything(item, deeper) for item in value})
+        return FrozenSet([_hashable(_anything(item, deeper)) for item in value])
     if isinstance(value, dict):
         return FrozenDict({_key(_anything(k, deeper)): _anything(v, deeper) for k, v in value.items()})
     for convert in (_int, _float, _str):
@@ -131,6 +131,22 @@ def _anything(value: Any, depth: int = 0) -> Any:
 def _key(value: Any) -> Any:
     if is_config(value):
         raise Mismatch("a key that is not a config", value)
+    return _hashable(value)
+
+
+def _hashable(value: Any) -> Any:
+    """A frozenset is kept as a set, which Python cannot look up: refused inside sets and keys."""
+    try:
+        hash(value)
+    except TypeError:
+        raise Mismatch("a key or element that is not a set", value, hint="use a sorted tuple") from None
+    return value
+
+
+def _member(value: enum.Enum) -> enum.Enum:
+    if value.name not in type(value).__members__:
+        hint = "combined flags have no name of their own: use set[...] of the members"
+        raise Mismatch(f"a member of {type(value).__name__}", value, hint=hint)
     return value
 
 
@@ -178,6 +194,8 @@ def value_type(annotation: Any, resolve: Resolve, conforms: Conforms) -> ValueTy
     if origin is Union or origin is types.UnionType:
         return _union([read(option) for option in arguments])
     if isinstance(origin, type):
+        if origin is tuple and annotation == tuple[()]:
+            return _tuple(((),), read)
         if origin in _CONTAINERS:
             return _CONTAINERS[origin](arguments, read)
         if issubclass(origin, enum.Enum):
@@ -208,7 +226,7 @@ def _set(arguments: tuple[Any, ...], read: Callable[[Any], ValueType]) -> ValueT
     def convert(value: Any) -> FrozenSet:
         if not isinstance(value, set | frozenset):
             raise Mismatch(name, value)
-        return FrozenSet(_each(item.convert, value))
+        return FrozenSet(_each(lambda given: _hashable(item.convert(given)), value))
 
     name = f"set[{item.name}]"
     return ValueType(name, convert, item.holds_configs)
@@ -223,9 +241,12 @@ def _dict(arguments: tuple[Any, ...], read: Callable[[Any], ValueType]) -> Value
         kept = {}
         for given_key, item in value.items():
             try:
-                kept[_key(key.convert(given_key))] = value_of.convert(item)
+                kept_key = _key(key.convert(given_key))
+                if kept_key in kept:
+                    raise Mismatch("keys that differ once converted", given_key)
+                kept[kept_key] = value_of.convert(item)
             except Mismatch as mismatch:
-                raise mismatch.inside(f"[{given_key!r}]") from None
+                raise mismatch.inside(f"[{key_text(given_key)}]") from None
         return FrozenDict(kept)
 
     name = f"dict[{key.name}, {value_of.name}]"
@@ -315,7 +336,7 @@ def _enum(cls: type[enum.Enum]) -> ValueType:
     def convert(value: Any) -> enum.Enum:
         if not isinstance(value, cls):
             raise Mismatch(cls.__name__, value, hint=f"give a member such as {next(iter(cls))}")
-        return value
+        return _member(value)
 
     return ValueType(cls.__name__, convert)
 

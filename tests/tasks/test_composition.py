@@ -1,0 +1,703 @@
+"""Putting configs together: composition, copies, tags, outputs, paths, grids, and what replaces what."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import (
+    Config,
+    Constant,
+    LightweightTask,
+    Meta,
+    Param,
+    PathGenerator,
+    Task,
+    cache,
+    copyconfig,
+    deprecate,
+    explain,
+    field,
+    former_identity,
+    grid,
+    identity,
+    initializer,
+    param_group,
+    partial,
+    sealed_set,
+    setmeta,
+    stop_tags,
+    tag,
+    tags,
+    tagspath,
+)
+from tenuto.errors import (
+    AmbiguousComposition,
+    DeclarationError,
+    InvalidValue,
+    MissingValue,
+    NotInJob,
+    ParameterError,
+    SealedConfig,
+    UnknownParameter,
+)
+from tenuto.tasks.identity import partial_identity
+
+
+class Data(Config):
+    name: Param[str]
+
+
+class BigData(Data):
+    pass
+
+
+class Model(Config):
+    size: Param[int] = 1
+    weights: Meta[Path] = field(default_factory=PathGenerator("weights.pt"))
+
+
+class Train(Task):
+    data: Param[Data]
+    model: Param[Model | None] = None
+    lr: Param[float] = 0.1
+    note: Meta[str] = ""
+    log: Meta[Path] = field(default_factory=PathGenerator("log.txt"))
+
+
+class Evaluate(Task):
+    trained: Param[Train]
+    data: Param[Data | None] = None
+
+
+class SetUp(LightweightTask):
+    x: Param[int]
+
+
+def train(**more: Any) -> Train:
+    return Train.C(**{"data": Data.C(name="d"), **more})
+
+
+# -- outer @ inner -----------------------------------------------------------------------------------
+
+
+def test_composing_fills_the_one_parameter_that_fits() -> None:
+    data, model = Data.C(name="d"), Model.C(size=2)
+    outer = Train.C(lr=0.5)
+    composed = outer @ data @ model
+    assert (composed.data, composed.model, composed.lr) == (data, model, 0.5)
+    assert not hasattr(outer, "data")
+    assert identity(composed) == identity(Train.C(data=data, model=model, lr=0.5))
+
+
+def test_composing_accepts_a_subclass() -> None:
+    assert (Train.C() @ BigData.C(name="d")).data.name == "d"
+
+
+def test_composing_where_nothing_fits_is_an_error() -> None:
+    with pytest.raises(AmbiguousComposition, match=r"Train @ SetUp: no open parameter accepts it, at .*:\d+"):
+        Train.C() @ SetUp.C(x=1)
+    with pytest.raises(AmbiguousComposition, match="no open parameter"):
+        train() @ Data.C(name="second")
+
+
+def test_composing_where_several_fit_is_an_error() -> None:
+    class Two(Config):
+        one: Param[Data]
+        other: Param[Data]
+
+    with pytest.raises(AmbiguousComposition, match=r"2 parameters \(one, other\) accept it"):
+        Two.C() @ Data.C(name="d")
+    assert (Two.C(one=Data.C(name="a")) @ Data.C(name="b")).other.name == "b"
+
+
+def test_a_constant_is_no_open_parameter() -> None:
+    class Fixed(Config):
+        always: Constant[Data] = Data.C(name="always")
+        data: Param[Data]
+
+    assert (Fixed.C() @ Data.C(name="d")).data.name == "d"
+
+
+# -- copies ------------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_a_sealed_config_is_open_and_shares_what_is_inside() -> None:
+    config = train(lr=tag(0.5)).seal()
+    copied = config.copy()
+    copied.lr = 0.7
+    assert (config.lr, copied.lr) == (0.5, 0.7)
+    assert copied.data is config.data
+    assert copied.tags() == {"lr": 0.5}
+
+
+def test_a_copy_is_checked_as_it_is_changed() -> None:
+    assert copyconfig(train(), lr=1).lr == 1.0
+    with pytest.raises(InvalidValue, match=r"Train\.lr expects float"):
+        copyconfig(train(), lr="fast")
+    with pytest.raises(UnknownParameter, match="has no parameter 'speed'"):
+        copyconfig(train(), speed=1)
+
+
+def test_a_copy_of_an_output_still_comes_from_its_task(experiment: Any) -> None:
+    output = Split.C(data=Data.C(name="d")).submit()
+    copied = copyconfig(output, name="other")
+    assert copied._state.origin is output._state.origin
+    assert identity(output.copy()) == identity(output)
+
+
+def test_a_copy_of_a_submitted_task_was_not_submitted(experiment: Any) -> None:
+    copied = train().submit().copy()
+    assert copied._state.job is None
+    copied.lr = 0.9
+    copied.submit()
+    assert len(experiment.jobs) == 2
+
+
+def test_setmeta_is_refused_on_a_sealed_config() -> None:
+    with pytest.raises(SealedConfig, match="comes too late"):
+        setmeta(Data.C(name="d").seal(), True)
+
+
+def test_setmeta_after_hashing_changes_the_identity_of_users() -> None:
+    config = train()
+    before = identity(config)
+    setmeta(config.data, True)
+    without = identity(config)
+    setmeta(config.data, False)
+    assert without != before == identity(config)
+
+
+def test_sealed_set_changes_what_does_not_count() -> None:
+    config = train().seal()
+    before = identity(config)
+    sealed_set(config, "note", "later")
+    sealed_set(config, "log", Path("elsewhere"))
+    assert (config.note, config.log, identity(config)) == ("later", Path("elsewhere"), before)
+    with pytest.raises(SealedConfig, match=r"Train\.lr may be part of an identity"):
+        sealed_set(config, "lr", 0.2)
+    with pytest.raises(UnknownParameter):
+        sealed_set(config, "nothing", 1)
+    with pytest.raises(InvalidValue):
+        sealed_set(config, "note", 3)
+
+
+def test_sealed_set_takes_no_config_in_or_out() -> None:
+    class Noted(Config):
+        other: Meta[Any] = None
+
+    for held, new in [
+        (None, Data.C(name="d")),
+        (None, [Data.C(name="d")]),
+        (setmeta(Data.C(name="d"), False), None),
+    ]:
+        config = Noted.C(other=held).seal()
+        before = identity(config)
+        with pytest.raises(SealedConfig, match="hold no config"):
+            sealed_set(config, "other", new)
+        assert identity(config) == before
+
+
+# -- tags --------------------------------------------------------------------------------------------
+
+
+def test_tags_come_from_below_and_the_nearest_wins() -> None:
+    data = Data.C(name="d").tag("data", "d").tag("level", 2)
+    config = train(data=data, lr=tag(0.5)).tag("level", 1)
+    assert config.tags() == tags(config) == {"data": "d", "level": 1, "lr": 0.5}
+    assert Evaluate.C(trained=config).tags() == config.tags()
+    assert data.tags() == {"data": "d", "level": 2}
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_tags_can_be_added_at_any_time(is_sealed: bool) -> None:
+    config = train()
+    if is_sealed:
+        config.seal()
+    assert config.tag("a", 1).tag("a", 2).tag("b", None).tags() == {"a": 2, "b": None}
+
+
+def test_the_tags_given_out_are_a_copy() -> None:
+    config = train().tag("a", 1).seal()
+    config.tags()["a"] = 2
+    assert config.tags() == {"a": 1}
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_stop_tags_keeps_tags_from_users(is_sealed: bool) -> None:
+    data = stop_tags(Data.C(name="d").tag("data", "d"))
+    config = train(data=data).tag("own", 1)
+    if is_sealed:
+        config.seal()
+    assert config.tags() == {"own": 1}
+    assert data.tags() == {"data": "d"}
+
+
+def test_tags_flow_through_the_task_a_config_came_from(experiment: Any) -> None:
+    output = Split.C(data=Data.C(name="d").tag("data", "d")).submit()
+    assert train(data=output).tags() == {"data": "d"}
+
+
+def test_tagspath_is_sorted_and_safe_in_a_path() -> None:
+    assert tagspath(train().tag("lr", 0.1).tag("epochs", 10)) == "epochs=10_lr=0.1"
+    assert tagspath(train().tag("data", "../a b\n")) == "data=..-a-b-"
+    assert tagspath(train()) == ""
+
+
+def test_a_tag_is_a_plain_value() -> None:
+    with pytest.raises(InvalidValue, match=r"the tag 'data' of Train expects str, int, float, bool or None"):
+        train(data=tag(Data.C(name="d")))
+    with pytest.raises(InvalidValue, match=r"the tag 'a' of Train .*\(list\), at .*:\d+"):
+        train().tag("a", [1])  # type: ignore[arg-type]
+
+
+def test_a_refused_value_leaves_no_tag() -> None:
+    config = train()
+    with pytest.raises(InvalidValue):
+        config.lr = tag("fast")
+    assert config.tags() == {}
+
+
+# -- submitting --------------------------------------------------------------------------------------
+
+
+class Part(Data):
+    pass
+
+
+class Split(Task[Part]):
+    data: Param[Data]
+
+    def task_outputs(self, dep: Any) -> Part:
+        return dep(Part.C(name=f"{self.data.name}-part"))
+
+
+class SplitInTwo(Task):
+    data: Param[Data]
+
+    def task_outputs(self, dep: Any) -> dict[str, Data]:
+        return {"first": dep(Data.C(name="1")), "second": dep(Data.C(name="2"))}
+
+
+def test_submitting_hands_over_the_sealed_task_and_how_to_run_it(experiment: Any) -> None:
+    task = train()
+    assert task.submit(launcher="slurm", max_retries=3, transient="yes") is task
+    ((given, submission),) = experiment.submitted
+    assert given is task
+    assert (submission.launcher, submission.max_retries, submission.transient) == ("slurm", 3, "yes")
+    assert (submission.workspace, submission.run_mode) == (None, None)
+    assert task._state.sealed
+    assert task.jobpath == task.job.path
+    assert (task.stdout(), task.stderr()) == (task.jobpath / "stdout", task.jobpath / "stderr")
+    assert task.wait() == "done"
+
+
+def test_outputs_come_from_their_task(experiment: Any) -> None:
+    split = Split.C(data=Data.C(name="d"))
+    part = split.submit()
+    assert part.name == "d-part"
+    assert identity(part) != identity(Part.C(name="d-part"))
+    assert identity(part) == identity(Split.C(data=Data.C(name="d")).submit())
+    assert identity(part) != identity(Split.C(data=BigData.C(name="d")).submit())
+    user = train(data=part).submit()
+    assert user._state.upstream == (split,)
+
+
+def test_outputs_may_be_several(experiment: Any) -> None:
+    task = SplitInTwo.C(data=Data.C(name="d"))
+    both = task.submit()
+    user = Evaluate.C(trained=train(data=both["first"]).submit(), data=both["second"])
+    user.submit()
+    assert user._state.upstream[1:] == (task,)
+
+
+def test_marking_a_sealed_config_as_an_output_is_refused(experiment: Any) -> None:
+    class Wrong(Task):
+        data: Param[Data]
+
+        def task_outputs(self, dep: Any) -> Data:
+            return dep(self.data)
+
+    with pytest.raises(SealedConfig, match=r"marks Data, which is sealed: mark a copy"):
+        Wrong.C(data=Data.C(name="d")).submit()
+
+
+def test_init_tasks_count_in_order_and_stay(experiment: Any) -> None:
+    def of(*numbers: int) -> str:
+        return identity(train().submit(init_tasks=[SetUp.C(x=number) for number in numbers]))
+
+    assert len({of(), of(1), of(1, 2), of(2, 1)}) == 4
+    task = train()
+    task.submit(init_tasks=[SetUp.C(x=1)])
+    with pytest.raises(SealedConfig, match="was submitted before with other init_tasks"):
+        task.submit(init_tasks=[SetUp.C(x=2)])
+
+
+def test_init_tasks_bring_their_dependencies_and_tags(experiment: Any) -> None:
+    class Load(LightweightTask):
+        trained: Param[Train]
+
+    trained = train(lr=tag(0.5)).submit()
+    task = train()
+    task.submit(init_tasks=[Load.C(trained=trained)])
+    assert task._state.upstream == (trained,)
+    assert task.tags() == {"lr": 0.5}
+
+
+def test_added_dependencies_do_not_count(experiment: Any) -> None:
+    other = train(lr=0.9).submit()
+    task = train().add_dependencies(other, "token").add_dependencies("more")
+    assert identity(task) == identity(train())
+    assert task._state.required == (other, "token", "more")
+    assert task.copy()._state.required == task._state.required
+
+
+def test_watchers_and_callbacks_are_registered_once_before_or_after(experiment: Any) -> None:
+    task = train()
+    task.watch_output("method", "before")
+    task.on_completed("early")
+    task.submit()
+    task.watch_output("method", "after")
+    task.on_completed("late")
+    task.submit()
+    assert task.job.watched == [("method", "before"), ("method", "after")]
+    assert task.job.callbacks == ["early", "late"]
+
+
+# -- generated paths ---------------------------------------------------------------------------------
+
+
+def test_a_generated_path_is_known_once_submitted(experiment: Any) -> None:
+    task = train(model=Model.C())
+    with pytest.raises(MissingValue, match=r"Train\.log is a generated path: it is known once"):
+        task.log
+    task.submit()
+    assert task.log == task.jobpath / "log.txt"
+    assert task.model.weights == task.jobpath / "out" / "model" / "weights.pt"
+
+
+def test_a_shared_config_keeps_the_path_of_the_first_task(experiment: Any) -> None:
+    model = Model.C()
+    first = train(model=model).submit()
+    second = train(model=model, lr=0.5).submit()
+    assert model.weights == first.jobpath / "out" / "model" / "weights.pt"
+    assert second.log == second.jobpath / "log.txt"
+
+
+def test_a_given_path_wins_over_the_generated_one(experiment: Any) -> None:
+    task = train(log=Path("mine")).submit()
+    assert task.log == Path("mine")
+    assert identity(train(log=Path("mine"))) == identity(train())
+
+
+def test_generated_paths_of_a_live_object_lie_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = train(model=Model.C()).instance(tmp_path)
+    assert live.log == tmp_path / "log.txt"
+    assert live.model.weights == tmp_path / "out" / "model" / "weights.pt"
+    monkeypatch.chdir(tmp_path)
+    assert train().instance().log == tmp_path / "log.txt"
+
+
+def test_a_live_object_finds_the_files_of_submitted_tasks(experiment: Any, tmp_path: Path) -> None:
+    trained = train().submit()
+    live = Evaluate.C(trained=trained).instance(tmp_path / "here")
+    assert live.trained.log == trained.jobpath / "log.txt"
+
+
+# -- partials ----------------------------------------------------------------------------------------
+
+EPOCHS = param_group("epochs")
+OTHER = param_group("other")
+
+
+class Learn(Task):
+    checkpoints = partial(exclude_groups=[EPOCHS])
+    data: Param[Data]
+    epochs: Param[int] = field(groups=[EPOCHS])
+    seed: Param[int] = field(default=0, groups=[OTHER])
+    checkpoint: Meta[Path] = field(default_factory=PathGenerator("model.pt", partial=checkpoints))
+
+
+def learn(**more: Any) -> Learn:
+    return Learn.C(**{"data": Data.C(name="d"), "epochs": 1, **more})
+
+
+def test_tasks_that_differ_in_an_excluded_group_share_a_directory(experiment: Any) -> None:
+    short, long = learn().submit(), learn(epochs=100).submit()
+    assert identity(short) != identity(long)
+    assert short.checkpoint == long.checkpoint
+    assert short.checkpoint.is_relative_to(experiment.root / "partials")
+    assert short.checkpoint.parts[-4:-2] == (f"{__name__}.Learn", "checkpoints")
+    assert learn(seed=1).submit().checkpoint != short.checkpoint
+    assert learn(data=Data.C(name="e")).submit().checkpoint != short.checkpoint
+
+
+def test_a_partial_leaves_out_its_groups_below_too() -> None:
+    class Wrapper(Config):
+        inner: Param[Learn]
+
+    def of(excluded: set[str], **more: Any) -> str:
+        return partial_identity(Wrapper.C(inner=learn(**more)), frozenset(excluded))
+
+    assert of({"epochs"}) == of({"epochs"}, epochs=2)
+    assert of({"other"}) != of({"other"}, epochs=2)
+    assert of({"epochs", "other"}) == of({"epochs", "other"}, epochs=2, seed=3)
+    assert of(set()) == identity(Wrapper.C(inner=learn()))
+
+
+# -- live methods ------------------------------------------------------------------------------------
+
+
+class Cached(Config):
+    x: Param[int]
+
+    @cache("result.txt")
+    def result(self, path: Path, extra: str = "") -> str:
+        if not path.exists():
+            path.write_text(f"{self.x}{extra}")
+            return "computed"
+        return path.read_text()
+
+
+class Opened(Config):
+    @initializer
+    def open(self, value: int) -> list[int]:
+        return [value]
+
+
+def test_a_cached_method_shares_its_file_by_identity(job: Any) -> None:
+    assert Cached.C(x=1).instance().result(extra="!") == "computed"
+    assert Cached.C(x=1).instance().result() == "1!"
+    assert Cached.C(x=2).instance().result() == "computed"
+    assert min(job.cache_path.rglob("result.txt")).is_relative_to(job.cache_path / f"{__name__}.Cached")
+
+
+def test_a_cached_method_needs_a_job() -> None:
+    with pytest.raises(NotInJob):
+        Cached.C(x=1).instance().result()
+
+
+def test_an_initializer_runs_once_for_each_object() -> None:
+    live = Opened.C().instance()
+    assert live.open(1) is live.open(2)
+    assert live.open(3) == [1]
+    assert Opened.C().instance().open(2) == [2]
+
+
+# -- grids -------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_the_product_the_last_name_fastest() -> None:
+    configs = grid(Train, {"lr": [0.1, 0.2], "note": ["a", "b"]}, data=Data.C(name="d"))
+    assert [(config.lr, config.note) for config in configs] == [
+        (0.1, "a"),
+        (0.1, "b"),
+        (0.2, "a"),
+        (0.2, "b"),
+    ]
+    assert [config.tags() for config in configs][1] == {"lr": 0.1, "note": "b"}
+
+
+def test_a_grid_takes_ranges_and_generators() -> None:
+    assert [config.size for config in grid(Model, {"size": range(3)})] == [0, 1, 2]
+    assert [config.size for config in grid(Model, {"size": (n * n for n in range(3))})] == [0, 1, 4]
+    assert [identity(config) for config in grid(Model, {})] == [identity(Model.C())]
+
+
+def test_a_grid_over_a_template_reaches_inside_without_touching_it() -> None:
+    template = train(model=Model.C(size=1)).tag("base", 1)
+    before = identity(template)
+    configs = grid(template, {"model.size": [5, 6], "data.name": ["a"]}, lr=0.5)
+    assert [(config.model.size, config.data.name, config.lr) for config in configs] == [
+        (5, "a", 0.5),
+        (6, "a", 0.5),
+    ]
+    assert configs[0].tags() == {"base": 1, "size": 5, "name": "a"}
+    assert configs[0].model is not configs[1].model
+    assert identity(template) == before
+    assert len(grid(template.seal(), {"model.size": [5, 6]})) == 2
+
+
+def test_equal_last_names_are_tagged_in_full() -> None:
+    class Both(Config):
+        one: Param[Data]
+        two: Param[Data]
+
+    both = Both.C(one=Data.C(name=""), two=Data.C(name=""))
+    (config,) = grid(both, {"one.name": ["a"], "two.name": ["b"]})
+    assert config.tags() == {"one.name": "a", "two.name": "b"}
+
+
+def test_a_grid_over_configs_is_tagged_by_their_classes() -> None:
+    configs = grid(train(), {"data": [Data.C(name="a"), BigData.C(name="b")]})
+    assert [config.tags() for config in configs] == [{"data": "Data"}, {"data": "BigData"}]
+
+
+@pytest.mark.parametrize(
+    ("vary", "error", "message"),
+    [
+        ({"lr": []}, ParameterError, "'lr' has no values, at "),
+        ({"lr": "abc"}, ParameterError, "'lr' needs a list or range of values, not 'abc'"),
+        ({"lr": 3}, ParameterError, "'lr' needs a list or range of values, not 3"),
+        ({"lr": ["x"]}, InvalidValue, r"Train\.lr expects float"),
+        ({"speed": [1]}, UnknownParameter, "Train has no parameter 'speed'"),
+        ({"lr.x": [1]}, ParameterError, r"'lr\.x' leads through Train\.lr, which holds no config"),
+        ({"data.nam": ["a"]}, UnknownParameter, "Data has no parameter 'nam'.*did you mean 'name'"),
+    ],
+)
+def test_a_wrong_grid_is_refused(vary: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        grid(train(), vary)
+
+
+# -- what replaces what ------------------------------------------------------------------------------
+
+
+class New(Config):
+    x: Param[int]
+    y: Param[int] = 0
+
+
+@deprecate
+class Old(New):
+    pass
+
+
+@deprecate
+class Oldest(Old):
+    pass
+
+
+@deprecate
+class Flat(Config):
+    both: Param[tuple[int, int]]
+
+    def __convert__(self) -> Config:
+        return New.C(x=self.both[0], y=self.both[1])
+
+
+@deprecate
+class Flatter(Config):
+    text: Param[str]
+
+    def __convert__(self) -> Config:
+        x, y = self.text.split(",")
+        return Flat.C(both=(int(x), int(y)))
+
+
+@deprecate
+class FlatChild(Flat):
+    pass
+
+
+@deprecate(replace=True)
+class Gone(New):
+    pass
+
+
+@deprecate(replace=True)
+class GoneFlat(Config):
+    both: Param[tuple[int, int]]
+
+    def __convert__(self) -> Config:
+        return New.C(x=self.both[0], y=self.both[1])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y: Old.C(x=x, y=y),
+        lambda x, y: Oldest.C(x=x, y=y),
+        lambda x, y: Flat.C(both=(x, y)),
+        lambda x, y: FlatChild.C(both=(x, y)),
+        lambda x, y: Flatter.C(text=f"{x},{y}"),
+        lambda x, y: Gone.C(x=x, y=y),
+        lambda x, y: GoneFlat.C(both=(x, y)),
+    ],
+)
+def test_a_deprecated_class_has_the_identity_of_its_successor(make: Callable[[int, int], Any]) -> None:
+    assert identity(make(1, 0)) == identity(New.C(x=1))
+    assert identity(make(1, 2)) == identity(New.C(x=1, y=2)) != identity(make(1, 3))
+    assert identity(Holder.C(value=make(1, 2))) == identity(Holder.C(value=New.C(x=1, y=2)))
+    assert explain(make(1, 2), New.C(x=1, y=2)).same
+    (reason,) = explain(make(1, 2), New.C(x=1, y=3)).differences
+    assert (reason.path, reason.first, reason.second) == ("y", "2 (int)", "3 (int)")
+
+
+class Holder(Config):
+    value: Param[Any]
+
+
+def test_replace_makes_the_successor_right_away() -> None:
+    assert type(Gone.C(x=1)) is type(GoneFlat.C(both=(1, 0))) is New.C
+    assert type(Old.C(x=1)) is Old.C
+
+
+def test_the_former_identity_of_a_deprecated_config_can_be_found() -> None:
+    class Before(New):
+        __xpmid__ = f"{__name__}.Old"
+
+    assert former_identity(Old.C(x=1)) == identity(Before.C(x=1)) != identity(Old.C(x=1))
+    assert former_identity(Flat.C(both=(1, 2))) not in (None, identity(Flat.C(both=(1, 2))))
+    assert former_identity(New.C(x=1)) is None
+
+
+class SplitOld(Task):
+    data: Param[Data]
+
+    def task_outputs(self, dep: Any) -> Any:
+        return dep(Flat.C(both=(1, 2)))
+
+
+def test_a_converted_output_still_comes_from_its_task(experiment: Any) -> None:
+    first, second = (SplitOld.C(data=Data.C(name=name)).submit() for name in "ab")
+    assert len({identity(first), identity(second), identity(New.C(x=1, y=2))}) == 3
+
+
+def test_deprecating_without_a_successor_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="must derive from the class that replaces it"):
+        deprecate(type(Config)("Alone", (Config,), {"__module__": __name__, "__qualname__": "Alone"}))
+    with pytest.raises(DeclarationError, match="marks a Config class or a method"):
+        deprecate(replace=True)(int)
+
+
+def test_a_deprecated_class_with_parameters_of_its_own_must_convert_them() -> None:
+    @deprecate
+    class Wider(New):
+        z: Param[int]
+
+    with pytest.raises(DeclarationError, match=r"successor New has not \(z\): define __convert__"):
+        Wider.C(x=1, z=2)
+
+
+def test_convert_must_return_a_config() -> None:
+    @deprecate
+    class Wrong(Config):
+        def __convert__(self) -> Any:
+            return 3
+
+    with pytest.raises(DeclarationError, match=r"Wrong\.__convert__ must return a config, not 3"):
+        identity(Wrong.C())
+
+
+class Renamed(Config):
+    rate: Param[float]
+
+    @deprecate
+    def lr(self, value: float) -> None:
+        """use rate"""
+        self.rate = value
+
+
+def test_a_deprecated_parameter_is_translated_with_a_warning() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"Renamed\.lr is deprecated, at .*test_composition.*: use rate"
+    ):
+        config = Renamed.C(lr=0.5)
+    assert identity(config) == identity(Renamed.C(rate=0.5))
+    with pytest.warns(DeprecationWarning, match="use rate"):
+        config.lr = 0.7
+    assert config.rate == 0.7
