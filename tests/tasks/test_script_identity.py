@@ -270,3 +270,23 @@ def test_a_class_inside_a_function_is_refused_with_a_sentence() -> None:
             ClassNotFound, match=r"Hidden is defined inside a function.*move the class to the top"
         ):
             ask()
+
+
+def test_a_class_is_found_in_a_package_without_init_that_was_not_imported(tmp_path: Path) -> None:
+    folder = tmp_path / "plain" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "helper.py").write_text("SIZE = 3\n")
+    (folder / "tasks.py").write_text(
+        "from tenuto import Config, Param\n"
+        "from .helper import SIZE\n\n"
+        "class Found(Config):\n"
+        "    size: Param[int] = SIZE\n"
+    )
+    program = (
+        "from tenuto.tasks.location import Location, find_class\n"
+        f"print(find_class(Location('plain.inner.tasks', 'Found', {str(folder / 'tasks.py')!r})).C().size)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "3\n", done.stderr

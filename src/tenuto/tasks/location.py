@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -124,19 +123,21 @@ def _import_declaring(location: Location) -> ModuleType:
 
 
 def _source_of(name: str) -> Path | None:
-    """The source file of a module, found without running any code of it or its packages."""
-    search: Any = None
-    spec = None
-    qualified = ""
-    for part in name.split("."):
-        qualified = f"{qualified}.{part}" if qualified else part
-        spec = importlib.machinery.PathFinder.find_spec(qualified, search)
-        if spec is None:
-            return None
-        search = spec.submodule_search_locations
-        if search is None and qualified != name:
-            return None
-    return Path(spec.origin) if spec and spec.origin and spec.has_location else None
+    """The source file of a module, found as the interpreter would, but without running any code.
+
+    The interpreter's own finder cannot do this: it imports a package to look into it.
+    """
+    *packages, last = name.split(".")
+    folders = [Path(entry) for entry in sys.path]
+    for package in packages:
+        inside = [folder / package for folder in folders if (folder / package).is_dir()]
+        regular = [folder for folder in inside if (folder / "__init__.py").is_file()]
+        folders = regular[:1] or inside
+    for folder in folders:
+        for source in (folder / last / "__init__.py", folder / f"{last}.py"):
+            if source.is_file():
+                return source
+    return None
 
 
 def _declares(source: Path, qualname: str) -> bool:
