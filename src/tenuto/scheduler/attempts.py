@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import instruct
-from tenuto.launchers.leftovers import sweep
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -32,15 +31,9 @@ FIRST_POLL_S = 0.02
 class Attempts:
     """Starts jobs, waits for them, and says what became of them."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        watch: Callable[[str], DirectoryWatch | None],
-        off_loop: Callable[[Callable[[], object]], Awaitable[None]],
-    ) -> None:
+    def __init__(self, machine: Machine, watch: Callable[[str], DirectoryWatch | None]) -> None:
         self.machine = machine
         self._watch_directory = watch
-        self._off_loop = off_loop
 
     async def run(self, job: Job) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended."""
@@ -173,7 +166,7 @@ class Attempts:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone."""
         found = job_directory.settle(self.machine, job.paths, lock)
         if found.derived.action is Action.SWEEP:
-            await self._off_loop(lambda: sweep(self.machine, job.paths))
+            await job.launcher.sweep(job.paths, _launch(found))
             found = job_directory.settle(self.machine, job.paths, lock)
         return found
 
@@ -206,7 +199,7 @@ class Attempts:
         process = self._process_of(job, found)
         if process is None or found.derived.state is not JobState.RUNNING:
             return False
-        job.process = process
+        job.attach(process)
         if job.state is JobState.SCHEDULED:
             job.state = JobState.RUNNING
         if job.stop is not None:

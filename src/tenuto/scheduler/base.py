@@ -97,7 +97,7 @@ class Scheduler:
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
-        self._attempts = Attempts(machine, watch, self._off_loop)
+        self._attempts = Attempts(machine, watch)
         self._lock = threading.Lock()
         self._inbox: deque[_Submission] = deque()
         self._graph: WaitingGraph[Job] = WaitingGraph()
@@ -132,8 +132,10 @@ class Scheduler:
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 self._check_usable(job)
         with self._lock:
+            is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
-            self._inbox.append(_Submission(known, job, owner, found))
+            known.scheduler = self
+            self._inbox.append(_Submission(known, job, owner, found if is_new else None))
             if len(self._inbox) == 1:
                 self._runner.post(self._take_in)
         return known
@@ -287,8 +289,6 @@ class Scheduler:
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, found = submission
-        is_new = job.scheduler is None
-        job.scheduler = self
         if given is not job:
             job.merge(given)
         if all(known is not owner for known in job.owners):
@@ -297,7 +297,7 @@ class Scheduler:
         self._tell(owner.job_submitted, job)
         for listener in self.listeners:
             self._tell(listener.job_submitted, job)
-        if is_new and found is not None:
+        if found is not None:
             self._place(job, found)
         else:
             self._submit_again(job, given)
@@ -398,17 +398,6 @@ class Scheduler:
         self._paused = False
         self._pump()
 
-    async def _off_loop(self, function: Callable[[], object]) -> None:
-        """Calls what may block in a thread, and waits for it."""
-        called: asyncio.Future[None] = self.loop.create_future()
-
-        def call() -> None:
-            call_safely(function)
-            self._runner.post(lambda: called.done() or called.set_result(None))
-
-        self._completions.call(call)
-        await called
-
     def _spawn(self, coroutine: Any) -> None:
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
@@ -461,9 +450,7 @@ class Scheduler:
 
     def _release(self, job: Job) -> None:
         self.waitingjobs.discard(job)
-        if job.process is not None:
-            job.process.close()
-            job.process = None
+        job.attach(None)
         if job._final_state is not None and not job._final_state.done():
             job._final_state.set_result(job.state)
 

@@ -181,8 +181,15 @@ class Job(BaseJob):
 
     async def aio_run(self, order: StartOrder) -> Process:
         """Starts the runner of a prepared attempt."""
-        self.process = await self.launcher.start(order)
-        return self.process
+        process = await self.launcher.start(order)
+        self.attach(process)
+        return process
+
+    def attach(self, process: Process | None) -> None:
+        """Takes the process of the current attempt, and lets go of the one before."""
+        if self.process is not None:
+            self.process.close()
+        self.process = process
 
     def rotate_logs(self, files: Files) -> None:
         """Keeps what the attempt before printed."""
