@@ -178,9 +178,10 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
         kept = parameter.convert(value)
     except Mismatch as mismatch:
         raise _invalid(config, name, mismatch) from None
-    if tagged:
-        add_tag(config, name, value)
-    forget_digest(state_of(config))
+    state = state_of(config)
+    if tagged or (state.own_tags and name in state.own_tags and name in config.__dict__):
+        add_tag(config, name, value)  # a tag named after its parameter tells the parameter's value
+    forget_digest(state)
     config.__dict__[name] = kept
 
 

@@ -72,12 +72,16 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
 
 
 def former_identity(config: ConfigBase) -> str | None:
-    """The identity that a config of a deprecated class had before; None for any other."""
-    schema = schema_of(type(config))
-    if schema.replacement is None:
-        return None
+    """The identity from before classes of it, or of configs in it, were deprecated; None if none was."""
     digest(config)
-    return hashlib.sha256(_form(config, schema, _WHOLE)).hexdigest()
+    digests: dict[int, bytes] = {}
+    view = _View(lambda child: digests[id(child)], digest)
+    deprecated = False
+    for node in postorder(config, lambda _: False):
+        schema = schema_of(type(node))
+        deprecated = deprecated or schema.replacement is not None
+        digests[id(node)] = hashlib.sha256(_form(node, schema, view)).digest()
+    return digests[id(config)].hex() if deprecated else None
 
 
 def forget_digest(state: ConfigState) -> None:
