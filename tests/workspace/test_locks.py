@@ -131,6 +131,13 @@ def test_descendants_are_found_through_their_byte(path: str) -> None:
     assert not OfdLocks().is_locked(path, DESCENDANTS_BYTE)
 
 
+def test_a_lock_of_another_kind_is_nobody_of_ours(path: str) -> None:
+    child = Child(lambda: FlockLocks().try_lock(path))
+    assert OfdLocks().holders(path) == ()
+    assert FlockLocks().holders(path) == (child.pid,)
+    child.kill()
+
+
 def test_a_descriptor_without_the_lock_cannot_be_adopted(path: str) -> None:
     child = Child(lambda: OfdLocks().try_lock(path))
     fd = os.open(path, os.O_RDWR)
