@@ -208,7 +208,10 @@ def discard(files: Files, place: JournalPlace) -> None:
 
 
 def replay(files: Files, directory: str) -> Iterator[Entry]:
-    """All entries of an archive directory, writer by writer, in order."""
+    """All entries of an archive directory, writer by writer, in order.
+
+    Raises `FileNotFoundError` if the run is being removed meanwhile.
+    """
     for file in _in_order(files, _paths_in(files, directory)):
         for line in read_lines(files, file.path):
             if (entry := _entry(line.content)) is not None:
