@@ -46,7 +46,8 @@ STOP_GRACE_S = 15.0
 class Loop(Protocol):
     """What the scheduler needs of its event loop; `LoopThread`, or the simulator's."""
 
-    loop: asyncio.AbstractEventLoop
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Schedulers on a virtual loop: the real code, in one thread, with time that jumps and processes that die at will."""
+"""Schedulers on a virtual loop: the real code, in one thread, where time jumps and processes die at will."""
 
 from __future__ import annotations
 
