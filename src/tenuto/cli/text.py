@@ -66,7 +66,7 @@ _EMOJI_STYLE = "\ufe0f"
 
 
 def width(text: str) -> int:
-    """The terminal cells that a safe text takes; never less than a terminal uses."""
+    """The terminal cells that a safe text takes, by the tables of this Python; rather one too many."""
     if text.isascii():
         return len(text)
     return sum(_cells(text))
