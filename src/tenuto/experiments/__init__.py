@@ -1,1 +1,1 @@
-"""Door 1: experiments, a researcher's way in."""
+"""Door 1: experiments."""
