@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import DirectoryUnusable, LockLost
@@ -137,7 +136,7 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
-    instructions: Mapping[str, Any] = MappingProxyType({}),
+    instructions: Mapping[str, Any] | None = None,
 ) -> LaunchRecord:
     """Record the intent to run once more (synced if `external`), then clear what older attempts left.
 
@@ -157,7 +156,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
-        instructions=instructions,
+        instructions=instructions or {},
     )
     reserve_marker(files, paths)
     files.replace(paths.launch, launch.encode(), durable=external)
