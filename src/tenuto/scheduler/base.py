@@ -182,6 +182,15 @@ class Scheduler:
         self._runner.wait(self._aio_release(owner))
         self.drain()
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Calls a function in the loop, where nothing happens at the same time, and returns its result."""
+
+        async def call() -> T:
+            return function()
+
+        result: T = self._runner.wait(call())
+        return result
+
     def drain(self) -> None:
         """Returns once everybody was told of everything that happened so far."""
         told = threading.Event()
