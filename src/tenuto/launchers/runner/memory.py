@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 _GROUPS = "/sys/fs/cgroup"
+_GROUP_PREFIX = "tenuto-"
 
 
 class MemoryLimit(Protocol):
@@ -84,6 +85,13 @@ class ProcessLimit:
         pass
 
 
+def clear_group(name: str) -> None:
+    """Remove the control group that the runner of an attempt made and could not remove."""
+    place = _own_group()
+    if place is not None:
+        GroupLimit(f"{place[0]}/{_GROUP_PREFIX}{name}", place[1]).close()
+
+
 def machine_kills() -> int:
     """How many processes the kernel of this machine has killed for want of memory since it started."""
     return _count("/proc/vmstat", b"oom_kill")
@@ -94,7 +102,7 @@ def _group_limit(size: int, name: str) -> GroupLimit | None:
     if place is None:
         return None
     parent, files = place
-    path = f"{parent}/tenuto-{name}"
+    path = f"{parent}/{_GROUP_PREFIX}{name}"
     try:
         os.mkdir(path)
     except OSError:
