@@ -97,6 +97,14 @@ def machine_kills() -> int:
     return _count("/proc/vmstat", b"oom_kill")
 
 
+def is_large(size: int) -> bool:
+    """Whether a process of this size is one that the kernel would pick.
+
+    It tells it from one that somebody killed while another job happened to run out of memory.
+    """
+    return size >= min(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16)
+
+
 def _group_limit(size: int, name: str) -> GroupLimit | None:
     place = _own_group()
     if place is None:
