@@ -74,7 +74,10 @@ def run(inherited: Inherited) -> int:
     attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
     try:
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
-        os.write(inherited.ready, b"\1")
+        with suppress(
+            BrokenPipeError
+        ):  # the scheduler died meanwhile, which is no reason for the job to fail
+            os.write(inherited.ready, b"\1")
         os.close(inherited.ready)
         payload = _prepare(attempt, inherited.descendants)
     except OSError as error:
