@@ -67,10 +67,22 @@ def _command(name: str) -> Callable[[], bool]:
     return lambda: shutil.which(name) is not None
 
 
+def _can_mount() -> bool:
+    return os.geteuid() == 0 and _command("mount")() and _command("umount")()
+
+
+def _memory_cgroups() -> bool:
+    return any(
+        os.access(f"/sys/fs/cgroup/{place}", os.W_OK) for place in ("memory/cgroup.procs", "memory.max")
+    )
+
+
 COMPONENTS: dict[str, Callable[[], bool]] = {
     "git": _command("git"),
+    "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
     "pyright": _module("pyright"),
+    "tmpfs": _can_mount,
 }
 
 

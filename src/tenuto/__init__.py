@@ -7,7 +7,14 @@ Names that most programs do not need are imported when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import TenutoError
+from tenuto.errors import (
+    DirtyGitError,
+    FailedExperiment,
+    GracefulExperimentExit,
+    GracefulTimeout,
+    TaskCancelled,
+    TenutoError,
+)
 from tenuto.tasks import (
     Choices,
     CommandTask,
@@ -44,6 +51,14 @@ from tenuto.tasks import (
 )
 
 if TYPE_CHECKING:
+    from tenuto.experiments.environment import DirtyGitAction
+    from tenuto.experiments.experiment import experiment
+    from tenuto.experiments.modes import RunMode
+    from tenuto.experiments.workspace import Workspace
+    from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+    from tenuto.scheduler.base import Scheduler
+    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.listeners import Listener
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
@@ -51,8 +66,18 @@ if TYPE_CHECKING:
     from tenuto.tasks.serialization import from_state_dict, state_dict
 
 _ON_DEMAND = {
+    "DirtyGitAction": "tenuto.experiments.environment",
+    "Job": "tenuto.scheduler.jobs",
+    "JobFailureStatus": "tenuto.lifecycle.states",
+    "JobState": "tenuto.lifecycle.states",
+    "Listener": "tenuto.scheduler.listeners",
+    "RunMode": "tenuto.experiments.modes",
+    "Scheduler": "tenuto.scheduler.base",
+    "TransientMode": "tenuto.lifecycle.states",
+    "Workspace": "tenuto.experiments.workspace",
     "describe_config": "tenuto.tasks.documentation",
     "deserialize": "tenuto.tasks.saving",
+    "experiment": "tenuto.experiments.experiment",
     "explain": "tenuto.tasks.explain",
     "from_state_dict": "tenuto.tasks.serialization",
     "from_task_dir": "tenuto.tasks.saving",
@@ -71,21 +96,36 @@ __all__ = [
     "Config",
     "Constant",
     "DataPath",
+    "DirtyGitAction",
+    "DirtyGitError",
+    "FailedExperiment",
+    "GracefulExperimentExit",
+    "GracefulTimeout",
     "InputFile",
+    "Job",
+    "JobFailureStatus",
+    "JobState",
     "LightweightTask",
+    "Listener",
     "Meta",
     "Option",
     "Param",
     "PathGenerator",
     "Prepare",
     "ResumableTask",
+    "RunMode",
+    "Scheduler",
     "Task",
+    "TaskCancelled",
     "TenutoError",
+    "TransientMode",
+    "Workspace",
     "cache",
     "copyconfig",
     "deprecate",
     "describe_config",
     "deserialize",
+    "experiment",
     "explain",
     "field",
     "former_identity",

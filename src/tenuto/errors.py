@@ -15,6 +15,12 @@ TenutoError
 ├── NoExperiment              ``submit()`` was called with no experiment open
 ├── NotInJob                  asked for something only a running job has
 ├── ClassNotFound             a class cannot be found again from another process
+├── SettingsError             the settings cannot be used
+│   ├── UnknownSetting        no setting has this name
+│   └── InvalidSetting        the value does not fit the setting
+├── ExperimentFileError       a YAML file does not describe an experiment
+├── DirtyGitError             a project has uncommitted changes, and the settings forbid that
+├── FilterError               a filter of the command line cannot be read
 ├── SerializationError        a stored config cannot be read
 │   ├── MalformedFile         the content is not what Tenuto writes
 │   └── NewerFormat           written by a newer version of Tenuto
@@ -99,6 +105,35 @@ class NotInJob(TenutoError):
 
 class ClassNotFound(TenutoError):
     """A class cannot be found again from another process."""
+
+
+class SettingsError(TenutoError):
+    """The settings cannot be used."""
+
+
+class UnknownSetting(SettingsError):
+    """No setting has this name."""
+
+
+class InvalidSetting(SettingsError):
+    """The value does not fit the setting."""
+
+
+class ExperimentFileError(TenutoError):
+    """A YAML file does not describe an experiment."""
+
+
+class DirtyGitError(TenutoError):
+    """A project has uncommitted changes, and the settings forbid that."""
+
+
+class FilterError(TenutoError):
+    """A filter of the command line cannot be read; ``position`` is the character where it breaks."""
+
+    def __init__(self, message: str, text: str, position: int) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
 
 
 class SerializationError(TenutoError):

@@ -9,7 +9,7 @@ import sys
 from packaging.requirements import Requirement
 
 HEAVY = """
-    asyncio rich click
+    asyncio rich click yaml tomllib dataclasses
     fastapi starlette uvicorn pydantic sqlalchemy alembic textual dramatiq loguru
     numpy scipy pandas ribs optuna codecarbon
     multiprocessing concurrent.futures subprocess socket http

@@ -19,7 +19,7 @@ SRC = Path(__file__).parents[2] / "src" / "tenuto"
 # module of the machine -> the adapters that may import it. Everything else in the core goes through a port.
 
 MACHINE: dict[str, set[str]] = {
-    "os": {"clock", "workspace.files", "workspace.locks", "workspace.processes"},
+    "os": {"clock", "workspace.files", "workspace.inotify", "workspace.locks", "workspace.processes"},
     "time": {"clock"},
     "fcntl": {"workspace.locks"},
     "select": {"workspace.processes"},
@@ -32,7 +32,7 @@ MACHINE: dict[str, set[str]] = {
     "socket": set(),
     "shutil": set(),
     "tempfile": set(),
-    "pathlib": set(),
+    "pathlib": {"scheduler.jobs", "scheduler.work"},  # paths handed to people and tasks; nothing is read
     "io": set(),
 }
 OPENS_FILES = {"workspace.locks", "workspace.processes"}

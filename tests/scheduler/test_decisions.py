@@ -82,7 +82,9 @@ def test_a_lost_job_is_tried_again_only_if_that_is_allowed() -> None:
 
 
 def test_a_runner_lost_before_the_task_began_is_started_again_a_few_times() -> None:
-    counts = [after_attempt(lost(ran=False), Tries(0, n), RetryLimits()).tries for n in range(MAX_UNSTARTED + 1)]
+    counts = [
+        after_attempt(lost(ran=False), Tries(0, n), RetryLimits()).tries for n in range(MAX_UNSTARTED + 1)
+    ]
     assert counts == [*(Tries(0, n + 1) for n in range(MAX_UNSTARTED)), None]
 
 

@@ -126,10 +126,12 @@ def test_a_constant_is_no_open_parameter() -> None:
 def test_a_copy_of_a_sealed_config_is_open_and_shares_what_is_inside() -> None:
     config = train(lr=tag(0.5)).seal()
     copied = config.copy()
+    assert copied.tags() == {"lr": 0.5}
     copied.lr = 0.7
     assert (config.lr, copied.lr) == (0.5, 0.7)
     assert copied.data is config.data
-    assert copied.tags() == {"lr": 0.5}
+    assert copied.tags() == {"lr": 0.7}, "a tag named after its parameter follows it"
+    assert config.tags() == {"lr": 0.5}
 
 
 def test_a_copy_is_checked_as_it_is_changed() -> None:
@@ -312,15 +314,21 @@ def test_outputs_may_be_several(experiment: Any) -> None:
     assert user._state.upstream[1:] == (task,)
 
 
-def test_marking_a_sealed_config_as_an_output_is_refused(experiment: Any) -> None:
-    class Wrong(Task):
+def test_a_part_of_the_task_marked_as_its_output_is_another_config(experiment: Any) -> None:
+    class Refine(Task):
         data: Param[Data]
 
         def task_outputs(self, dep: Any) -> Data:
             return dep(self.data)
 
-    with pytest.raises(SealedConfig, match=r"marks Data, which is sealed: mark a copy"):
-        Wrong.C(data=Data.C(name="d")).submit()
+    data = Data.C(name="d")
+    task = Refine.C(data=data)
+    refined: Any = task.submit()
+    assert refined is not data
+    assert refined.name == "d"
+    assert identity(refined) != identity(data)
+    user = train(data=refined).submit()
+    assert user._state.upstream == (task,)
 
 
 def test_init_tasks_count_in_order_and_stay(experiment: Any) -> None:
@@ -645,6 +653,16 @@ def test_the_former_identity_of_a_deprecated_config_can_be_found() -> None:
     assert former_identity(New.C(x=1)) is None
 
 
+def test_the_former_identity_of_what_holds_a_deprecated_config_can_be_found() -> None:
+    class Holder(Config):
+        held: Param[Config]
+
+    assert former_identity(Holder.C(held=New.C(x=1))) is None
+    old = Holder.C(held=Old.C(x=1))
+    assert identity(old) == identity(Holder.C(held=New.C(x=1)))
+    assert former_identity(old) not in (None, identity(old))
+
+
 class SplitOld(Task):
     data: Param[Data]
 
@@ -701,3 +719,19 @@ def test_a_deprecated_parameter_is_translated_with_a_warning() -> None:
     with pytest.warns(DeprecationWarning, match="use rate"):
         config.lr = 0.7
     assert config.rate == 0.7
+
+
+def test_generated_paths_of_a_set_of_configs_do_not_depend_on_its_order() -> None:
+    class Part(Config):
+        number: Param[int]
+        path: Meta[Path] = field(default_factory=PathGenerator("part.txt"))
+
+    class Whole(Config):
+        parts: Param[set[Part]]
+
+    def places(numbers: list[int]) -> dict[int, Path]:
+        made = [Part.C(number=number) for number in numbers]
+        return {part.number: part.path for part in Whole.C(parts=set(made)).instance("/d").parts}
+
+    assert places(list(range(20))) == places(list(reversed(range(20))))
+    assert len(set(places(list(range(20))).values())) == 20

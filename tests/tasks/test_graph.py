@@ -207,6 +207,14 @@ def test_shared_configs_are_one_live_object() -> None:
     assert apart.data is not apart.reader.data
 
 
+def test_configs_shared_between_the_items_of_a_value_are_one_live_object() -> None:
+    data = Data.C(name="d")
+    one, other, same = from_state_dict(
+        state_dict([Reader.C(data=data), Train.C(data=data), data]), as_instance=True
+    )
+    assert one.data is other.data is same
+
+
 def test_post_init_runs_once_for_each_object_children_first() -> None:
     order: list[str] = []
 

@@ -389,6 +389,21 @@ def test_containers_are_read_only_in_place(kept: Any, change: Callable[[Any], An
     assert config.anything == kept
 
 
+@pytest.mark.parametrize(
+    ("name", "kept", "change"),
+    [
+        ("ints", [1], lambda v: v.append(2)),
+        ("names", {"a"}, lambda v: v.add("b")),
+        ("rates", {"a": 1.0}, lambda v: v.clear()),
+        ("nested", {"k": [(1, Leaf.C())]}, lambda v: v["k"].clear()),
+    ],
+)
+def test_typed_containers_are_read_only_in_place(name: str, kept: Any, change: Callable[[Any], Any]) -> None:
+    config = Of.C(**{name: kept})
+    with pytest.raises(TypeError, match="cannot be changed in place"):
+        change(getattr(config, name))
+
+
 def test_containers_of_a_live_object_are_plain() -> None:
     class Plain(Config):
         value: Param[Any]

@@ -167,6 +167,26 @@ def test_an_attempt_clears_what_older_ones_left_and_keeps_what_is_the_users(host
     assert machine.files.list(JOURNAL.directory) == []
 
 
+def test_a_death_while_an_attempt_is_opened_leaves_the_old_end_or_the_new_attempt() -> None:
+    """Intent comes before effect: a final state is never simply forgotten."""
+    for step in range(30):
+        host = FakeHost()
+        process = host.start()
+        machine = host.machine(process)
+        lock = taken(machine)
+        first = opened(machine, lock)
+        steps.write_pid(machine.files, JOB, pid_record(machine, 1))
+        write_marker(machine.files, JOB, Marker(1, first.nonce, JobFailureStatus.MEMORY))
+        found = steps.settle(machine, JOB, lock)
+        host.disk.crash_after(step)
+        with suppress(Crash):
+            steps.open_attempt(machine, JOB, lock, found, launcher="spawn", job_name="job")
+        host.disk.heal()
+        host.end(process)
+        after = steps.look(host.machine(host.start()), JOB).derived
+        assert (after.attempt, after.row) in ((1, "failed"), (2, "lost before it started")), step
+
+
 def test_nothing_is_opened_when_the_lock_file_was_replaced(host: FakeHost) -> None:
     machine = host.machine(host.start())
     lock = taken(machine)

@@ -230,6 +230,27 @@ def test_a_file_moved_between_two_looks_is_neither_lost_nor_read_out_of_order() 
         assert steps_of(reader.read() + reader.read()) == list(range(6)), moment
 
 
+def test_a_reader_that_meets_an_archive_half_done_keeps_the_order() -> None:
+    for moment in range(40):
+        disk = FakeDisk()
+        write(disk, *range(6), rotate_bytes=300).close()
+        disk.make_directory(ARCHIVE)
+        reader = EventReader(disk, PLACE, archive=ARCHIVE)
+        disk.before_step(moment, lambda disk=disk: disk.rename(PLACE.path(0), f"{ARCHIVE}/events-0.jsonl"))
+        entries = reader.read()
+        disk.heal()
+        archive(disk, PLACE, ARCHIVE)
+        assert steps_of(entries + reader.read()) == list(range(6)), moment
+
+
+def test_one_read_is_enough_when_a_file_moves_after_the_listings(disk: FakeDisk) -> None:
+    write(disk, *range(6), rotate_bytes=300).close()
+    disk.make_directory(ARCHIVE)
+    listings = 2
+    disk.before_step(listings, lambda: disk.rename(PLACE.path(0), f"{ARCHIVE}/events-0.jsonl"))
+    assert steps_of(EventReader(disk, PLACE, archive=ARCHIVE).read()) == list(range(6))
+
+
 def test_the_files_of_an_older_attempt_can_be_removed_and_their_names_reused(disk: FakeDisk) -> None:
     reader = EventReader(disk, PLACE)
     write(disk, 1, 2, 3, writer="a").close()

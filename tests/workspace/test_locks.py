@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,12 +74,32 @@ class Child:
             finally:
                 os._exit(1)
         os.close(tell)
+        self._alive = True
         assert os.read(ready, 1) == b"!"
         os.close(ready)
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        if self._alive:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self._alive = False
+
+
+Fork = Callable[[Callable[[], object]], Child]
+
+
+@pytest.fixture
+def fork() -> Iterator[Fork]:
+    """Forks children, and ends them also when the test fails: a leftover would keep the run's pipes open."""
+    children: list[Child] = []
+
+    def fork(work: Callable[[], object]) -> Child:
+        children.append(Child(work))
+        return children[-1]
+
+    yield fork
+    for child in children:
+        child.kill()
 
 
 @pytest.fixture
@@ -87,8 +107,8 @@ def path(tmp_path: Path) -> str:
     return f"{tmp_path}/job.lock"
 
 
-def test_a_killed_process_frees_its_lock(path: str) -> None:
-    child = Child(lambda: OfdLocks().try_lock(path))
+def test_a_killed_process_frees_its_lock(path: str, fork: Fork) -> None:
+    child = fork(lambda: OfdLocks().try_lock(path))
     assert OfdLocks().is_locked(path)
     assert OfdLocks().try_lock(path) is None
     assert OfdLocks().holders(path) == (child.pid,)
@@ -97,10 +117,10 @@ def test_a_killed_process_frees_its_lock(path: str) -> None:
     assert OfdLocks().try_lock(path) is not None
 
 
-def test_an_inherited_lock_outlives_the_process_that_took_it(path: str) -> None:
+def test_an_inherited_lock_outlives_the_process_that_took_it(path: str, fork: Fork) -> None:
     held = OfdLocks().try_lock(path)
     assert held is not None
-    runner = Child(lambda: OfdLocks().adopt(held.fileno(), path))
+    runner = fork(lambda: OfdLocks().adopt(held.fileno(), path))
     held.close()
     assert OfdLocks().is_locked(path)
     runner.kill()
@@ -117,12 +137,12 @@ def test_no_close_of_another_descriptor_frees_the_lock(path: str) -> None:
     held.close()
 
 
-def test_descendants_are_found_through_their_byte(path: str) -> None:
+def test_descendants_are_found_through_their_byte(path: str, fork: Fork) -> None:
     runner = OfdLocks().try_lock(path, RUNNER_BYTE)
     mark = OfdLocks().try_lock(path, DESCENDANTS_BYTE)
     assert runner is not None
     assert mark is not None
-    leftover = Child(runner.close)
+    leftover = fork(runner.close)
     mark.close()
     runner.close()
     assert not OfdLocks().is_locked(path, RUNNER_BYTE)
@@ -131,8 +151,15 @@ def test_descendants_are_found_through_their_byte(path: str) -> None:
     assert not OfdLocks().is_locked(path, DESCENDANTS_BYTE)
 
 
-def test_a_descriptor_without_the_lock_cannot_be_adopted(path: str) -> None:
-    child = Child(lambda: OfdLocks().try_lock(path))
+def test_a_lock_of_another_kind_is_nobody_of_ours(path: str, fork: Fork) -> None:
+    child = fork(lambda: FlockLocks().try_lock(path))
+    assert OfdLocks().holders(path) == ()
+    assert FlockLocks().holders(path) == (child.pid,)
+    child.kill()
+
+
+def test_a_descriptor_without_the_lock_cannot_be_adopted(path: str, fork: Fork) -> None:
+    child = fork(lambda: OfdLocks().try_lock(path))
     fd = os.open(path, os.O_RDWR)
     with pytest.raises(LockLost):
         OfdLocks().adopt(fd, path)
@@ -196,10 +223,12 @@ def test_of_many_processes_one_gets_the_lock(path: str) -> None:
             finally:
                 os._exit(1)
         children.append(pid)
-    answers = b"".join(os.read(reports, 1) for _ in children)
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    try:
+        answers = b"".join(os.read(reports, 1) for _ in children)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     os.close(reports)
     os.close(tell)
     assert sorted(answers) == sorted(b"1" + b"0" * 19)

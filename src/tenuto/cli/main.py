@@ -1,22 +1,51 @@
-"""The entry point of the `tenuto` command."""
+"""The entry point of the `tenuto` command: a table of commands, each loaded when it is called."""
 
 from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
 
 import click
 
 from tenuto import __version__
-from tenuto.cli.script import run_script
+from tenuto.errors import TenutoError
+
+COMMANDS = {
+    "run": "Run an experiment: a script, or a YAML file.",
+}
+"""Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
+
+EXIT_USAGE = 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Loads a command's module only when that command is called: `--help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"tenuto.cli.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tenuto")
-def main() -> None:
+def commands() -> None:
     """Run work once, keep what it produced, and pick up where it stopped."""
 
 
-@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("script", type=click.Path(exists=True, dir_okay=False))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(script: str, arguments: tuple[str, ...]) -> None:
-    """Run an experiment's SCRIPT as `python SCRIPT` would, with the same identities."""
-    run_script(script, arguments)
+def main() -> Any:
+    """Runs the command line; an error of ours is a sentence, not a traceback."""
+    try:
+        return commands()
+    except TenutoError as error:
+        click.echo(f"tenuto: {error}", err=True)
+        sys.exit(EXIT_USAGE)

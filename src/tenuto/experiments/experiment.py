@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import json
 import sys
 from collections.abc import Callable, Iterable
 from contextvars import Token
@@ -12,15 +12,16 @@ from types import TracebackType
 from typing import Any
 
 from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit
-from tenuto.experiments.environment import record_environment
+from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
-from tenuto.experiments.modes import DirtyGitAction, RunMode
+from tenuto.experiments.modes import RunMode
 from tenuto.experiments.plan import PlannedJob, plan_job
 from tenuto.experiments.pruning import prune_history, remove_transient_jobs
+from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import result_rows
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_id import new_run_id
+from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, make_job
 from tenuto.experiments.workspace import Workspace
@@ -30,13 +31,12 @@ from tenuto.launchers.script import job_script
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
-from tenuto.settings import Settings, load_settings
+from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
 from tenuto.workspace import job_directory
+from tenuto.workspace.layout import RunPaths
 from tenuto.workspace.ports import LockHandle
-
-logger = logging.getLogger("tenuto.experiments")
 
 
 class experiment:
@@ -73,7 +73,7 @@ class experiment:
         self.port = port
         self._launcher = launcher
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
-        self._project_paths = [Path(path) for path in project_paths]
+        self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
         self._wait_for_lock_s = wait_for_lock_s
         self._raise_on_failure = (
             self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
@@ -180,7 +180,7 @@ class experiment:
     def _add_to_plan(self, job: Job) -> None:
         intent, why = plan_job(self._scheduler.machine, job.paths)
         depends_on = tuple(dependency.origin.job_id for dependency in job.dependencies)
-        self.plan.append(PlannedJob(job.task_id, job.job_id, intent, why, job.tags, depends_on))
+        self.plan.append(PlannedJob(job.task_id, job.job_id, intent, why, job.tag_texts, depends_on))
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -195,8 +195,8 @@ class experiment:
     def __enter__(self) -> experiment:
         if current_job.get() is not None:
             raise ExperimentInJob(
-                f"experiment {self.name!r} was opened inside a job: the job imported the script that opens it. "
-                f'Put the experiment under `if __name__ == "__main__":`'
+                f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "
+                f'put the experiment under `if __name__ == "__main__":`'
             )
         with contextlib.ExitStack() as opening:
             if self.run_mode is RunMode.NORMAL:
@@ -211,20 +211,27 @@ class experiment:
         machine, layout = self._scheduler.machine, self.workspace.layout
         self._lock = wait_for_lock(machine, layout, self.name, self._wait_for_lock_s, say)
         opening.callback(self._lock.close)
-        run_id = new_run_id(machine.clock.now(), machine.files.list(layout.experiment(self.name)))
+        run_id = str(free_run_id(machine.clock.now(), machine.files.list(layout.experiment(self.name))))
         with contextlib.ExitStack() as undo:
             undo.callback(machine.files.remove_tree, layout.run(self.name, run_id).directory)
-            record_environment(
-                machine.files,
-                layout.run(self.name, run_id),
-                self._project_paths,
-                self.settings,
-                self._dirty_git,
-                say,
-            )
+            self._record_environment(layout.run(self.name, run_id))
             self._run = Run(self._scheduler, layout, self.name, run_id)
             undo.pop_all()
         self._scheduler.experiments[self.name] = self._run
+        reporter = current_reporter.get()
+        if reporter is not None:
+            reporter.opened(self)
+            self._run.listen(reporter.job_state)
+
+    def _record_environment(self, run: RunPaths) -> None:
+        forget()
+        state = capture(self._project_paths, process_environment(), self.settings.environment.allow)
+        files = self._scheduler.machine.files
+        files.make_directory(run.directory)
+        files.replace(run.environment, json.dumps(state.as_json(), indent=1).encode(), durable=False)
+        warning = check_dirty_git(state, self._dirty_git)
+        if warning is not None:
+            say(warning)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -267,6 +274,9 @@ class experiment:
         else:
             state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
         run.finish(state, message or None)
+        reporter = current_reporter.get()
+        if reporter is not None:
+            reporter.closed(self, state)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE:
             remove_transient_jobs(machine, self.workspace.layout, run)
@@ -287,7 +297,7 @@ class experiment:
 
 def say(message: str) -> None:
     """Tells the person at the terminal."""
-    print(f"tenuto: {message}", file=sys.stderr)
+    print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
 
 
 def failure_text(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""How an experiment treats its tasks, and a work tree with uncommitted changes."""
+"""How an experiment treats the tasks that are submitted to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,3 @@ class RunMode(Enum):
     DRY_RUN = "nothing is run or written: the plan is printed"
     GENERATE_ONLY = "job directories are written, ready to be run by hand"
     PREPARE = "only `Prepare` work is done, here and now"
-
-
-@unique
-class DirtyGitAction(Enum):
-    """What to do about uncommitted changes in the project."""
-
-    IGNORE = "ignore"
-    WARN = "warn"
-    ERROR = "error"

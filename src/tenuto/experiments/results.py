@@ -20,6 +20,12 @@ def result_rows(files: Files, jobs: Iterable[Job]) -> list[dict[str, Any]]:
             if job.state is JobState.DONE and job.marker is not None:
                 result = read_result(files, job.paths, job.marker)
             rows.append(
-                {"task": job.task_id, "job": job.job_id, "state": job.state.name, **job.tags, "result": result}
+                {
+                    "task": job.task_id,
+                    "job": job.job_id,
+                    "state": job.state.name,
+                    **job.tags,
+                    "result": result,
+                }
             )
     return rows

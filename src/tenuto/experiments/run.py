@@ -56,7 +56,7 @@ class Run:
                 job_id=job.job_id,
                 task_id=job.task_id,
                 submittime=self._machine.clock.now(),
-                tags=job.tags,
+                tags=job.tag_texts,
                 depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
                 transient=job.transient,
                 max_retries=job.retry.max_retries,
@@ -73,6 +73,8 @@ class Run:
 
     def job_state(self, job: Job, standing: Standing) -> None:
         """Off the loop: writes the event, and tells who watches the run."""
+        if standing.state is JobState.DONE and standing.submittime is None:
+            self.reused.add(job.key)  # it was found done, and never waited
         self._events.job_state(job, standing)
         for listener in self._listeners:
             listener(job, standing)

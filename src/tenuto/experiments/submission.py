@@ -14,8 +14,8 @@ from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import ConfigBase, state_of
 from tenuto.tasks.identity import identity
-from tenuto.tasks.location import locate
 from tenuto.tasks.live import live_class
+from tenuto.tasks.location import locate
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
@@ -60,7 +60,7 @@ def make_job(
             max_lost_retries=int(resumable) if lost is None else lost,
         ),
         transient=submission.transient or TransientMode.NONE,
-        tags={name: str(value) for name, value in tags(task).items()},
+        tags=tags(task),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
+from tenuto.settings import Settings
 from tenuto.workspace.layout import Layout
 
 
@@ -12,8 +13,13 @@ class Workspace:
     """The directory that keeps jobs, experiments and results."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(os.path.abspath(os.path.expanduser(path)))
+        self.path = Path(os.path.abspath(path))
         self.layout = Layout(str(self.path))
+
+    @classmethod
+    def named(cls, given: Path | str | Workspace | None, settings: Settings) -> Workspace:
+        """A workspace as it is; the one that the settings call so; or a path."""
+        return given if isinstance(given, Workspace) else cls(settings.workspace(given))
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.path)!r})"

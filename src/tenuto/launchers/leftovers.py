@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessHandle
 
-STAMP = "TENUTO_ATTEMPT"
+STAMP = "_TENUTO_ATTEMPT"
 """The variable, in the environment of everything a payload starts, that holds the attempt's nonce."""
 
 

@@ -65,6 +65,7 @@ class LocalProcess:
         self._confirmed = True if ready is None else None
         self._child = child
         self._exit = Readable(handle.fileno())
+        self._closed = False
 
     async def confirmed(self) -> bool:
         if self._confirmed is None:
@@ -93,6 +94,9 @@ class LocalProcess:
         }
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self._handle.ended():
             self._reap()
         self._handle.close()

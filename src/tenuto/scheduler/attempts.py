@@ -26,6 +26,8 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
 FIRST_POLL_S = 0.02
+STALE_LOCK_S = 60.0
+"""How long somebody may hold the lock of a job whose runner is dead before the job counts as lost."""
 
 
 class Attempts:
@@ -133,6 +135,7 @@ class Attempts:
     async def until_ended(self, job: Job) -> Verdict:
         """Waits while anybody has the job, then says what the attempt amounts to."""
         pause = FIRST_POLL_S
+        give_up = self.machine.clock.monotonic() + STALE_LOCK_S
         while True:
             found = job_directory.look(self.machine, job.paths)
             job.attempt = found.derived.attempt
@@ -143,7 +146,14 @@ class Attempts:
                 if verdict is not None:
                     return verdict
             elif await self._watch_runner(job, found):
+                give_up = self.machine.clock.monotonic() + STALE_LOCK_S
                 continue
+            elif found.derived.state is not JobState.ERROR:
+                give_up = self.machine.clock.monotonic() + STALE_LOCK_S
+            elif self.machine.clock.monotonic() > give_up:
+                holders = self.machine.locks.holders(job.paths.lock)
+                message = f"{found.derived.message}; the lock is held by {holders or 'another machine'}"
+                return Verdict(JobState.ERROR, JobFailureStatus.LOST, message)
             await self._changed(job.paths.directory, pause)
             pause = min(2 * pause, POLL_S)
 

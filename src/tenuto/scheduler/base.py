@@ -9,7 +9,7 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tenuto.errors import DirectoryUnusable, GraphError, LaunchRefused, TenutoError, UnsubmittedTask
@@ -46,11 +46,16 @@ STOP_GRACE_S = 15.0
 class Loop(Protocol):
     """What the scheduler needs of its event loop; `LoopThread`, or the simulator's."""
 
-    loop: asyncio.AbstractEventLoop
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
 
-    def wait(self, coroutine: Any, timeout_s: float | None = None) -> Any: ...
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
 
     def close(self) -> None: ...
 
@@ -108,7 +113,6 @@ class Scheduler:
         """Ready jobs that were not started because nobody wanted them any more."""
         self._in_use: dict[str, int] = {}
         """Slots in use, by launcher."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._paused = False
 
     @property
@@ -311,7 +315,7 @@ class Scheduler:
             self._complete(job, Verdict(JobState.DONE))
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
-            self._spawn(self._adopt(job))
+            self._runner.spawn(self._adopt(job))
         elif job.transient is not TransientMode.NONE:
             self._dormant.add(job)
         else:
@@ -368,7 +372,7 @@ class Scheduler:
                     continue
                 if job.is_wanted():
                     self._in_use[name] = self._in_use.get(name, 0) + 1
-                    self._spawn(self.aio_start(job))
+                    self._runner.spawn(self.aio_start(job))
                 else:
                     self._passed_over.add(job)
 
@@ -387,21 +391,16 @@ class Scheduler:
         job.set_state(JobState.READY)
         self._ready.setdefault(job.launcher.name, deque()).appendleft(job)
         self._paused = True
-        self.loop.call_later(BACK_OFF_S, self._resume, job, error.errno or 0)
+        self._runner.later(BACK_OFF_S, self._resume, job, error.errno or 0)
 
     def _resume(self, job: Job, number: int) -> None:
         if number in (errno.ENOSPC, errno.EDQUOT):
             free = self.machine.files.free_space(job.layout.root)
             if free.bytes < ENOUGH_BYTES or free.inodes < ENOUGH_INODES:
-                self.loop.call_later(BACK_OFF_S, self._resume, job, number)
+                self._runner.later(BACK_OFF_S, self._resume, job, number)
                 return
         self._paused = False
         self._pump()
-
-    def _spawn(self, coroutine: Any) -> None:
-        task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # Ending
 
@@ -466,7 +465,7 @@ class Scheduler:
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
             self._attempts.request_stop(job)
-            self.loop.call_later(STOP_GRACE_S, self._kill_runner, job, job.attempt)
+            self._runner.later(STOP_GRACE_S, self._kill_runner, job, job.attempt)
 
     def _kill_runner(self, job: Job, attempt: int) -> None:
         if job.state.running() and job.attempt == attempt and job.process is not None:

@@ -76,7 +76,7 @@ class Job(BaseJob):
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
         transient: TransientMode = TransientMode.NONE,
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(job_id, task_id, clock)
         self.layout = layout
@@ -87,7 +87,7 @@ class Job(BaseJob):
         self.limits = limits or Limits()
         self.retry = retry or RetryLimits()
         self.transient = transient
-        self.tags: Mapping[str, str] = tags or {}
+        self.tags: Mapping[str, Any] = tags or {}
         self.watched_outputs: list[WatchedOutput] = []
         self.completion_callbacks: list[Callable[[Job], Any]] = []
         self.scheduler: Scheduler | None = None
@@ -109,6 +109,11 @@ class Job(BaseJob):
     def exit_code(self) -> int | None:
         """The exit code of the last attempt, where it had one."""
         return None if self.marker is None else self.marker.exit_code
+
+    @property
+    def tag_texts(self) -> dict[str, str]:
+        """The tags as events and lists keep them."""
+        return {name: str(value) for name, value in self.tags.items()}
 
     # What a config may ask of its job (`tasks.ports.SubmittedJob`)
 

@@ -40,7 +40,7 @@ class StateListener(Listener):
                 task_id=job.task_id,
                 experiment_id=self._experiment_id,
                 run_id=self._run_id,
-                tags=job.tags,
+                tags=job.tag_texts,
                 depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
                 transient=job.transient,
             )

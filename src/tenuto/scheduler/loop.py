@@ -17,6 +17,7 @@ class LoopThread:
 
     def __init__(self, name: str = "tenuto-scheduler") -> None:
         self.loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -32,6 +33,16 @@ class LoopThread:
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Has the loop call back soon; from any thread."""
         self.loop.call_soon_threadsafe(callback, *arguments)
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """Has the loop call back after a while; from the loop's own thread."""
+        self.loop.call_later(delay_s, callback, *arguments)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Starts a coroutine, and holds on to it until it ends; from the loop's own thread."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Runs a coroutine in the loop and blocks this thread until it ends."""

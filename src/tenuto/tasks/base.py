@@ -82,10 +82,18 @@ def class_name(config: ConfigBase) -> str:
 
 def caller() -> str:
     """``file:line`` of the nearest frame outside Tenuto."""
+    frame = sys._getframe(caller_depth() - 1)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def caller_depth() -> int:
+    """How many calls above the one who asks the nearest frame outside Tenuto is: a ``stacklevel``."""
+    depth = 1
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        depth += 1
+    return depth
 
 
 def shown(value: object, limit: int = 80) -> str:

@@ -24,7 +24,7 @@ from tenuto.errors import (
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
-from tenuto.tasks.identity import forget_digest
+from tenuto.tasks.identity import forget_all_digests, forget_digest
 from tenuto.tasks.live import generated_path, instantiate
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
@@ -178,9 +178,10 @@ def assign(config: ConfigBase, name: str, value: Any) -> None:
         kept = parameter.convert(value)
     except Mismatch as mismatch:
         raise _invalid(config, name, mismatch) from None
-    if tagged:
-        add_tag(config, name, value)
-    forget_digest(state_of(config))
+    state = state_of(config)
+    if tagged or (state.own_tags and name in state.own_tags and name in config.__dict__):
+        add_tag(config, name, value)  # a tag named after its parameter tells the parameter's value
+    forget_digest(state)
     config.__dict__[name] = kept
 
 
@@ -372,7 +373,7 @@ def setmeta(config: C, flag: bool) -> C:
     state = state_of(config)
     if state.sealed:
         raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
-    forget_digest(state)
+    forget_all_digests()
     state.is_meta = flag
     return config
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError
-from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
+from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.live import live_class
 from tenuto.tasks.schema import DeprecatedParameter, Replacement, schema_of
@@ -95,7 +95,7 @@ def _deprecate_parameter(method: Callable[[Any, Any], None]) -> DeprecatedParame
             f"{class_name(config)}.{method.__name__} is deprecated, at {caller()}: "
             f"{(method.__doc__ or 'see its class').strip()}",
             DeprecationWarning,
-            stacklevel=2,
+            stacklevel=caller_depth(),
         )
         method(config, value)
 

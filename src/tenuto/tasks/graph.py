@@ -44,11 +44,17 @@ def configs_in(value: Any, label: str = "") -> Iterator[Edge]:
     if is_config(value):
         yield label, value
     elif isinstance(value, list | tuple | set):
-        for position, item in enumerate(value):
+        items = sorted(value, key=_digest_or_nothing) if isinstance(value, set) else value
+        for position, item in enumerate(items):
             yield from configs_in(item, f"{label}[{position}]")
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from configs_in(item, f"{label}[{key_text(key)}]")
+
+
+def _digest_or_nothing(item: Any) -> bytes:
+    """What orders the configs of a set alike in every process, once they were hashed."""
+    return item._state.digest or b"" if is_config(item) else b""
 
 
 def postorder(root: ConfigBase, skip: Callable[[ConfigBase], bool]) -> Iterator[ConfigBase]:

@@ -49,12 +49,21 @@ def identity(config: ConfigBase) -> str:
 
 def digest(config: ConfigBase) -> bytes:
     """The identity as 32 bytes; computed once for each config that does not change."""
-    state_of(config)
+    state = state_of(config)
+    if not has_digest(config):
+        try:
+            state.digest = _digest_of(config, _WHOLE)
+            state.digest_epoch = _Epoch.current
+        except _Unhashed:
+            _digest_from_below(config)
+    return _reference(config)
+
+
+def _digest_from_below(config: ConfigBase) -> None:
     for node in postorder(config, has_digest):
         state = node._state
         state.digest = _digest_of(node, _WHOLE)
         state.digest_epoch = _Epoch.current
-    return _reference(config)
 
 
 def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str:
@@ -72,19 +81,28 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
 
 
 def former_identity(config: ConfigBase) -> str | None:
-    """The identity that a config of a deprecated class had before; None for any other."""
-    schema = schema_of(type(config))
-    if schema.replacement is None:
-        return None
+    """The identity from before classes of it, or of configs in it, were deprecated; None if none was."""
     digest(config)
-    return hashlib.sha256(_form(config, schema, _WHOLE)).hexdigest()
+    digests: dict[int, bytes] = {}
+    view = _View(lambda child: digests[id(child)], digest)
+    deprecated = False
+    for node in postorder(config, lambda _: False):
+        schema = schema_of(type(node))
+        deprecated = deprecated or schema.replacement is not None
+        digests[id(node)] = hashlib.sha256(_form(node, schema, view)).digest()
+    return digests[id(config)].hex() if deprecated else None
 
 
 def forget_digest(state: ConfigState) -> None:
     """To be called before a config changes."""
     if state.digest is not None:
+        forget_all_digests()
         state.digest = None
-        _Epoch.current += 1
+
+
+def forget_all_digests() -> None:
+    """To be called when it changes whether a config counts: one that did not count was not hashed."""
+    _Epoch.current += 1
 
 
 def canonical_form(config: ConfigBase) -> bytes:
@@ -106,9 +124,16 @@ def has_digest(config: ConfigBase) -> bool:
     return state.digest is not None and (state.sealed or state.digest_epoch == _Epoch.current)
 
 
+class _Unhashed(Exception):
+    """A config inside the one being hashed has no digest yet."""
+
+
 def _reference(config: ConfigBase) -> bytes:
-    known: bytes = config._state.digest
-    return known
+    state: ConfigState = config._state
+    digest = state.digest
+    if digest is None or (state.digest_epoch != _Epoch.current and not state.sealed):
+        raise _Unhashed
+    return digest
 
 
 class _View:

@@ -22,6 +22,7 @@ def instantiate(value: Any, directory: Path) -> Any:
     built: dict[int, Any] = {}
     for _, root in configs_in(value):
         check(root)
+        identity(root)
         places = {id(node): directory / folder for node, folder in folders(root)}
         for node in postorder(root, lambda node: id(node) in built):
             values = {name: thawed(kept, built) for name, kept in node.__dict__.items()}

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, ParameterError, SealedConfig
-from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
-from tenuto.tasks.config import Config
+from tenuto.tasks.base import caller, class_name, is_config, state_of
+from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.graph import folders
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.ports import Submission, SubmittedJob, job_context, submitter
 from tenuto.tasks.sealing import check, seal
 
-C = TypeVar("C", bound=ConfigBase)
+C = TypeVar("C", bound=Config)
 Result = TypeVar("Result")
 OwnTask = TypeVar("OwnTask", bound="Task[Own]")
 
@@ -244,14 +244,10 @@ def _outputs(task: Any) -> Any:
         return task
 
     def dep(config: C) -> C:
-        state = state_of(config)
-        if state.sealed and state.origin is not task:
-            raise SealedConfig(
-                f"task_outputs of {class_name(task)} marks {class_name(config)}, which is sealed: "
-                f"mark a copy, made by copyconfig(config)"
-            )
-        forget_digest(state)
-        state.origin = task
+        if state_of(config).sealed:
+            config = copyconfig(config)  # a part of the task itself: what the task made of it is another
+        forget_digest(state_of(config))
+        state_of(config).origin = task
         return config
 
     return task_outputs(task, dep)

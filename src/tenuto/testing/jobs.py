@@ -1,4 +1,4 @@
-"""Jobs ready to be started, for tests of launchers: the steps of a scheduler up to the start, and no scheduler.
+"""Jobs ready to be started, for tests of launchers: what a scheduler does up to the start, without one.
 Works on any `Machine`, real or fake.
 """
 
@@ -49,7 +49,7 @@ class JobBench:
 
 
 class ReadyJob:
-    """A job whose locks are taken and whose attempt is open: what a scheduler has in hand before the start."""
+    """A job whose locks are taken and whose attempt is open: what a scheduler has before the start."""
 
     def __init__(
         self,

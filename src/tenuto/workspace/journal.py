@@ -15,6 +15,7 @@ from tenuto.workspace.ports import Appender, Files
 
 ROTATE_BYTES = 8 << 20
 _LONGEST_GAP = 4
+_LOOKS = 10
 
 
 class Entry(NamedTuple):
@@ -156,11 +157,16 @@ class EventReader:
         return entries
 
     def _found(self) -> list[_JournalFile]:
-        # Live before archive: a file that is moved between the two listings is seen twice, never not at all.
-        paths = [self._place.path(number) for number in _numbers(self._files, self._place)]
-        if self._archive is not None:
-            paths += _paths_in(self._files, self._archive)
-        return _in_order(self._files, paths)
+        for _ in range(_LOOKS):
+            # Live before archive: a file moved between the two listings is seen twice, never not at all.
+            paths = [self._place.path(number) for number in _numbers(self._files, self._place)]
+            if self._archive is not None:
+                paths += _paths_in(self._files, self._archive)
+            try:
+                return _in_order(self._files, paths)
+            except FileNotFoundError:
+                continue  # moved after the listings; without it a writer's later files would be read first
+        return []
 
     def _read_file(self, file: _JournalFile, entries: list[Entry], limit: int) -> None:
         start = self._cursor.get(file.identity, Position(0, 0))
@@ -202,7 +208,10 @@ def discard(files: Files, place: JournalPlace) -> None:
 
 
 def replay(files: Files, directory: str) -> Iterator[Entry]:
-    """All entries of an archive directory, writer by writer, in order."""
+    """All entries of an archive directory, writer by writer, in order.
+
+    Raises `FileNotFoundError` if the run is being removed meanwhile.
+    """
     for file in _in_order(files, _paths_in(files, directory)):
         for line in read_lines(files, file.path):
             if (entry := _entry(line.content)) is not None:
@@ -220,7 +229,7 @@ class _JournalFile(NamedTuple):
 
 
 def _in_order(files: Files, paths: Iterable[str]) -> list[_JournalFile]:
-    """The readable ones, each once, a writer's earlier files first."""
+    """The readable ones, each once, a writer's earlier files first. `FileNotFoundError` if one is gone."""
     known: dict[str, _JournalFile] = {}
     for path in paths:
         file = _identified(files, path)
@@ -235,8 +244,8 @@ def _identified(files: Files, path: str) -> _JournalFile | None:
             content = line.content
             if content is not None and type(content.get("w")) is str and type(content.get("s")) is int:
                 return _JournalFile(content["w"], content["s"], path)
-    except (FileNotFoundError, NotRegularFile):
-        pass  # moved meanwhile, and found under its other path; or not ours at all
+    except NotRegularFile:
+        pass  # not ours
     return None
 
 

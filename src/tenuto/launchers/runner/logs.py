@@ -13,7 +13,7 @@ from tenuto.workspace.layout import JobPaths
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _BLOCK = 4096
 _SHORTEST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 0.1
 _NOTICE = b"\n[tenuto: what followed here was dropped, the log had reached its limit]\n"
 
 
@@ -32,7 +32,7 @@ class BoundedLogs:
 
     def __init__(self, paths: JobPaths, log_bytes: int) -> None:
         self._logs = [_BoundedLog(path, log_bytes) for path in (paths.out, paths.err)]
-        self.pause_s = _LONGEST_PAUSE_S
+        self.pause_s = _SHORTEST_PAUSE_S
         """How long not to look again."""
 
     @property

@@ -45,7 +45,7 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
     job = RunningJob(payload)
     try:
         exit_code = _run(payload, reporter, job, cancellation)
-        sys.stdout.flush()
+        _flush()
     except SystemExit as leaving:
         exit_code = _left(leaving, reporter)
     except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
@@ -180,6 +180,12 @@ def _print(error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next
     _say("".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip())
+
+
+def _flush() -> None:
+    """Have a full disk noticed now, while it can still be named."""
+    if sys.stdout is not None and not getattr(sys.stdout, "closed", True):
+        sys.stdout.flush()
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,391 @@
+"""The filter language of the command line: `state=running and lr<0.1 and task~train`.
+It reads and decides; where the values come from is the caller's business.
+
+    filter      =  all { "or" all }
+    all         =  one { "and" one }
+    one         =  "not" one | "(" filter ")" | field operator value
+    operator    =  "=" | "!=" | "<" | "<=" | ">" | ">=" | "~"
+    field       =  word | string
+    value       =  word | string | "/" regular expression "/", after "~" only
+
+A word that looks like a number compares as one; a quoted string is always text. `~` looks for a part of the
+text, whatever the case. `none` is what a field without a value equals. Against a number, `5m` or `1h30m` is a
+duration in seconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, unique
+from typing import Any, NoReturn, TypeAlias
+
+from tenuto.cli.text import safe, width
+from tenuto.errors import FilterError
+
+LONGEST = 4_000
+DEEPEST = 50
+CASELESS = frozenset({"state", "reason"})
+"""Fields whose values are words of ours, so that `state=RUNNING` and `state=running` are one."""
+
+
+# -- the tree ----------------------------------------------------------------------------------------
+
+
+@unique
+class Form(Enum):
+    """How a value is written."""
+
+    WORD = "word"
+    STRING = "string"
+    REGEX = "regular expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a field is compared with, as written."""
+
+    text: str
+    form: Form
+
+    def __str__(self) -> str:
+        match self.form:
+            case Form.WORD:
+                return self.text
+            case Form.STRING:
+                return _quoted(self.text)
+            case Form.REGEX:
+                return f"/{self.text}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """One field against one value."""
+
+    field: str
+    operator: str
+    value: Value
+
+    def __str__(self) -> str:
+        field = self.field if _is_word(self.field) else _quoted(self.field)
+        return f"{field}{self.operator}{self.value}"
+
+    def matches(self, fields: Mapping[str, Any]) -> bool:
+        return _compare(self, fields.get(self.field))
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Whatever the other does not match."""
+
+    inner: Filter
+
+    def __str__(self) -> str:
+        return f"not {_within(self.inner, And, Or)}"
+
+    def matches(self, fields: Mapping[str, Any]) -> bool:
+        return not self.inner.matches(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """What all of them match."""
+
+    parts: tuple[Filter, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(_within(part, And, Or) for part in self.parts)
+
+    def matches(self, fields: Mapping[str, Any]) -> bool:
+        return all(part.matches(fields) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """What at least one of them matches."""
+
+    parts: tuple[Filter, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(_within(part, Or) for part in self.parts)
+
+    def matches(self, fields: Mapping[str, Any]) -> bool:
+        return any(part.matches(fields) for part in self.parts)
+
+
+Filter: TypeAlias = Compare | Not | And | Or
+
+
+def names(tree: Filter) -> Iterator[str]:
+    """The fields that a filter asks for."""
+    match tree:
+        case Compare():
+            yield tree.field
+        case Not():
+            yield from names(tree.inner)
+        case And() | Or():
+            for part in tree.parts:
+                yield from names(part)
+
+
+def _within(tree: Filter, *bind_weaker: type) -> str:
+    return f"({tree})" if isinstance(tree, bind_weaker) else str(tree)
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+_KEYWORDS = frozenset({"and", "or", "not"})
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"""[^\s()"'=!<>~]+""")
+_OPERATOR = re.compile(r"<=|>=|!=|=|<|>|~")
+_STRING = re.compile(r""""((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)\'""", re.DOTALL)
+_REGEX = re.compile(r"/((?:\\.|[^/\\])*)/", re.DOTALL)
+_UNESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def parse_filter(
+    text: str, *, choices: Mapping[str, Collection[str]] | None = None, regex: bool = True
+) -> Filter:
+    """The tree of a filter; a `FilterError` shows the character where the text breaks.
+
+    `choices` names the values that a field such as ``state`` can have, so that a slip is an error and not an
+    empty list. Without `regex`, regular expressions are refused: they can run for ever, and are not for a
+    server that takes filters from others.
+    """
+    return _Reader(text, choices or {}, regex).read()
+
+
+def _is_word(text: str) -> bool:
+    return _WORD.fullmatch(text) is not None and text.lower() not in _KEYWORDS
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+class _Reader:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str, choices: Mapping[str, Collection[str]], regex: bool) -> None:
+        self.text = text
+        self.at = 0
+        self.choices = choices
+        self.regex = regex
+
+    def read(self) -> Filter:
+        if len(self.text) > LONGEST:
+            self.refuse(f"the filter is longer than {LONGEST} characters", 0)
+        tree = self.either(0)
+        if self.at < len(self.text):
+            self.refuse("expected 'and', 'or' or the end")
+        return tree
+
+    def either(self, depth: int) -> Filter:
+        parts = [self.all(depth)]
+        while self.keyword("or"):
+            parts.append(self.all(depth))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def all(self, depth: int) -> Filter:
+        parts = [self.one(depth)]
+        while self.keyword("and"):
+            parts.append(self.one(depth))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def one(self, depth: int) -> Filter:
+        if depth > DEEPEST:
+            self.refuse(f"nested more than {DEEPEST} deep")
+        if self.keyword("not"):
+            return Not(self.one(depth + 1))
+        self.skip()
+        if self.text.startswith("(", self.at):
+            opened = self.at
+            self.at += 1
+            tree = self.either(depth + 1)
+            self.skip()
+            if not self.text.startswith(")", self.at):
+                if self.at == len(self.text):
+                    self.refuse("this parenthesis is never closed", opened)
+                self.refuse("expected 'and', 'or' or ')'")
+            self.at += 1
+            return tree
+        return self.comparison()
+
+    def comparison(self) -> Filter:
+        field = self.word_or_string("a field, such as state, task or the name of a tag").text
+        self.skip()
+        found = _OPERATOR.match(self.text, self.at)
+        if found is None:
+            self.refuse(f"expected one of = != < <= > >= ~ after {field!r}")
+        self.at = found.end()
+        self.skip()
+        start = self.at
+        value = self.regular_expression() if found[0] == "~" else None
+        value = value or self.word_or_string("a value")
+        self.check_choice(field, found[0], value, start)
+        return Compare(field, found[0], value)
+
+    def word_or_string(self, expected: str) -> Value:
+        self.skip()
+        if string := _STRING.match(self.text, self.at):
+            self.at = string.end()
+            return Value(
+                _UNESCAPED.sub(r"\1", string[1] if string[1] is not None else string[2]), Form.STRING
+            )
+        if self.text.startswith(('"', "'"), self.at):
+            self.refuse("this quote is never closed")
+        word = _WORD.match(self.text, self.at)
+        if word is None:
+            self.refuse(f"expected {expected}")
+        if word[0].lower() in _KEYWORDS:
+            self.refuse(f"expected {expected}; write {_quoted(word[0])} if the word itself is meant")
+        self.at = word.end()
+        return Value(word[0], Form.WORD)
+
+    def regular_expression(self) -> Value | None:
+        if not self.text.startswith("/", self.at):
+            return None
+        if not self.regex:
+            self.refuse("regular expressions are not allowed here")
+        found = _REGEX.match(self.text, self.at)
+        if found is None:
+            self.refuse("this regular expression has no closing /")
+        try:
+            _compiled(found[1])
+        except re.error as error:
+            self.refuse(f"not a regular expression: {error.msg}", self.at + 1 + (error.pos or 0))
+        except (OverflowError, RecursionError) as error:
+            self.refuse(f"not a regular expression: {error}", self.at + 1)
+        self.at = found.end()
+        return Value(found[1], Form.REGEX)
+
+    def check_choice(self, field: str, sign: str, value: Value, position: int) -> None:
+        allowed = self.choices.get(field)
+        if (
+            allowed is None
+            or sign not in ("=", "!=")
+            or value.text.lower() in {"none", *map(str.lower, allowed)}
+        ):
+            return
+        near = difflib.get_close_matches(value.text.lower(), map(str.lower, allowed), 1)
+        hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(map(str.lower, allowed))}"
+        self.refuse(f"{field} is never {value.text!r}; {hint}", position)
+
+    def keyword(self, word: str) -> bool:
+        self.skip()
+        found = _WORD.match(self.text, self.at)
+        if found is None or found[0].lower() != word:
+            return False
+        self.at = found.end()
+        return True
+
+    def skip(self) -> None:
+        space = _SPACE.match(self.text, self.at)
+        assert space is not None
+        self.at = space.end()
+
+    def refuse(self, problem: str, position: int | None = None) -> NoReturn:
+        position = min(self.at if position is None else position, len(self.text))
+        before, after = safe(self.text[:position]), safe(self.text[position:])
+        before = before if len(before) <= 60 else "…" + before[-59:]
+        pointer = " " * width(before) + "^ "
+        raise FilterError(f"{before}{after[:60]}\n{pointer}{safe(problem)}", self.text, position)
+
+
+# -- deciding ----------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_INTEGER_DIGITS = 300
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():  # about patterns that a later Python may read differently
+        warnings.simplefilter("ignore")
+        return re.compile(pattern)
+
+
+def _compare(asked: Compare, value: Any) -> bool:
+    match asked.operator:
+        case "=":
+            return _equal(asked, value)
+        case "!=":
+            return not _equal(asked, value)
+        case "~":
+            return value is not None and _contains(asked.value, _text(value))
+        case order:
+            return value is not None and _ordered(_ORDER[order], asked.value, value)
+
+
+def _equal(asked: Compare, value: Any) -> bool:
+    given = asked.value
+    is_word = given.form is Form.WORD
+    if value is None:
+        return is_word and given.text.lower() == "none"
+    text = _text(value)
+    if asked.field in CASELESS or isinstance(value, Enum | bool):
+        return text.lower() == given.text.lower()
+    if text == given.text:
+        return True
+    left, right = _number(value), _literal_number(given, value)
+    return left is not None and right is not None and left == right
+
+
+def _ordered(order: Callable[[Any, Any], bool], given: Value, value: Any) -> bool:
+    left, right = _number(value), _literal_number(given, value)
+    if left is not None and right is not None:
+        return order(left, right)
+    if isinstance(value, int | float) and not isinstance(value, Enum):
+        return False
+    return order(_text(value), given.text)
+
+
+def _contains(given: Value, text: str) -> bool:
+    if given.form is Form.REGEX:
+        return _compiled(given.text).search(text) is not None
+    return given.text.lower() in text.lower()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, Enum | bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    return _read_number(value) if isinstance(value, str) else None
+
+
+def _literal_number(given: Value, value: Any) -> int | float | None:
+    if given.form is not Form.WORD:
+        return None
+    number = _read_number(given.text)
+    if number is None and isinstance(value, int | float) and _DURATION.fullmatch(given.text):
+        return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(given.text))
+    return number
+
+
+def _read_number(text: str) -> int | float | None:
+    if not _NUMBER.fullmatch(text):
+        return {"inf": float("inf"), "-inf": float("-inf")}.get(text.lower())
+    digits = text.lstrip("+-")
+    return int(text) if digits.isdigit() and len(digits) <= _INTEGER_DIGITS else float(text)

@@ -1,0 +1,34 @@
+"""Who shows an experiment to a person: a seam for the command line.
+A script that runs by itself has no reporter, and prints only what must be said.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
+
+from tenuto.experiments.status import RunState
+from tenuto.lifecycle.states import Standing
+from tenuto.scheduler.jobs import Job
+
+if TYPE_CHECKING:
+    from tenuto.experiments.experiment import experiment
+
+
+class Reporter(Protocol):
+    """Hears of every experiment that is opened while it is the current one."""
+
+    def opened(self, xp: experiment) -> None:
+        """An experiment was entered."""
+        ...
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        """A job moved on; called in a thread of the scheduler's."""
+        ...
+
+    def closed(self, xp: experiment, state: RunState) -> None:
+        """An experiment was left; its jobs will not be told any more."""
+        ...
+
+
+current_reporter: ContextVar[Reporter | None] = ContextVar("tenuto_reporter", default=None)

@@ -1,0 +1,80 @@
+"""Schedulers on a virtual loop: the real code, in one thread, where time jumps and processes die at will."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tenuto.scheduler.base import Scheduler
+from tenuto.testing.host import FakeHost
+from tenuto.testing.loop import VirtualLoop
+
+T = TypeVar("T")
+
+
+class SimulatedLoop:
+    """One scheduler's share of a virtual loop; whoever waits drives it."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_dead = False
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+        if not self._is_dead:
+            self.loop.call_soon(self._unless_dead, callback, *arguments)
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
+        self.loop.call_later(delay_s, self._unless_dead, callback, *arguments)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        if self._is_dead:
+            coroutine.close()
+            return
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, timeout_s))
+
+    def close(self) -> None:
+        """Like the end of the process: what was under way stops where it is."""
+        self._is_dead = True
+        for task in self._tasks:
+            task.cancel()
+
+    def _unless_dead(self, callback: Callable[..., object], *arguments: Any) -> None:
+        if not self._is_dead:
+            callback(*arguments)
+
+
+class Inline:
+    """A `Worker` that calls on the spot, in order."""
+
+    def call(self, function: Callable[[], object]) -> None:
+        function()
+
+    def close(self) -> None:
+        """Nothing is pending."""
+
+
+class SimulatedScheduler(Scheduler):
+    """A scheduler in a process of a `FakeHost`, which can be killed."""
+
+    def __init__(self, host: FakeHost, loop: VirtualLoop) -> None:
+        self.pid = host.start()
+        self._host = host
+        super().__init__(
+            host.machine(self.pid),
+            loop=SimulatedLoop(loop),
+            completions=Inline(),
+            notifications=Inline(),
+            watch=lambda _: None,
+        )
+
+    def kill(self) -> None:
+        """KILL: its locks fall, its jobs go on."""
+        self._host.end(self.pid)
+        self._runner.close()

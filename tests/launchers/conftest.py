@@ -1,0 +1,161 @@
+"""Owns what the tests of launchers share: a workspace, the spawn launcher, and tasks written on the spot."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.contracts.launchers import finished
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Machine
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return this_machine()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, machine: Machine) -> JobBench:
+    return JobBench(str(tmp_path / "workspace"), machine)
+
+
+@pytest.fixture
+def launcher(machine: Machine) -> SpawnLauncher:
+    return SpawnLauncher(machine)
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(DEADLINE_S):
+                return await coroutine
+
+        return asyncio.run(bounded())
+
+    return run
+
+
+@pytest.fixture
+def ended(launcher: SpawnLauncher, run: Callable[..., Any]) -> Callable[[ReadyJob], Marker]:
+    """Runs a job to its end and returns its marker."""
+
+    def ended(job: ReadyJob) -> Marker:
+        process = run(finished(launcher, job))
+        assert process.exit_code == 0, Path(job.paths.err).read_text()
+        return job.marker()
+
+    return ended
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Callable[[str], ModuleType]:
+    """Writes a module of the user's, and imports it."""
+    folder = tmp_path / "code"
+    made: list[str] = []
+
+    def module(source: str) -> ModuleType:
+        folder.mkdir(exist_ok=True)
+        name = f"code_{tmp_path.name.replace('-', '_')}_{len(made)}"
+        made.append(name)
+        file = folder / f"{name}.py"
+        header = "import os, sys, time\nfrom pathlib import Path\nfrom tenuto import *\n"
+        file.write_text(header + textwrap.dedent(source))
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[name] = loaded
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    yield module
+    for name in made:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def task(tmp_path: Path, module: Callable[[str], ModuleType], bench: JobBench) -> Callable[..., ReadyJob]:
+    """A job whose ``execute()`` has the given lines."""
+
+    def task(body: str, *, before: str = "", base: str = "Task", **options: Any) -> ReadyJob:
+        lines = textwrap.indent(textwrap.dedent(body).strip() or "pass", " " * 8)
+        source = f"{textwrap.dedent(before)}\nclass Work({base}):\n    def execute(self):\n{lines}\n"
+        path = [str(tmp_path / "code"), *sys.path]
+        return bench.task(module(source).Work.C(), import_path=path, **options)
+
+    return task
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], Any]], Any]:
+    """Waits for a condition of the outside world, with a deadline; returns what made it true."""
+
+    def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
+        give_up = time.monotonic() + DEADLINE_S / 2
+        while time.monotonic() < give_up:
+            if found := condition():
+                return found
+            time.sleep(0.005)
+        pytest.fail(f"{what} did not come true")
+
+    return until
+
+
+@pytest.fixture
+def printed(until: Callable[..., Any]) -> Callable[[ReadyJob], Coroutine[Any, Any, str]]:
+    """Waits, without blocking the loop, until a job has printed a whole line."""
+
+    def text(job: ReadyJob) -> str:
+        file = Path(job.paths.out)
+        found = file.read_text() if file.exists() else ""
+        return found if found.endswith("\n") else ""
+
+    async def printed(job: ReadyJob) -> str:
+        return str(await asyncio.to_thread(until, lambda: text(job), "a printed line"))
+
+    return printed
+
+
+@pytest.fixture
+def pids(until: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, list[int]]]:
+    """Waits for the pids that a job writes, one a line, into a file of its directory."""
+
+    def found(file: Path, count: int) -> list[int]:
+        text = file.read_text() if file.exists() else ""
+        lines = text.splitlines() if text.endswith("\n") else []
+        return [int(line) for line in lines] if len(lines) == count else []
+
+    async def pids(job: ReadyJob, count: int = 1, name: str = "work.out") -> list[int]:
+        file = Path(job.paths.directory, name)
+        return list(await asyncio.to_thread(until, lambda: found(file, count), "the pids"))
+
+    return pids
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    """Whether a process runs; a zombie does not."""
+
+    def alive(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return alive

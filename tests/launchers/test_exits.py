@@ -1,0 +1,66 @@
+"""No exit is missed and nothing is left open (F26)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.contracts.launchers import finished
+from tenuto.testing.jobs import JobBench
+
+Until = Callable[..., Any]
+Run = Callable[..., Any]
+
+
+@pytest.mark.watchdog(300)
+def test_f26_no_exit_is_missed_however_early_it_comes(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, until: Until, alive: Callable[[int], bool]
+) -> None:
+    """200 jobs, each looked at only after it has ended."""
+    jobs = [bench.command("true") for _ in range(200)]
+
+    async def scenario() -> None:
+        for first in range(0, len(jobs), 20):
+            batch = jobs[first : first + 20]
+            processes = [await launcher.start(job.order) for job in batch]
+            for process in processes:
+                until(
+                    lambda pid=process.describe()["pid"]: not alive(pid), "its exit"
+                )  # not through the loop
+            assert all(await asyncio.gather(*(process.confirmed() for process in processes)))
+            await asyncio.gather(*(process.wait() for process in processes))
+            for job, process in zip(batch, processes, strict=True):
+                job.release()
+                assert process.exit_code == 0
+                process.close()
+
+    run(scenario())
+    assert all(job.marker().reason is None for job in jobs)
+    assert child_zombies() == []
+
+
+def child_zombies() -> list[int]:
+    zombies = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[1]) == os.getpid() and fields[0] == "Z":
+                zombies.append(int(name))
+    return zombies
+
+
+def test_f26_no_descriptor_is_left_open(bench: JobBench, launcher: SpawnLauncher, run: Run) -> None:
+    run(finished(launcher, bench.command("true")))
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        run(finished(launcher, bench.command("true")))
+    assert sorted(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,196 @@
+"""A runner or a payload is killed, at any step: nothing is lost, nothing runs on (F02, F03)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.local import LocalProcess
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.contracts.launchers import finished, locked, started
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.derive import Action
+from tenuto.workspace.job_directory import read_launch, settle, take_lock
+
+TaskBuilder = Callable[..., ReadyJob]
+Until = Callable[..., Any]
+Run = Callable[..., Any]
+Pids = Callable[..., Coroutine[Any, Any, list[int]]]
+Alive = Callable[[int], bool]
+
+
+def test_f03_a_killed_payload_gives_a_failure_and_its_tree_ends(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, pids: Pids, alive: Alive
+) -> None:
+    body = """
+    import subprocess
+    child = subprocess.Popen(["sleep", "1000000"])
+    print(os.getpid()); print(child.pid)
+    time.sleep(1000000)
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        payload, child = await pids(job, 2)
+        os.kill(payload, signal.SIGKILL)
+        await process.wait()
+        assert not alive(child)
+
+    run(scenario())
+    marker = job.marker()
+    assert (marker.reason, marker.signal) == (JobFailureStatus.FAILED, signal.SIGKILL)
+    assert marker.message == "was ended by SIGKILL"
+    assert marker.flags == ("leftovers",)
+    assert not locked(job)
+
+
+def test_f02_a_killed_runner_takes_its_payload_along(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, until: Until, pids: Pids, alive: Alive
+) -> None:
+    job = task("print(os.getpid()); time.sleep(1000000)")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        (payload,) = await pids(job)
+        process.kill()
+        await process.wait()
+        await asyncio.to_thread(until, lambda: not alive(payload), "the end of the payload")
+
+    run(scenario())
+    assert not job.has_marker()
+    until(lambda: not locked(job), "the fall of the locks")
+    derived = job.derived()
+    assert (derived.reason, derived.action) == (JobFailureStatus.LOST, Action.START)
+
+
+def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, task: TaskBuilder, pids: Pids, alive: Alive
+) -> None:
+    """One child keeps the second byte; another, started with all descriptors closed, has only the stamp."""
+    body = """
+    import subprocess
+    keeps = subprocess.Popen(["sleep", "1000000"], close_fds=False, start_new_session=True)
+    closes = subprocess.Popen(["sleep", "1000000"], close_fds=True, start_new_session=True)
+    print(keeps.pid); print(closes.pid)
+    time.sleep(1000000)
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        left = await pids(job, 2)
+        process.kill()
+        await process.wait()
+        assert all(map(alive, left))
+        assert job.derived().action is Action.SWEEP
+        lock = take_lock(bench.machine, job.paths)
+        assert lock is not None
+        assert settle(bench.machine, job.paths, lock).derived.action is Action.SWEEP
+        assert await launcher.sweep(job.paths, read_launch(bench.machine.files, job.paths)) == ()
+        assert not any(map(alive, left))
+        assert settle(bench.machine, job.paths, lock).derived.action is Action.START
+        lock.close()
+
+    run(scenario())
+
+
+def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: SpawnLauncher, run: Run) -> None:
+    job = bench.command("true")
+    run(finished(launcher, job))
+    assert run(launcher.sweep(job.paths, job.launch)) == ()
+
+
+STEPS = [
+    "write_pid",  # no pid record, the scheduler is not told
+    "os.close",  # of the ready pipe: the scheduler was told
+    "os.fork",  # prepared, no payload
+    "Supervisor",  # the payload runs
+    "judge",  # the payload ended
+    "finish",  # everything is known but not written
+    "keep_result",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_f02_a_runner_killed_at_any_step_leaves_a_readable_directory(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, until: Until, step: str, tmp_path: Path
+) -> None:
+    """The runner kills itself when it comes to the step; the next attempt then runs to its end."""
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    (stubs / "sitecustomize.py").write_text(SUICIDE)
+    job = bench.command("sh", "-c", "echo ran >> ledger")
+    params = dict(os.environ)
+    os.environ.update({"PYTHONPATH": str(stubs), "DIE_AT": step})
+
+    async def scenario() -> None:
+        process = await plain_start(launcher, job)
+        confirmed = await process.confirmed()
+        assert confirmed is (step != "write_pid")
+        job.release()
+        await process.wait()
+        assert process.exit_code == -signal.SIGKILL
+        process.close()
+
+    try:
+        run(scenario())
+    finally:
+        os.environ.clear()
+        os.environ.update(params)
+    assert not job.has_marker()
+    run(launcher.sweep(job.paths, job.launch))
+    until(lambda: not locked(job), "the fall of the locks")
+    derived = job.derived()
+    assert (derived.reason, derived.action) == (JobFailureStatus.LOST, Action.START)
+    assert derived.payload_may_have_run is (step != "write_pid")
+    job.open_attempt()
+    run(finished(launcher, job))
+    assert job.marker().attempt == 2
+
+
+SUICIDE = """
+import builtins, os, sys
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), 9)
+
+step = os.environ.pop("DIE_AT", None)
+if step:
+    real_import = builtins.__import__
+    def watching(name, globals=None, locals=None, fromlist=(), level=0):
+        module = real_import(name, globals, locals, fromlist, level)
+        attempt = sys.modules.get("tenuto.launchers.runner.attempt")
+        if name == "tenuto.launchers.runner.attempt" and "run" in (fromlist or ()):
+            builtins.__import__ = real_import
+            if step.startswith("os."):
+                fake = type(os)("os")
+                fake.__dict__.update(os.__dict__)
+                setattr(fake, step[3:], die)
+                attempt.os = fake
+            else:
+                setattr(attempt, step, die)
+        return module
+    builtins.__import__ = watching
+"""
+
+
+async def plain_start(launcher: SpawnLauncher, job: ReadyJob) -> LocalProcess:
+    """Start with `site`, which the runner of a command otherwise does without."""
+    spawn = os.posix_spawn
+
+    def with_site(path: str, argv: list[str], *args: Any, **kwargs: Any) -> int:
+        return spawn(path, [a for a in argv if a not in ("-I", "-S")], *args, **kwargs)
+
+    os.posix_spawn = with_site  # type: ignore[assignment]
+    try:
+        return await launcher.start(job.order)
+    finally:
+        os.posix_spawn = spawn

@@ -1,0 +1,141 @@
+"""Memory and walltime (F27, F28)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.contracts.launchers import finished, started, stopped
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.markers import Marker
+
+Ended = Callable[[ReadyJob], Marker]
+TaskBuilder = Callable[..., ReadyJob]
+Run = Callable[..., Any]
+Printed = Callable[[ReadyJob], Coroutine[Any, Any, str]]
+
+
+GREEDY = "x = []\nfor n in range(400):\n    x.append(bytearray(1 << 20))\n"
+
+
+def test_f27_a_task_over_its_memory_limit_fails_for_that_reason(task: TaskBuilder, ended: Ended) -> None:
+    marker = ended(task(GREEDY, limits=Limits(memory_bytes=150 << 20)))
+    assert marker.reason is JobFailureStatus.MEMORY
+
+
+def test_f27_a_command_killed_by_its_group_fails_for_that_reason(
+    bench: JobBench, ended: Ended, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    job = bench.command(sys.executable, "-c", GREEDY, limits=Limits(memory_bytes=100 << 20))
+    marker = ended(job)
+    assert (marker.reason, marker.signal) == (JobFailureStatus.MEMORY, signal.SIGKILL)
+
+
+def test_f27_a_shell_whose_child_was_killed_fails_for_that_reason(
+    bench: JobBench, ended: Ended, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    program = f"{sys.executable} -c '{GREEDY}'; exit 1"
+    marker = ended(bench.command("sh", "-c", program, limits=Limits(memory_bytes=100 << 20)))
+    assert (marker.reason, marker.exit_code) == (JobFailureStatus.MEMORY, 1)
+
+
+def test_f27_without_groups_each_process_is_limited(bench: JobBench, run: Run) -> None:
+    """In a child of this test, since the limit cannot be taken back."""
+    code = (
+        f"from tenuto.launchers.runner.memory import ProcessLimit\nProcessLimit(150 << 20).enter()\n{GREEDY}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MemoryError" in done.stderr
+
+
+def test_no_control_group_is_left_behind(
+    bench: JobBench, ended: Ended, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    from tenuto.launchers.runner.memory import _own_group
+
+    job = bench.command("true", limits=Limits(memory_bytes=100 << 20))
+    assert ended(job).reason is None
+    place = _own_group()
+    assert place is not None
+    assert not Path(f"{place[0]}/tenuto-{job.launch.nonce}").exists()
+
+
+def test_a_limit_that_is_kept_changes_nothing(task: TaskBuilder, ended: Ended) -> None:
+    assert ended(task("return 1", limits=Limits(memory_bytes=1 << 30))).result == 1
+
+
+def test_f28_a_task_over_its_walltime_is_cancelled_and_cleans_up(task: TaskBuilder, ended: Ended) -> None:
+    body = """
+    try:
+        time.sleep(1000)
+    finally:
+        print('cleaned up')
+    """
+    job = task(body, limits=Limits(walltime_s=0.5))
+    marker = ended(job)
+    assert (marker.reason, marker.message) == (JobFailureStatus.TIMEOUT, "it ran longer than 0.5 s")
+    assert Path(job.paths.out).read_text() == "cleaned up\n"
+    assert "TaskCancelled: it ran longer than 0.5 s" in Path(job.paths.err).read_text()
+
+
+def test_f28_a_resumable_task_has_its_grace(task: TaskBuilder, ended: Ended) -> None:
+    """It is not interrupted: it finds that no time remains, saves, and gives up itself."""
+    body = """
+    from tenuto.errors import GracefulTimeout
+    while self.remaining_time() > 0:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    Path('checkpoint').write_text('saved')
+    raise GracefulTimeout('not enough time')
+    """
+    job = task(body, base="ResumableTask", limits=Limits(walltime_s=0.5))
+    assert ended(job).reason is JobFailureStatus.TIMEOUT
+    assert (Path(job.paths.directory) / "checkpoint").read_text() == "saved"
+
+
+def test_f28_a_cancelled_resumable_task_is_interrupted(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+) -> None:
+    job = task("print('ready'); time.sleep(1000)", base="ResumableTask", limits=Limits(grace_s=30))
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        await stopped(job, process)
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuilder, ended: Ended) -> None:
+    job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=0.3, grace_s=0.2))
+    marker = ended(job)
+    assert (marker.reason, marker.signal) == (JobFailureStatus.TIMEOUT, signal.SIGKILL)
+
+
+def test_workers_of_a_cancelled_task_end_as_usual(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run
+) -> None:
+    """A forked worker inherits the handler of TERM, which must not take it for the job."""
+    body = """
+    import multiprocessing
+    worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))
+    worker.start()
+    time.sleep(0.05)
+    worker.terminate()
+    worker.join()
+    return worker.exitcode
+    """
+    job = task(body)
+    run(finished(launcher, job))
+    assert job.marker().result == -signal.SIGTERM

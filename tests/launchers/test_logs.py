@@ -1,0 +1,92 @@
+"""Too much output, or output that is not text, on a bounded disk (F21, F22)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.contracts.launchers import started, stopped
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.markers import Marker
+
+Ended = Callable[[ReadyJob], Marker]
+Until = Callable[..., Any]
+Run = Callable[..., Any]
+
+
+def allocated(path: str) -> int:
+    return os.stat(path).st_blocks * 512
+
+
+def test_f21_output_is_bounded_on_disk_and_its_head_and_tail_stay(bench: JobBench, ended: Ended) -> None:
+    cap = 1 << 20
+    program = "print('the head')\nfor n in range(200): print('x' * (1 << 20), end='')\nprint('the tail')"
+    job = bench.command(sys.executable, "-c", program, limits=Limits(log_bytes=cap))
+    marker = ended(job)
+    assert marker.reason is None
+    assert "truncated" in marker.flags
+    assert os.stat(job.paths.out).st_size > 200 << 20
+    assert allocated(job.paths.out) <= cap + (64 << 10)
+    with open(job.paths.out, "rb") as log:
+        assert log.read(9) == b"the head\n"
+        assert b"[tenuto: what followed here was dropped" in log.read(cap)
+        log.seek(-9, os.SEEK_END)
+        assert log.read() == b"the tail\n"
+
+
+def test_f21_the_disk_is_bounded_while_the_job_runs(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, until: Until
+) -> None:
+    cap = 4 << 20
+    job = bench.command(
+        sys.executable, "-c", "while True: print('y' * 100_000)", limits=Limits(log_bytes=cap)
+    )
+    peak = 0
+
+    async def scenario() -> None:
+        nonlocal peak
+        process = await started(launcher, job)
+
+        def written() -> bool:
+            nonlocal peak
+            peak = max(peak, allocated(job.paths.out))
+            return os.stat(job.paths.out).st_size > 300 << 20
+
+        await asyncio.to_thread(until, written, "a good deal of output")
+        await stopped(job, process)
+
+    run(scenario())
+    assert peak < 150 << 20  # what a fast writer does between two looks, on a busy machine
+    assert allocated(job.paths.out) <= cap + (64 << 10)
+
+
+def test_f22_a_small_log_is_left_alone(bench: JobBench, ended: Ended) -> None:
+    job = bench.command("sh", "-c", "head -c 20000 /dev/urandom", limits=Limits(log_bytes=1 << 20))
+    assert ended(job).flags == ()
+    assert os.stat(job.paths.out).st_size == 20000
+
+
+def test_where_holes_are_impossible_the_job_is_stopped(
+    bench: JobBench, ended: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tenuto.launchers.runner import logs
+
+    def impossible(fd: int, offset: int, length: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(logs, "punch_hole", impossible)
+    job = bench.command("true")
+    job.release()
+    Path(job.paths.out).write_bytes(bytes(200_000))
+    Path(job.paths.err).touch()
+    bounded = logs.BoundedLogs(job.paths, 100_000)
+    with pytest.raises(logs.OutputLimit, match="not supported"):
+        bounded.check()

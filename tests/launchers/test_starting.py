@@ -1,0 +1,130 @@
+"""What a launcher meets when it starts a job, and what a dead scheduler leaves (F40, F41)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobState
+from tenuto.testing.contracts.launchers import finished, locked
+from tenuto.testing.jobs import JobBench
+from tenuto.workspace.job_directory import read_launch, read_pid
+from tenuto.workspace.markers import Marker, read_markers
+
+Run = Callable[..., Any]
+
+
+def test_two_schedulers_processes_do_not_share_a_lock_by_accident(
+    bench: JobBench, launcher: SpawnLauncher, run: Run
+) -> None:
+    """A program that another thread starts while a job is being started must not keep the job's lock."""
+    job = bench.command("true")
+    fds = [job.order.runner_lock.fileno(), job.order.descendants_lock.fileno()]
+    run(finished(launcher, job))
+    bystander = subprocess.Popen(["sleep", "1000000"], close_fds=False)
+    try:
+        assert not locked(job)
+        assert all(fd > 2 for fd in fds)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_out_of_descriptors_is_an_error_that_may_pass(
+    bench: JobBench, launcher: SpawnLauncher, run: Run
+) -> None:
+    """F41: nothing was started, nothing is left open, and the same order works later."""
+    import resource
+
+    job = bench.command("true")
+    run(finished(launcher, bench.command("true")))
+
+    async def scenario() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        before = sorted(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                await launcher.start(job.order)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert job.derived().state is JobState.SCHEDULED
+        await finished(launcher, job)
+
+    run(scenario())
+    assert job.marker().reason is None
+
+
+def test_a_scheduler_that_dies_leaves_its_job_running(
+    tmp_path: Path, bench: JobBench, launcher: SpawnLauncher, run: Run
+) -> None:
+    """The job outlives the process that started it, and is adopted, waited for and read by this one."""
+    code = f"""
+import asyncio, os, signal
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.contracts.launchers import started
+from tenuto.testing.jobs import JobBench
+from tenuto.workspace.machine import this_machine
+bench = JobBench({bench.layout.root!r}, this_machine())
+job = bench.command("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done; exit 6")
+asyncio.run(started(SpawnLauncher(bench.machine), job))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    dead = subprocess.run([sys.executable, "-c", code], check=False)
+    assert dead.returncode == -signal.SIGKILL
+    paths = bench.layout.job("bench.work", "job-1")
+    launch = read_launch(bench.machine.files, paths)
+    assert launch is not None
+
+    async def scenario() -> None:
+        adopted = launcher.find(paths, launch, read_pid(bench.machine.files, paths, launch.attempt))
+        assert adopted is not None
+        waiting = asyncio.ensure_future(adopted.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        (Path(paths.directory) / "go").touch()
+        await waiting
+        assert adopted.exit_code is None
+        adopted.close()
+
+    run(scenario())
+    marker = read_markers(bench.machine.files, paths).failed
+    assert isinstance(marker, Marker)
+    assert marker.exit_code == 6
+
+
+def test_the_runner_itself_is_light(run: Run) -> None:
+    heavy = (
+        "asyncio dataclasses subprocess logging inspect socket multiprocessing tenuto.tasks pathlib".split()
+    )
+    code = (
+        "import sys, runpy\n"
+        "sys.argv = ['x', '/nonexistent', 's', 'n', '3', '4', '5']\n"
+        "try:\n    runpy.run_path(sys.argv.pop(0) and %r, run_name='__main__')\n"
+        "except SystemExit as e:\n    assert e.code == 75, e.code\n"
+        "print(*sys.modules)"
+    )
+    from tenuto.launchers import spawn
+
+    script = code.replace("sys.argv.pop(0) and ", "") % spawn._RUNNER
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    base = set(
+        subprocess.check_output(
+            [sys.executable, "-I", "-S", "-c", "import sys, runpy; print(*sys.modules)"], text=True
+        ).split()
+    )
+    assert [name for name in heavy if name in loaded - base] == []

@@ -1,0 +1,215 @@
+"""Jobs that are stopped, and those that do not want to end (F24, F25)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.contracts.launchers import started, stopped
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.markers import Marker
+
+Ended = Callable[[ReadyJob], Marker]
+TaskBuilder = Callable[..., ReadyJob]
+Run = Callable[..., Any]
+Printed = Callable[[ReadyJob], Coroutine[Any, Any, str]]
+Pids = Callable[..., Coroutine[Any, Any, list[int]]]
+Alive = Callable[[int], bool]
+
+
+def test_f24_a_task_that_swallows_everything_is_killed_after_its_grace(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+) -> None:
+    body = """
+    print('ready')
+    while True:
+        try:
+            time.sleep(1000)
+        except BaseException:
+            pass
+    """
+    job = task(body, limits=Limits(grace_s=0.3))
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        await stopped(job, process, message="enough of it")
+
+    run(scenario())
+    marker = job.marker()
+    assert (marker.reason, marker.signal) == (JobFailureStatus.CANCELLED, signal.SIGKILL)
+    assert marker.message == "enough of it; it did not stop when asked and was killed"
+
+
+def test_a_stopped_task_may_clean_up(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+) -> None:
+    body = """
+    try:
+        print('ready')
+        time.sleep(1000)
+    except Exception:
+        print('swallowed')
+    finally:
+        print('cleaned up')
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        await stopped(job, process)
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+    assert Path(job.paths.out).read_text() == "ready\ncleaned up\n"
+
+
+def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+) -> None:
+    body = """
+    from tenuto.errors import TaskCancelled
+    try:
+        print('ready')
+        time.sleep(1000)
+    except TaskCancelled:
+        return 'finished all the same'
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        await stopped(job, process)
+
+    run(scenario())
+    assert (job.marker().reason, job.marker().result) == (None, "finished all the same")
+
+
+def test_a_suspended_job_can_be_stopped(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, pids: Pids
+) -> None:
+    job = task("print(os.getpid()); time.sleep(1000)")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        (payload,) = await pids(job)
+        os.kill(payload, signal.SIGSTOP)
+        await stopped(job, process)
+
+    run(scenario())
+    assert "killed" not in (job.marker().message or "")
+
+
+def test_a_stop_before_the_task_began_is_not_lost(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run
+) -> None:
+    job = task("time.sleep(1000)")
+
+    async def scenario() -> None:
+        process = await launcher.start(job.order)
+        process.signal_stop()  # its interpreter has hardly started
+        await process.confirmed()
+        job.release()
+        await process.wait()
+        process.close()
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+    assert job.marker().message == "its runner was sent SIGTERM"
+
+
+def test_a_hangup_does_not_end_a_job(bench: JobBench, launcher: SpawnLauncher, run: Run) -> None:
+    job = bench.command("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        os.kill(process.describe()["pid"], signal.SIGHUP)
+        (Path(job.paths.directory) / "go").touch()
+        await process.wait()
+
+    run(scenario())
+    assert job.marker().reason is None
+
+
+def test_user_signals_reach_the_payload(
+    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+) -> None:
+    body = """
+    import signal
+    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
+    print('ready')
+    time.sleep(1000)
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        os.kill(process.describe()["pid"], signal.SIGUSR1)
+        await process.wait()
+
+    run(scenario())
+    assert job.marker().exit_code == 5
+
+
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in range(3, 100):
+            try: os.close(fd)
+            except OSError: pass
+        Path("daemon").write_text(f"{os.getpid()}\\n")
+        time.sleep(1000000)
+    os._exit(0)
+os.wait()
+while not Path("daemon").exists() or not Path("daemon").read_text(): time.sleep(0.001)
+"""
+
+
+def test_f25_a_daemon_is_swept_though_it_hides_well(
+    task: TaskBuilder, ended: Ended, pids: Pids, alive: Alive, run: Run
+) -> None:
+    job = task(DAEMON + "return 1")
+    marker = ended(job)
+    assert (marker.reason, marker.result, marker.flags) == (None, 1, ("leftovers",))
+    (daemon,) = run(pids(job, 1, "daemon"))
+    assert not alive(daemon)
+
+
+def test_f25_a_command_in_the_background_is_swept(
+    bench: JobBench, ended: Ended, pids: Pids, alive: Alive, run: Run
+) -> None:
+    job = bench.command("sh", "-c", "setsid sleep 1000000 & echo $! > daemon")
+    assert ended(job).flags == ("leftovers",)
+    (daemon,) = run(pids(job, 1, "daemon"))
+    assert not alive(daemon)
+
+
+def test_a_helper_that_ends_by_itself_is_no_leftover(bench: JobBench, ended: Ended) -> None:
+    job = bench.command("sh", "-c", "(sleep 0.05; echo late) &")
+    assert ended(job).flags == ()
+    assert Path(job.paths.out).read_text() == "late\n"
+
+
+def test_a_stopped_command_takes_its_children_along(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, pids: Pids, alive: Alive
+) -> None:
+    job = bench.command("sh", "-c", "setsid sleep 1000000 & echo $! > child; sleep 1000000")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        (child,) = await pids(job, 1, "child")
+        await stopped(job, process)
+        assert not alive(child)
+
+    run(scenario())
+    assert job.marker().flags == ()

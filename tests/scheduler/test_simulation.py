@@ -1,0 +1,154 @@
+"""The real scheduler on a pretended machine: killed and started again, the same way every time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+
+from tenuto.launchers.instructions import Command
+from tenuto.launchers.protocols import StartOrder
+from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.testing.host import FakeHost
+from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
+from tenuto.testing.loop import VirtualLoop
+from tenuto.testing.owner import FakeOwner
+from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.ports import Machine
+
+HOUR_S = 3600.0
+
+
+class NoWork:
+    """Work that needs no task: what runs is up to the fake launcher."""
+
+    environment: dict[str, str] = {}
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return b"{}"
+
+    def command(self) -> Command | None:
+        return None
+
+
+class World:
+    """A host, its launcher, a ledger of what ran, and any number of schedulers."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost(seed=7)
+        self.loop = VirtualLoop(self.host.clock)
+        self.ledger: list[tuple[str, str]] = []
+        self.running: set[str] = set()
+        self.dies_at: dict[str, Step] = {}
+        self.launcher = FakeLauncher(
+            self.host,
+            lambda order: FakePayload(duration_s=5.0, on_start=self._begins, on_end=self._ends),
+            slots=2,
+            dies_at=lambda order: self.dies_at.pop(name_of(order), None),
+        )
+
+    def _begins(self, machine: Machine, order: StartOrder) -> None:
+        name = name_of(order)
+        self.ledger.append(("begin", name))
+
+    def _ends(self, machine: Machine, order: StartOrder) -> None:
+        self.ledger.append(("end", name_of(order)))
+
+    def scheduler(self) -> SimulatedScheduler:
+        return SimulatedScheduler(self.host, self.loop)
+
+    def submit_chain(self, scheduler: SimulatedScheduler, owner: FakeOwner, size: int) -> list[Job]:
+        jobs: list[Job] = []
+        for number in range(size):
+            job = Job(
+                "sim.Task",
+                f"job{number}",
+                layout=Layout("/ws"),
+                launcher=self.launcher,
+                work=NoWork(),
+                clock=self.host.clock,
+                dependencies=[JobDependency(jobs[-1])] if jobs else [],
+                retry=RetryLimits(max_lost_retries=1),
+            )
+            jobs.append(scheduler.submit(job, owner))
+        return jobs
+
+
+def name_of(order: StartOrder) -> str:
+    return order.paths.directory.rpartition("/")[2]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.loop.close()
+
+
+def test_a_chain_runs_in_order_in_virtual_time(world: World) -> None:
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    jobs = world.submit_chain(scheduler, owner, 4)
+    scheduler.wait(owner, HOUR_S)
+    assert [job.state for job in jobs] == [JobState.DONE] * 4
+    assert world.ledger == [(what, f"job{n}") for n in range(4) for what in ("begin", "end")]
+    assert 20 <= world.host.clock.monotonic() < 21
+
+
+@pytest.mark.parametrize("killed_after_s", [0.0, 0.0005, 0.003, 2.0, 5.001, 5.01, 7.5, 12.3])
+def test_a_killed_scheduler_is_replaced_and_nothing_runs_twice(world: World, killed_after_s: float) -> None:
+    first = world.scheduler()
+    world.submit_chain(first, FakeOwner("first"), 4)
+    world.loop.run_until_complete(asyncio.sleep(killed_after_s))
+    first.kill()
+    owner = FakeOwner("second")
+    second = world.scheduler()
+    jobs = world.submit_chain(second, owner, 4)
+    second.wait(owner, HOUR_S)
+    assert [job.state for job in jobs] == [JobState.DONE] * 4
+    assert world.ledger == [(what, f"job{n}") for n in range(4) for what in ("begin", "end")]
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_a_runner_killed_at_any_step_is_started_again(world: World, step: Step) -> None:
+    world.dies_at["job1"] = step
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    jobs = world.submit_chain(scheduler, owner, 3)
+    scheduler.wait(owner, HOUR_S)
+    assert [job.state for job in jobs] == [JobState.DONE] * 3
+    begun = [name for what, name in world.ledger if what == "begin"]
+    assert begun.count("job0") == begun.count("job2") == 1
+    assert begun.count("job1") == (2 if step in (Step.CONCLUDE, Step.WRITE_MARKER) else 1)
+
+
+def test_two_schedulers_share_the_work(world: World) -> None:
+    owners = [FakeOwner("a"), FakeOwner("b")]
+    schedulers = [world.scheduler(), world.scheduler()]
+    for scheduler, owner in zip(schedulers, owners, strict=True):
+        world.submit_chain(scheduler, owner, 5)
+    for scheduler, owner in zip(schedulers, owners, strict=True):
+        scheduler.wait(owner, HOUR_S)
+    assert [name for what, name in world.ledger if what == "begin"] == [f"job{n}" for n in range(5)]
+
+
+def test_the_same_world_gives_the_same_history() -> None:
+    def history() -> str:
+        world = World()
+        first = world.scheduler()
+        world.submit_chain(first, FakeOwner(), 6)
+        world.loop.run_until_complete(asyncio.sleep(7.0))
+        first.kill()
+        owner = FakeOwner()
+        second = world.scheduler()
+        world.submit_chain(second, owner, 6)
+        second.wait(owner, HOUR_S)
+        world.loop.close()
+        return hashlib.sha256(repr((world.ledger, owner.history)).encode()).hexdigest()
+
+    assert history() == history()
