@@ -98,7 +98,7 @@ def test_f28_a_resumable_task_has_its_grace(task: TaskBuilder, ended: Ended) -> 
     Path('checkpoint').write_text('saved')
     raise GracefulTimeout('not enough time')
     """
-    job = task(body, base="ResumableTask", limits=Limits(walltime_s=0.5))
+    job = task(body, base="ResumableTask", limits=Limits(walltime_s=2.0))
     assert ended(job).reason is JobFailureStatus.TIMEOUT
     assert (Path(job.paths.directory) / "checkpoint").read_text() == "saved"
 
@@ -118,7 +118,7 @@ def test_f28_a_cancelled_resumable_task_is_interrupted(
 
 
 def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuilder, ended: Ended) -> None:
-    job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=0.3, grace_s=0.2))
+    job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=2.0, grace_s=0.2))
     marker = ended(job)
     assert (marker.reason, marker.signal) == (JobFailureStatus.TIMEOUT, signal.SIGKILL)
 

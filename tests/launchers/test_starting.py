@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tenuto.launchers import spawn
+from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
@@ -72,6 +74,8 @@ def test_a_scheduler_that_dies_leaves_its_job_running(
     """The job outlives the process that started it, and is adopted, waited for and read by this one."""
     code = f"""
 import asyncio, os, signal
+from tenuto.launchers import spawn
+from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.testing.contracts.launchers import started
 from tenuto.testing.jobs import JobBench
@@ -104,27 +108,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert marker.exit_code == 6
 
 
-def test_the_runner_itself_is_light(run: Run) -> None:
+def test_the_runner_itself_is_light() -> None:
     heavy = (
         "asyncio dataclasses subprocess logging inspect socket multiprocessing tenuto.tasks pathlib".split()
     )
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['x', '/nonexistent', 's', 'n', '3', '4', '5']\n"
-        "try:\n    runpy.run_path(sys.argv.pop(0) and %r, run_name='__main__')\n"
-        "except SystemExit as e:\n    assert e.code == 75, e.code\n"
-        "print(*sys.modules)"
-    )
-    from tenuto.launchers import spawn
-
-    script = code.replace("sys.argv.pop(0) and ", "") % spawn._RUNNER
+    code = f"""
+import os, runpy, sys
+os._exit = sys.exit
+sys.argv = ["runner", "/nonexistent", "script", "nonce", "3", "4", "5"]
+base = set(sys.modules)
+try:
+    runpy.run_path({spawn._RUNNER!r}, run_name="__main__")
+except SystemExit as leaving:
+    assert leaving.code == {STALE}, leaving.code
+print(*(set(sys.modules) - base))
+"""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
-    loaded = set(done.stdout.split())
-    base = set(
-        subprocess.check_output(
-            [sys.executable, "-I", "-S", "-c", "import sys, runpy; print(*sys.modules)"], text=True
-        ).split()
-    )
-    assert [name for name in heavy if name in loaded - base] == []
+    loaded = done.stdout.split()
+    assert "tenuto.launchers.runner.attempt" in loaded
+    assert [name for name in heavy if name in loaded] == []

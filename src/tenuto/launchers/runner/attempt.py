@@ -73,13 +73,13 @@ def run(inherited: Inherited) -> int:
     _stand_apart(inherited)
     attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
     try:
+        payload = _prepare(attempt, inherited.descendants)
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
         with suppress(
             BrokenPipeError
         ):  # the scheduler died meanwhile, which is no reason for the job to fail
             os.write(inherited.ready, b"\1")
         os.close(inherited.ready)
-        payload = _prepare(attempt, inherited.descendants)
     except OSError as error:
         return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
     child = os.fork()
