@@ -26,7 +26,4 @@ watcher.install()
 watcher.sees("begin")
 with open(sys.argv[0]) as program:
     code = compile(program.read(), sys.argv[0], "exec")
-try:
-    exec(code, {"__name__": "__main__", "__file__": sys.argv[0]})
-finally:
-    watcher.sees("end")
+exec(code, {"__name__": "__main__", "__file__": sys.argv[0]})

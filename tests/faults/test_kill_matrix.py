@@ -49,16 +49,17 @@ SCHEDULER = [
 RUNNER = [
     "begin",
     *"lock0 lock, lock1 descendants, setsid".split(", "),
-    # 7 the pid record
-    *"open oracle.pid, write oracle.pid, close oracle.pid, write ready, close ready".split(", "),
+    # 7 the pid record, once all is ready for the payload
+    *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
+    *"write ready, close ready".split(", "),
     # 9 the payload
-    *"open oracle.out, open oracle.err, fork, close descendants, setpgid".split(", "),
+    *"fork, close descendants, setpgid".split(", "),
     # 10 the marker, then the status
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
     *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
     *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
-    "end",
+    "_exit",
 ]
 PAYLOAD = [
     *"begin, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err, close lock".split(", "),

@@ -75,9 +75,7 @@ def run(inherited: Inherited) -> int:
     try:
         payload = _prepare(attempt, inherited.descendants)
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
-        with suppress(
-            BrokenPipeError
-        ):  # the scheduler died meanwhile, which is no reason for the job to fail
+        with suppress(BrokenPipeError):  # the scheduler died; that is no reason for the job to fail
             os.write(inherited.ready, b"\1")
         os.close(inherited.ready)
     except OSError as error:
