@@ -25,6 +25,7 @@ if __name__ == "__main__":
 from killing import Strike, Watcher  # noqa: E402  its neighbour
 
 from tenuto.launchers.instructions import Command  # noqa: E402
+from tenuto.launchers.leftovers import STAMP  # noqa: E402
 from tenuto.launchers.runner.kernel import become_subreaper  # noqa: E402
 from tenuto.launchers.spawn import SpawnLauncher  # noqa: E402
 from tenuto.lifecycle.states import JobState  # noqa: E402
@@ -32,11 +33,11 @@ from tenuto.scheduler.base import Scheduler  # noqa: E402
 from tenuto.scheduler.decisions import RetryLimits  # noqa: E402
 from tenuto.scheduler.jobs import Job  # noqa: E402
 from tenuto.testing.owner import FakeOwner  # noqa: E402
-from tenuto.workspace.job_directory import look, read_status  # noqa: E402
+from tenuto.workspace.job_directory import look, read_pid, read_status  # noqa: E402
 from tenuto.workspace.layout import JobPaths, Layout  # noqa: E402
 from tenuto.workspace.machine import this_machine  # noqa: E402
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary  # noqa: E402
-from tenuto.workspace.records import LaunchRecord, PidRecord  # noqa: E402
+from tenuto.workspace.records import LaunchRecord  # noqa: E402
 
 TASK_ID, JOB_ID = "oracle", "job"
 DEADLINE_S = 30.0
@@ -180,6 +181,7 @@ class Theatre:
 
 def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, trace: bool) -> None:
     os.environ["FAULTS_DIRECTORY"] = str(directory)
+    os.environ["FAULTS_STAMP"] = STAMP
     os.environ["FAULTS_SCHEDULER"] = str(os.getpid())
     for name, value in (("FAULTS_RUNNER", case.runner), ("FAULTS_PAYLOAD", case.payload)):
         if value is not None:
@@ -199,12 +201,9 @@ def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, tr
     scheduler = Scheduler(machine)
     if number == 0:
         strike = Strike(case.scheduler, f"{directory}/struck-scheduler")
-        watcher = Watcher(strike, f"{directory}/trace-scheduler" if trace else None)
-        watcher.install()
+        Watcher(strike, f"{directory}/trace-scheduler" if trace else None).install()
     job = scheduler.submit(job, FakeOwner())
     state = job.wait(DEADLINE_S)
-    if number == 0:
-        watcher.sees("end")
     message = f"{state.name} {job.standing.reason and job.standing.reason.name} {job.standing.message}"
     (directory / f"end-{number}").write_text("DONE" if state is JobState.DONE else message)
     os._exit(0)
@@ -245,7 +244,7 @@ def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:
     must(found.derived.row == "done", f"the directory says {found.derived}")
     problems += _by_ledger(case, directory, found.derived.marker.nonce if found.derived.marker else "")
     must(isinstance(found.evidence.launch, LaunchRecord), f"launch.json: {found.evidence.launch}")
-    must(isinstance(found.evidence.pid, PidRecord), f"pid: {found.evidence.pid}")
+    must(read_pid(machine.files, paths, found.derived.attempt) is not None, "the pid record cannot be read")
     must(read_status(machine.files, paths) is not None, "status.json cannot be read")
     must(Path(paths.params).read_bytes() == PARAMS, "params.json is damaged")
     for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):

@@ -44,7 +44,7 @@ SCHEDULER = [
     *"open oracle.py, write oracle.py, close oracle.py".split(", "),
     *"open status.json, write status.json, close status.json".split(", "),
     # 6, 8, 11
-    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, end".split(", "),
+    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
 ]
 RUNNER = [
     "begin",
