@@ -20,7 +20,7 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
-from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle, Machine
+from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 POLL_S = 2.0
@@ -173,11 +173,21 @@ class Attempts:
             return verdict
 
     async def _settled(self, job: Job, lock: LockHandle) -> Settled:
-        """What the directory shows under the lock, once leftovers of an earlier attempt are gone."""
+        """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
+
+        Whoever lost its runner is swept, even if nobody holds the second byte: what a task starts by
+        `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
+        """
         found = job_directory.settle(self.machine, job.paths, lock)
-        if found.derived.action is Action.SWEEP:
-            await job.launcher.sweep(job.paths, _launch(found))
-            found = job_directory.settle(self.machine, job.paths, lock)
+        lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None
+        if not lost or found.evidence.liveness is Liveness.REBOOTED:
+            return found
+        alive = await job.launcher.sweep(job.paths, _launch(found))
+        found = job_directory.settle(self.machine, job.paths, lock)
+        if alive:
+            message = f"its runner is gone, and what it left cannot be ended: {', '.join(map(str, alive))}"
+            stuck = found.derived._replace(action=Action.SWEEP, message=message)
+            return found._replace(derived=stuck)
         return found
 
     def _verdict(self, job: Job, found: Settled) -> Verdict:
