@@ -73,7 +73,7 @@ class Attempts:
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
             found = await self._settled(job, lock)
-            if found.derived.action is Action.KEEP and found.derived.state is JobState.DONE:
+            if _answers(job, found):
                 return self._verdict(job, found)
             if found.derived.action is Action.WATCH:
                 held.close()
@@ -139,7 +139,7 @@ class Attempts:
         while True:
             found = job_directory.look(self.machine, job.paths)
             job.attempt = found.derived.attempt
-            if found.derived.action is Action.KEEP:
+            if _answers(job, found):
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH:
                 verdict = await self._judge(job)
@@ -167,6 +167,8 @@ class Attempts:
             if found.derived.action is Action.WATCH:
                 return None
             verdict = self._verdict(job, found)
+            if found.derived.action is Action.KEEP and not _answers(job, found):
+                return Verdict(JobState.UNSCHEDULED, tries=job.tries)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
                 self._mark(job, launch, verdict.reason or JobFailureStatus.LOST, verdict.message)
@@ -265,3 +267,14 @@ def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
 def _launch(found: Settled) -> LaunchRecord | None:
     launch = found.evidence.launch
     return launch if isinstance(launch, LaunchRecord) else None
+def _answers(job: Job, found: Settled) -> bool:
+    """Whether what is found ends the wait: a final state that is news to whoever submitted the job.
+
+    Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
+    answer, and no reason to try again. The other way round, a failure known before is none, though its marker
+    lies there until whoever has the lock has opened the next attempt.
+    """
+    final = found.derived.action is Action.KEEP
+    return final and (found.derived.state is JobState.DONE or found.derived.attempt > job.answered)
+
+

@@ -24,6 +24,7 @@ from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -221,6 +222,7 @@ class Scheduler:
             verdict = await self.aio_submit_inner(job)
             while verdict.tries is not None:
                 job.tries = verdict.tries
+                job.answered = max(job.answered, job.attempt)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
                 verdict = await self.aio_submit_inner(job)
@@ -312,6 +314,7 @@ class Scheduler:
         job.attempt = found.attempt
         job.marker = found.marker
         if arrival is Arrival.REUSE:
+        job.answered = found.attempt if found.action is Action.KEEP else 0
             self._complete(job, Verdict(JobState.DONE))
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
@@ -327,6 +330,7 @@ class Scheduler:
             job.tries = Tries()
             self._enqueue(job)
         elif job in self._passed_over:
+            job.answered = job.attempt
             self._passed_over.discard(job)
             self._queue(job)
         elif job in self._dormant and job.transient is TransientMode.NONE:
@@ -384,6 +388,7 @@ class Scheduler:
             job.tries = verdict.tries
             self._enqueue(job)
 
+            job.answered = max(job.answered, job.attempt)
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""
         logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
