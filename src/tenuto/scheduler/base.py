@@ -252,7 +252,9 @@ class Scheduler:
     async def aio_start(self, job: Job) -> None:
         """Runs a ready job, which has a slot of its launcher, and gives the slot back."""
         try:
-            await self.aio_submit(job)
+            # Between the start of this coroutine and its first step somebody may have cancelled the job.
+            if job.state is JobState.READY:
+                await self.aio_submit(job)
         finally:
             self._in_use[job.launcher.name] -= 1
             self._pump()
