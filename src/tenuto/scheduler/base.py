@@ -40,8 +40,8 @@ _PASSING = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC
 ENOUGH_BYTES = 1 << 20
 ENOUGH_INODES = 64
 """What a disk that was full must have free before jobs are started again."""
-STOP_GRACE_S = 15.0
-"""How long a runner may take to end its payload before it is killed itself."""
+STOP_GRACE_S = 5.0
+"""How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
 
 class Loop(Protocol):
@@ -314,9 +314,9 @@ class Scheduler:
         """A new job finds its place: done, running somewhere, or waiting to run."""
         arrival = on_arrival(found)
         job.attempt = found.attempt
+        job.answered = found.attempt if found.action is Action.KEEP else 0
         job.marker = found.marker
         if arrival is Arrival.REUSE:
-        job.answered = found.attempt if found.action is Action.KEEP else 0
             self._complete(job, Verdict(JobState.DONE))
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
@@ -330,9 +330,9 @@ class Scheduler:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
             job.tries = Tries()
+            job.answered = job.attempt
             self._enqueue(job)
         elif job in self._passed_over:
-            job.answered = job.attempt
             self._passed_over.discard(job)
             self._queue(job)
         elif job in self._dormant and job.transient is TransientMode.NONE:
@@ -388,9 +388,9 @@ class Scheduler:
             self._complete(job, verdict)
         else:
             job.tries = verdict.tries
+            job.answered = max(job.answered, job.attempt)
             self._enqueue(job)
 
-            job.answered = max(job.answered, job.attempt)
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""
         logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
@@ -472,7 +472,7 @@ class Scheduler:
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
             self._attempts.request_stop(job)
-            self._runner.later(STOP_GRACE_S, self._kill_runner, job, job.attempt)
+            self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._kill_runner, job, job.attempt)
 
     def _kill_runner(self, job: Job, attempt: int) -> None:
         if job.state.running() and job.attempt == attempt and job.process is not None:
