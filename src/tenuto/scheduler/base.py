@@ -270,7 +270,7 @@ class Scheduler:
             self._pump()
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """Returns the final state of a job, once it has one; at once for a transient job that nobody needs."""
+        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
         self._take_in()
         if not job.state.finished() and job not in self._dormant:
             if job._final_state is None:
