@@ -15,6 +15,7 @@ from tenuto.experiments.history import FinishedRun, runs_to_prune
 from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.stored import JobKey
 from tenuto.experiments.view import WorkspaceView
+from tenuto.launchers.instructions import GRACE_S, Instructions
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state
@@ -59,6 +60,8 @@ class Killing(NamedTuple):
 
     acted: Acted
     runner: ProcessHandle | None = None
+    grace_s: float = GRACE_S
+    """How long the runner lets it end by itself."""
 
 
 def kill(view: WorkspaceView, key: JobKey, message: str, *, attempt: int | None = None) -> Killing:
@@ -94,7 +97,15 @@ def kill(view: WorkspaceView, key: JobKey, message: str, *, attempt: int | None 
     if not runner.send_signal(signal.SIGTERM):
         runner.close()
         return Killing(Acted(key, Outcome.NOT_RUNNING, "it has just ended", now))
-    return Killing(Acted(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now), runner)
+    acted = Acted(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now)
+    return Killing(acted, runner, _grace_s(launch))
+
+
+def _grace_s(launch: LaunchRecord) -> float:
+    try:
+        return Instructions.of(launch).limits.grace_s
+    except (ValueError, TypeError, KeyError):
+        return GRACE_S
 
 
 # Deleting

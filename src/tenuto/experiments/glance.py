@@ -128,6 +128,7 @@ def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: boo
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
     """
     needed = _needed(lines, seen)
+    tasks = {line.job_id: line.task_id for line in lines}
     standing: dict[str, Sight] = {}
     for line in lines:
         sight = seen[line.job_id]
@@ -139,20 +140,26 @@ def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: boo
                 message=f"to be run again; it failed before ({reason})",
             )
         if sight.state is JobState.UNSCHEDULED:
-            sight = _unstarted(line, sight, standing, live=live, needed=line.job_id in needed)
+            sight = _unstarted(line, sight, standing, tasks, live=live, needed=line.job_id in needed)
         standing[line.job_id] = sight
     return standing
 
 
 def _unstarted(
-    line: JobLine, sight: Sight, standing: Mapping[str, Sight], *, live: bool, needed: bool
+    line: JobLine,
+    sight: Sight,
+    standing: Mapping[str, Sight],
+    tasks: Mapping[str, str],
+    *,
+    live: bool,
+    needed: bool,
 ) -> Sight:
     dependencies = [(other, standing[other]) for other in line.depends_on if other in standing]
     for other, found in dependencies:
         if found.state is JobState.ERROR:
             reason = found.reason.name if found.reason else "FAILED"
             stranded = found.reason is JobFailureStatus.DEPENDENCY and found.message
-            message = stranded or f"{other[:12]} failed ({reason})"
+            message = stranded or f"{tasks[other]} {other[:12]} failed ({reason})"
             return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DEPENDENCY, message=message)
     if not live:
         was_removed = not sight.is_there and not sight.alarm and line.transient is TransientMode.NONE
@@ -165,7 +172,8 @@ def _unstarted(
         return sight._replace(state=JobState.READY, message=sight.message or "waits for a free slot")
     more = f" and {len(waits_for) - 1} more" if len(waits_for) > 1 else ""
     return sight._replace(
-        state=JobState.WAITING, message=sight.message or f"waits for {waits_for[0][:12]}{more}"
+        state=JobState.WAITING,
+        message=sight.message or f"waits for {tasks[waits_for[0]]} {waits_for[0][:12]}{more}",
     )
 
 

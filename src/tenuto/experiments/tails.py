@@ -52,18 +52,29 @@ def read_tail(files: Files, path: str, *, limit: int = TAIL_BYTES) -> Tail | Non
     return Tail(_text(data), start + len(data), not start)
 
 
-def read_on(files: Files, path: str, offset: int, *, limit: int = TAIL_BYTES) -> tuple[bytes, int]:
-    """What a log has grown by; where its file was replaced by a shorter one, from its start."""
-    try:
+class Follower:
+    """Reads on where a tail ended, also when a new attempt begins a new file."""
+
+    def __init__(self, files: Files, path: str, tail: Tail | None) -> None:
+        self._files = files
+        self._path = path
+        self._offset = tail.offset if tail else 0
         found = files.stat(path)
-        if found is None or found.kind is not FileKind.FILE:
-            return b"", offset
-        if found.size < offset:
-            offset = 0
-        data = files.read_range(path, offset, limit)
-    except (OSError, NotRegularFile):
-        return b"", offset
-    return data, offset + len(data)
+        self._inode = found.inode if found and tail else None
+
+    def read(self, limit: int = TAIL_BYTES) -> bytes:
+        """What came since; empty if nothing did."""
+        try:
+            found = self._files.stat(self._path)
+            if found is None or found.kind is not FileKind.FILE:
+                return b""
+            if found.inode != self._inode or found.size < self._offset:
+                self._inode, self._offset = found.inode, 0
+            data = self._files.read_range(self._path, self._offset, limit)
+        except (OSError, NotRegularFile):
+            return b""
+        self._offset += len(data)
+        return data
 
 
 def _text(data: bytes) -> str:

@@ -284,7 +284,7 @@ class WorkspaceView:
 
     # Jobs of the workspace
 
-    def keys(self) -> Iterator[JobKey]:
+    def job_keys(self) -> Iterator[JobKey]:
         """Every job that has a directory."""
         for directory in self._directories(self.layout.jobs):
             task_id = name_of_directory(directory)
@@ -295,7 +295,7 @@ class WorkspaceView:
 
     def all_jobs(self, keys: Iterable[JobKey] | None = None) -> list[JobView]:
         """Every job that has a directory, also those of no run; each as its newest run sees it."""
-        wanted = list(self.keys() if keys is None else keys)
+        wanted = list(self.job_keys() if keys is None else keys)
         missing = set(wanted)
         known: dict[JobKey, JobView] = {}
         for experiment in self.experiments():
@@ -347,7 +347,7 @@ class WorkspaceView:
     def orphans(self) -> list[JobView]:
         """Finished jobs of no run: their runs were pruned."""
         listed = self.listed()
-        jobs = (self._job_of_no_run(key) for key in self.keys() if key not in listed)
+        jobs = (self._job_of_no_run(key) for key in self.job_keys() if key not in listed)
         return [job for job in jobs if job.state.finished()]
 
     def strays(self) -> list[JobView]:
@@ -355,7 +355,7 @@ class WorkspaceView:
         waited_for = self.listed(live_only=True)
         keys = [
             key
-            for key in self.keys()
+            for key in self.job_keys()
             if key not in waited_for and glance(self.machine, self.layout.job(*key)).running()
         ]
         return [job for job in self.all_jobs(keys) if job.state.running()]
@@ -369,7 +369,7 @@ class WorkspaceView:
         """
         task, _, identity = name.rstrip("/").rpartition("/")
         task = task.rpartition("/")[2]
-        keys = list(self.keys())
+        keys = list(self.job_keys())
         if task:
             by_id = [key for key in keys if _is_task(key, task) and key.job_id.startswith(identity)]
             return [key for key in by_id if key.job_id == identity] or by_id
