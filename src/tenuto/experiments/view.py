@@ -43,9 +43,10 @@ class RunView(NamedTuple):
     ended: datetime | None = None
     host: str | None = None
     pid: int | None = None
-    jobs: int = 0
-    reused: int = 0
-    failed: int = 0
+    jobs: int | None = None
+    """How many jobs it had when it ended; these three are not known before, nor after a crash."""
+    reused: int | None = None
+    failed: int | None = None
     message: str | None = None
 
     @property
@@ -182,6 +183,7 @@ class WorkspaceView:
             message = "its status.json is missing or cannot be read"
             return RunView(experiment_id, run_id, RunState.INTERRUPTED, False, message=message)
         live = status.state is RunState.RUNNING and at_work is not None and at_work.fits(status)
+        ended = status.state is not RunState.RUNNING
         crashed = status.state is RunState.RUNNING and not live
         return RunView(
             experiment_id,
@@ -192,9 +194,9 @@ class WorkspaceView:
             ended=_aware(status.ended),
             host=status.host,
             pid=status.pid,
-            jobs=status.jobs,
-            reused=status.reused,
-            failed=status.failed,
+            jobs=status.jobs if ended else None,
+            reused=status.reused if ended else None,
+            failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
         )
 

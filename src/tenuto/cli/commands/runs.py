@@ -146,9 +146,7 @@ def _show(view: WorkspaceView, runs: list[RunView]) -> None:
             [
                 run.name,
                 Styled(run.state.value, _COLOURS.get(run.state, "yellow")),
-                str(run.jobs) if not run.live else "",
-                str(run.reused) if not run.live else "",
-                str(run.failed) if not run.live else "",
+                *("" if count is None else str(count) for count in (run.jobs, run.reused, run.failed)),
                 duration(took),
                 moment(run.started),
                 run.message or "",

@@ -148,4 +148,5 @@ def _show_hints(counted: list[tuple[RunView, Counter[JobState]]], running: list[
     if strays:
         say(f"no run waits for {len(strays)} of them: run the experiment again, or tenuto kill --strays")
     if any(counts[JobState.ERROR] for _, counts in counted):
-        say("what failed: tenuto jobs state=error        why: tenuto why ID        again: tenuto retry ID")
+        say("what failed: tenuto jobs state=error")
+        say("why, and again: tenuto why ID, tenuto retry ID")
