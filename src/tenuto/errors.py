@@ -21,6 +21,8 @@ TenutoError
 ├── ExperimentFileError       a YAML file does not describe an experiment
 ├── DirtyGitError             a project has uncommitted changes, and the settings forbid that
 ├── FilterError               a filter of the command line cannot be read
+├── NotFound                  nothing in the workspace has this name
+├── Ambiguous                 a name fits several things, and one is needed
 ├── SerializationError        a stored config cannot be read
 │   ├── MalformedFile         the content is not what Tenuto writes
 │   └── NewerFormat           written by a newer version of Tenuto
@@ -134,6 +136,14 @@ class FilterError(TenutoError):
         super().__init__(message)
         self.text = text
         self.position = position
+
+
+class NotFound(TenutoError):
+    """Nothing in the workspace has this name."""
+
+
+class Ambiguous(TenutoError):
+    """A name fits several things, and one is needed."""
 
 
 class SerializationError(TenutoError):

@@ -9,14 +9,22 @@ from typing import Any
 import click
 
 from tenuto import __version__
+from tenuto.cli import exits
+from tenuto.cli.text import safe_lines
 from tenuto.errors import TenutoError
 
 COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",
+    "status": "Show experiments, their last runs, and what runs now.",
+    "jobs": "List jobs, filtered and sorted.",
+    "logs": "Show what a job printed.",
+    "why": "Say why a job is in its state, and why it was not reused.",
+    "kill": "Stop running jobs.",
+    "retry": "Run failed jobs again, now.",
+    "clean": "Delete the directories of jobs.",
+    "runs": "List, show and prune runs.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
-
-EXIT_USAGE = 2
 
 
 class Commands(click.Group):
@@ -43,9 +51,19 @@ def commands() -> None:
 
 
 def main() -> Any:
-    """Runs the command line; an error of ours is a sentence, not a traceback."""
+    """Runs the command line; an error of ours is a sentence, not a traceback.
+
+    A command returns its exit code; none is a success.
+    """
     try:
-        return commands()
+        code = commands(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(exits.INTERRUPTED)
     except TenutoError as error:
-        click.echo(f"tenuto: {error}", err=True)
-        sys.exit(EXIT_USAGE)
+        text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
+        click.echo(f"tenuto: {text}", err=True)
+        sys.exit(exits.exit_code(error))
+    sys.exit(code if isinstance(code, int) else exits.OK)

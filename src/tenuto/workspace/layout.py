@@ -4,16 +4,20 @@ Only joins strings; creates and reads nothing.
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName
 
 _LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_JOB_ID = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_JOB_ID = 128
+_JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
+_SPELLED = re.compile(r"(?:~[0-9a-f]{2})+")
 
 
+@lru_cache(maxsize=4096)
 def directory_name(name: str) -> str:
     """A safe directory name for a task id or an experiment id; different ids give different names.
 
@@ -38,6 +42,19 @@ def directory_name(name: str) -> str:
 
 def _spelled(character: str) -> str:
     return "".join(f"~{byte:02x}" for byte in character.encode())
+
+
+def name_of_directory(directory: str) -> str | None:
+    """The id that `directory_name` spelled so; None for a directory that it never names."""
+    try:
+        name = _SPELLED.sub(_unspelled, directory)
+        return name if directory_name(name) == directory else None
+    except ValueError:  # not UTF-8, or no id at all
+        return None
+
+
+def _unspelled(found: re.Match[str]) -> str:
+    return bytes.fromhex(found[0].replace("~", "")).decode()
 
 
 def same_on_some_disks(one: str, other: str) -> bool:
@@ -269,8 +286,13 @@ class Layout:
         )
 
 
+def is_job_id(text: str) -> bool:
+    """Whether a text can be the id of a job."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
 def _checked_job_id(job_id: str) -> str:
-    if not job_id or not set(job_id) <= _JOB_ID or len(job_id) > _LONGEST_JOB_ID or job_id[0] == "-":
+    if not is_job_id(job_id):
         raise InvalidName(
             f"{job_id!r:.100} cannot be a job id: use up to {_LONGEST_JOB_ID} of a-z 0-9 _ -, no - first"
         )

@@ -1,0 +1,93 @@
+"""`tenuto clean`."""
+
+from __future__ import annotations
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
+from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.selection import matching, need_one_of, read_filter
+from tenuto.experiments.actions import Acted, Outcome, delete
+
+MOST_SHOWN = 50
+
+
+@click.command()
+@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.option("--orphans", is_flag=True, help="Only finished jobs of no run: their runs were pruned.")
+@yes_option
+@workspace_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    filter_: tuple[str, ...],
+    orphans: bool,
+    yes: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> int:
+    """Delete the directories of jobs, with all they produced: those that FILTER matches.
+
+    What runs, is locked, or belongs to a live run is spared; the exit code is 1 if something was. Without
+    --yes nothing is deleted.
+    """
+    need_one_of(ctx, (filter_, orphans), "say which: a FILTER such as state=error, or --orphans")
+    wanted = read_filter(filter_)
+    view = open_workspace(workspace)
+    jobs = view.orphans() if orphans else view.all_jobs()
+    keys = [job.key for job in matching(view, jobs, wanted)]
+    acted = delete(view, keys, really=yes)
+    if as_json:
+        print_json([_plain(one) for one in acted])
+    else:
+        _show(acted, yes)
+    return exits.FAILED if any(one.outcome is Outcome.IN_USE for one in acted) else exits.OK
+
+
+def _plain(one: Acted) -> dict[str, object]:
+    return {
+        "task": one.key.task_id,
+        "id": one.key.job_id,
+        "outcome": one.outcome.name.lower(),
+        "detail": one.detail,
+        "bytes": one.size,
+    }
+
+
+def _show(acted: list[Acted], really: bool) -> None:
+    if not acted:
+        note("nothing to delete")
+        return
+    spared = [one for one in acted if one.outcome is Outcome.IN_USE]
+    rest = [one for one in acted if one.outcome is not Outcome.IN_USE]
+    shown = (spared + rest)[:MOST_SHOWN]
+    rows: list[list[Cell]] = [
+        [
+            one.key.job_id[:8],
+            one.key.task_id,
+            size_text(one.size) if one.size else "",
+            Styled(one.outcome.value, "yellow" if one.outcome is Outcome.IN_USE else None),
+            one.detail,
+        ]
+        for one in shown
+    ]
+    table(
+        [
+            Column("id"),
+            Column("task", least=8),
+            Column("size", right=True),
+            Column("outcome", least=6),
+            Column("", least=8, rank=1),
+        ],
+        rows,
+    )
+    if len(acted) > len(shown):
+        note(f"and {len(acted) - len(shown)} more")
+    total = size_text(sum(one.size for one in acted))
+    count = sum(one.outcome in (Outcome.DELETED, Outcome.WOULD_DELETE) for one in acted)
+    if really:
+        note(f"{count} jobs deleted, {total}; {len(spared)} spared")
+    else:
+        note(f"{count} jobs, {total}, would be deleted; {len(spared)} spared. Add --yes to do it")

@@ -1,0 +1,95 @@
+"""`tenuto jobs`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
+from tenuto.cli.text import duration
+from tenuto.experiments.view import JobView, plain_job
+
+MOST_TAG_COLUMNS = 12
+
+
+@click.command()
+@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
+@click.option(
+    "-s", "--sort", metavar="FIELD", help="Sort by a field, tag or parameter; -FIELD: largest first."
+)
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@workspace_option
+@json_option
+def command(
+    filter_: tuple[str, ...],
+    run: str | None,
+    every: bool,
+    sort: str | None,
+    limit: int | None,
+    workspace: str | None,
+    as_json: bool,
+) -> None:
+    """List jobs: by default those of the last run of each experiment.
+
+    FILTER is such as: state=running and lr<0.1 and task~train. Quote it, since shells know < and >.
+    """
+    if run is not None and every:
+        raise click.UsageError("--run and --all exclude each other")
+    wanted = read_filter(filter_)
+    view = open_workspace(workspace)
+    jobs = view.all_jobs() if every else jobs_of_runs(view, run)
+    found = matching(view, jobs, wanted)
+    if sort is not None:
+        found = in_order(view, found, sort)
+    shown = found[:limit]
+    now = view.machine.clock.now()
+    if as_json:
+        print_json([plain_job(job, now) for job in shown])
+        return
+    if not shown:
+        note(
+            f"none of {len(jobs)} jobs matches" if jobs else "there are no jobs; --all shows those of no run"
+        )
+        return
+    show_jobs(shown, now)
+    if len(shown) < len(found):
+        note(f"{len(found) - len(shown)} more; raise --limit to see them")
+
+
+def show_jobs(jobs: list[JobView], now: datetime) -> None:
+    """A table of jobs, with a column for each tag."""
+    tags = list(dict.fromkeys(name for job in jobs for name in job.tags))[:MOST_TAG_COLUMNS]
+    several_runs = len({job.run_id for job in jobs}) > 1
+    columns = [
+        Column("id"),
+        Column("task", least=8),
+        Column("state"),
+        *(Column(tag, least=5, rank=3 + place) for place, tag in enumerate(tags)),
+        Column("progress", right=True, rank=2),
+        Column("took", right=True, rank=1),
+        Column("ended", right=True, rank=40),
+        *([Column("run", rank=41)] if several_runs else []),
+        Column("message", least=10, rank=2),
+    ]
+    table(columns, [_row(job, tags, now, several_runs) for job in jobs])
+
+
+def _row(job: JobView, tags: list[str], now: datetime, several_runs: bool) -> list[Cell]:
+    reason = job.reason.name if job.reason else ""
+    message = ": ".join(filter(None, (reason, job.alarm or job.message)))
+    return [
+        job.job_id[:8],
+        job.task_id,
+        state_cell(job.state),
+        *(job.tags.get(tag, "") for tag in tags),
+        f"{job.progress.fraction:.0%}" if job.progress else "",
+        duration(job.duration_s(now)),
+        ago(job.endtime, now),
+        *([f"{job.experiment_id or ''}/{job.run_id or ''}"] if several_runs else []),
+        message,
+    ]

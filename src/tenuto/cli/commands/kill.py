@@ -1,0 +1,134 @@
+"""`tenuto kill`."""
+
+from __future__ import annotations
+
+import getpass
+import select
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
+from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
+from tenuto.experiments.actions import Killing, Outcome, kill
+from tenuto.experiments.stored import JobKey
+
+SLACK_S = 15.0
+"""How long beyond its grace period a runner may take to end."""
+LONGEST_GRACE_S = 3600.0
+
+
+@click.command()
+@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.option("--where", metavar="FILTER", help="The running jobs that a filter matches; needs --yes.")
+@click.option("--strays", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until they ended.")
+@yes_option
+@workspace_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    jobs: tuple[str, ...],
+    where: str | None,
+    strays: bool,
+    attempt: int | None,
+    no_wait: bool,
+    yes: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> int:
+    """Stop running jobs: each is asked to end, gets its grace period, and is then killed.
+
+    The exit code is 1 if one of them was not running or could not be stopped.
+    """
+    need_one_of(ctx, (jobs, where, strays), "say which: a JOB, --where FILTER or --strays")
+    if attempt is not None and len(jobs) != 1:
+        raise click.UsageError("--attempt is for one JOB", ctx)
+    view = open_workspace(workspace)
+    keys = named(view, jobs)
+    wanted = read_filter((where,)) if where else None
+    if wanted is not None:
+        running = [job for job in jobs_of_runs(view, None) if job.state.running()]
+        keys += [job.key for job in matching(view, running, wanted)]
+    if strays:
+        keys += [job.key for job in view.strays()]
+    keys = list(dict.fromkeys(keys))
+    if (where or strays) and not yes:
+        return _would_kill(keys, as_json)
+    message = f"killed by {_user()} with tenuto kill"
+    killed = [kill(view, key, message, attempt=attempt) for key in keys]
+    waited = [(one, True if no_wait else _wait(one)) for one in killed]
+    _show(waited, no_wait, as_json)
+    return exits.OK if all(_is_fine(one, ended) for one, ended in waited) else exits.FAILED
+
+
+def _would_kill(keys: list[JobKey], as_json: bool) -> int:
+    if as_json:
+        print_json([{"task": key.task_id, "id": key.job_id, "outcome": "would_kill"} for key in keys])
+        return exits.OK
+    if keys:
+        table([Column("id"), Column("task", least=8)], [[key.job_id[:8], key.task_id] for key in keys])
+    note(f"{len(keys)} would be killed; add --yes to do it" if keys else "nothing to kill")
+    return exits.OK
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without names
+        return "somebody"
+
+
+def _wait(killing: Killing) -> bool:
+    """Whether the runner ended in time."""
+    if killing.runner is None:
+        return True
+    patience_s = SLACK_S + min(killing.grace_s, LONGEST_GRACE_S)
+    poll = select.poll()
+    poll.register(killing.runner.fileno(), select.POLLIN)
+    ended = bool(poll.poll(patience_s * 1000))
+    killing.runner.close()
+    return ended
+
+
+def _is_fine(killing: Killing, ended: bool) -> bool:
+    return killing.acted.outcome is Outcome.ASKED and ended
+
+
+def _show(waited: list[tuple[Killing, bool]], no_wait: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "task": one.acted.key.task_id,
+                    "id": one.acted.key.job_id,
+                    "outcome": one.acted.outcome.name.lower(),
+                    "detail": one.acted.detail,
+                    "attempt": one.acted.attempt,
+                    "ended": None if no_wait else ended and one.acted.outcome is Outcome.ASKED,
+                }
+                for one, ended in waited
+            ]
+        )
+        return
+    if not waited:
+        note("nothing to kill")
+        return
+    rows: list[list[Cell]] = []
+    for one, ended in waited:
+        text = one.acted.outcome.value
+        if one.acted.outcome is Outcome.ASKED and not no_wait:
+            text = "stopped" if ended else "does not stop; look at its processes"
+        rows.append(
+            [
+                one.acted.key.job_id[:8],
+                one.acted.key.task_id,
+                Styled(text, "green" if _is_fine(one, ended) else "yellow"),
+                one.acted.detail,
+            ]
+        )
+    columns = [Column("id"), Column("task", least=8), Column("outcome", least=8), Column("", least=8, rank=1)]
+    table(columns, rows)

@@ -1,0 +1,103 @@
+"""`tenuto retry`."""
+
+from __future__ import annotations
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.console import note, print_json, say, state_cell, styled
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.selection import named, need_one_of
+from tenuto.cli.text import safe
+from tenuto.experiments.actions import failed_jobs
+from tenuto.experiments.retrying import Prepared, Retrying, prepare, submit
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job
+from tenuto.settings import load_settings
+
+
+@click.command()
+@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.option("--failed", is_flag=True, help="All failed jobs of a run.")
+@click.option("-r", "--run", metavar="RUN", help="The run for --failed; by default each experiment's last.")
+@workspace_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    jobs: tuple[str, ...],
+    failed: bool,
+    run: str | None,
+    workspace: str | None,
+    as_json: bool,
+) -> int:
+    """Run failed jobs again, now, and wait for them.
+
+    Each is started from its own directory with the parameters that it holds, so its script is not needed.
+    A job that never started has none there: for it, run the experiment again. The exit code is 1 if one fails
+    again or cannot be run. Ctrl-C leaves them running.
+    """
+    need_one_of(ctx, (jobs, failed), "say which: a JOB, or --failed")
+    if run is not None and not failed:
+        raise click.UsageError("--run goes with --failed", ctx)
+    settings = load_settings()
+    view = open_workspace(workspace, settings)
+    keys = [*named(view, jobs), *(failed_jobs(view, run) if failed else [])]
+    scheduler = Scheduler.instance()
+    launcher = SpawnLauncher(scheduler.machine, slots=settings.slots)
+    prepared = prepare(view, keys, scheduler, launcher)
+    if not as_json:
+        for refused in prepared.refused:
+            note(f"{refused.key} is not run: {refused.why}")
+        if not keys:
+            note("nothing failed")
+    owner = Retrying(_ignore if as_json else _tell)
+    try:
+        submitted = submit(scheduler, prepared.jobs, owner)
+        scheduler.wait(owner)
+        scheduler.drain()
+    except KeyboardInterrupt:
+        note("the jobs go on; see them with: tenuto status")
+        return exits.INTERRUPTED
+    if as_json:
+        print_json(_plain(prepared, submitted))
+    done = all(job.state is JobState.DONE for job in submitted)
+    return exits.OK if done and not prepared.refused else exits.FAILED
+
+
+def _ignore(job: Job, standing: Standing) -> None:
+    """For programs only the end counts."""
+
+
+def _tell(job: Job, standing: Standing) -> None:
+    if standing.state in (JobState.RUNNING, JobState.DONE, JobState.ERROR):
+        reason = f" {standing.reason.name}: {safe(standing.message or '')}" if standing.reason else ""
+        say(f"{styled(state_cell(standing.state))} {safe(job.task_id)} {job.job_id[:8]}{reason}")
+
+
+def _plain(prepared: Prepared, submitted: list[Job]) -> list[dict[str, object]]:
+    ran: list[dict[str, object]] = [
+        {
+            "task": job.task_id,
+            "id": job.job_id,
+            "state": job.state.name.lower(),
+            "reason": job.failure_status.name.lower() if job.failure_status else None,
+            "message": job.standing.message,
+            "attempt": job.attempt,
+        }
+        for job in submitted
+    ]
+    refused: list[dict[str, object]] = [
+        {
+            "task": one.key.task_id,
+            "id": one.key.job_id,
+            "state": "refused",
+            "reason": None,
+            "message": one.why,
+            "attempt": None,
+        }
+        for one in prepared.refused
+    ]
+    return ran + refused

@@ -1,0 +1,167 @@
+"""`tenuto runs`."""
+
+from __future__ import annotations
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.commands.jobs import show_jobs
+from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, table
+from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.text import duration, safe
+from tenuto.errors import ExperimentLocked, NotFound
+from tenuto.experiments.actions import prune_runs
+from tenuto.experiments.status import RunState
+from tenuto.experiments.view import RunView, WorkspaceView, plain_job, plain_run
+from tenuto.lifecycle.states import JobState
+from tenuto.settings import load_settings
+
+_COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "red"}
+
+
+@click.group(invoke_without_command=True)
+@workspace_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+    """List, show and prune the runs of experiments. Without a subcommand: list them all."""
+    if ctx.invoked_subcommand is None:
+        _list(open_workspace(workspace), None, as_json)
+    elif workspace is not None or as_json:
+        raise click.UsageError(f"put the options after the word {ctx.invoked_subcommand!r}", ctx)
+
+
+@command.command("list")
+@click.argument("experiment", required=False)
+@workspace_option
+@json_option
+def list_command(experiment: str | None, workspace: str | None, as_json: bool) -> None:
+    """List the runs of EXPERIMENT, or of all, newest first."""
+    _list(open_workspace(workspace), experiment, as_json)
+
+
+@command.command("show")
+@click.argument("run")
+@workspace_option
+@json_option
+def show_command(run: str, workspace: str | None, as_json: bool) -> None:
+    """Show one RUN and its jobs: EXPERIMENT (its last run), EXPERIMENT/RUN, or a run id."""
+    view = open_workspace(workspace)
+    found = view.run(run)
+    now = view.machine.clock.now()
+    jobs = view.jobs(found)
+    commits = view.commits(found)
+    if as_json:
+        print_json({**plain_run(found), "git": commits, "job_list": [plain_job(job, now) for job in jobs]})
+        return
+    say(f"{safe(found.name)}  {found.state.value}{' (live)' if found.live else ''}")
+    say(f"started {moment(found.started)} by process {found.pid} on {safe(str(found.host))}")
+    say(f"ended {moment(found.ended)}")
+    for path, commit in commits.items():
+        say(f"git {safe(path)}: {safe(commit)}")
+    if found.message:
+        say(safe(found.message))
+    counts = {state: sum(job.state is state for job in jobs) for state in JobState}
+    say(
+        ", ".join(f"{number} {state.name.lower()}" for state, number in counts.items() if number) or "no jobs"
+    )
+    if jobs:
+        say("")
+        show_jobs([job._replace(run_id=None) for job in jobs], now)
+
+
+@command.command("prune")
+@click.argument("experiment", required=False)
+@click.option("--keep-done", type=click.IntRange(min=0), help="Runs to keep that ended well.")
+@click.option("--keep-failed", type=click.IntRange(min=0), help="Runs to keep that did not.")
+@yes_option
+@workspace_option
+@json_option
+def prune_command(
+    experiment: str | None,
+    keep_done: int | None,
+    keep_failed: int | None,
+    yes: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> int:
+    """Forget old runs of EXPERIMENT, or of all; their jobs and results stay.
+
+    How many are kept is a setting (history.max_done, history.max_failed). The exit code is 4 if an experiment
+    is running; without --yes nothing is removed.
+    """
+    settings = load_settings()
+    view = open_workspace(workspace, settings)
+    max_done = settings.history.max_done if keep_done is None else keep_done
+    max_failed = settings.history.max_failed if keep_failed is None else keep_failed
+    pruned: list[str] = []
+    locked = False
+    for name in _experiments(view, experiment):
+        try:
+            found = prune_runs(view, name, max_done=max_done, max_failed=max_failed, really=yes)
+        except ExperimentLocked as error:
+            locked = True
+            note(str(error))
+        else:
+            pruned += [f"{name}/{run_id}" for run_id in found]
+    if as_json:
+        print_json([{"run": name, "outcome": "pruned" if yes else "would_prune"} for name in pruned])
+    else:
+        for name in pruned:
+            say(safe(name))
+        note(
+            f"{len(pruned)} runs removed; tenuto clean --orphans deletes jobs that no run needs any more"
+            if yes
+            else f"{len(pruned)} runs would be removed{'; add --yes to do it' if pruned else ''}"
+        )
+    return exits.LOCKED if locked else exits.OK
+
+
+def _experiments(view: WorkspaceView, experiment: str | None) -> list[str]:
+    known = [one.experiment_id for one in view.experiments()]
+    if experiment is None:
+        return known
+    if experiment not in known:
+        raise NotFound(f"no experiment is called {experiment!r}; there are: {', '.join(known) or 'none'}")
+    return [experiment]
+
+
+def _list(view: WorkspaceView, experiment: str | None, as_json: bool) -> None:
+    wanted = _experiments(view, experiment)
+    runs = [run for one in view.experiments() if one.experiment_id in wanted for run in one.runs]
+    if as_json:
+        print_json([plain_run(run) for run in runs])
+    elif runs:
+        _show(view, runs)
+    else:
+        note("no experiment was run here yet")
+
+
+def _show(view: WorkspaceView, runs: list[RunView]) -> None:
+    rows: list[list[Cell]] = []
+    for run in runs:
+        end = run.ended or (view.machine.clock.now() if run.live else None)
+        took = (end - run.started).total_seconds() if end and run.started else None
+        rows.append(
+            [
+                run.name,
+                Styled(run.state.value, _COLOURS.get(run.state, "yellow")),
+                *("" if count is None else str(count) for count in (run.jobs, run.reused, run.failed)),
+                duration(took),
+                moment(run.started),
+                run.message or "",
+            ]
+        )
+    table(
+        [
+            Column("run", least=16),
+            Column("state"),
+            Column("jobs", right=True, rank=1),
+            Column("reused", right=True, rank=3),
+            Column("failed", right=True, rank=1),
+            Column("took", right=True, rank=2),
+            Column("started", rank=4),
+            Column("message", least=10, rank=5),
+        ],
+        rows,
+    )

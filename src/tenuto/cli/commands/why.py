@@ -1,0 +1,133 @@
+"""`tenuto why`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.text import duration, safe, truncate
+from tenuto.experiments.reasons import Why, explain_job
+from tenuto.experiments.stored import ABSENT
+from tenuto.experiments.view import JobView, WorkspaceView, plain_job
+
+MOST_PARAMETERS = 40
+MOST_JOBS = 10
+
+
+@click.command()
+@click.argument("job")
+@workspace_option
+@json_option
+def command(job: str, workspace: str | None, as_json: bool) -> None:
+    """Say why JOB is in its state, and why no earlier result was reused for it.
+
+    JOB is the beginning of its id, TASK/ID, or a task that has one job.
+    """
+    view = open_workspace(workspace)
+    why = explain_job(view, view.find_one(job))
+    if as_json:
+        print_json(_plain(view, why))
+    else:
+        _show(view, why)
+
+
+def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
+    now = view.machine.clock.now()
+    detail = why.detail
+    nearest = None
+    if why.nearest is not None:
+        nearest = {
+            "task": why.nearest.key.task_id,
+            "id": why.nearest.key.job_id,
+            "changed": [
+                {"parameter": one.path, "here": _or_none(one.here), "there": _or_none(one.there)}
+                for one in why.nearest.changed
+            ],
+        }
+    return {
+        **plain_job(detail.job, now),
+        "directory": detail.paths.directory,
+        "because": list(why.because),
+        "reuse": why.reuse,
+        "nearest": nearest,
+        "code": list(why.code),
+        "next": list(why.next_steps),
+        "parameters": dict(detail.stored.parameters),
+        "dependencies": [plain_job(one, now) for one in detail.dependencies],
+        "dependents": [plain_job(one, now) for one in detail.dependents],
+        "runs": [run.name for run in detail.runs],
+        "earlier_logs": detail.earlier_logs,
+    }
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is ABSENT else value
+
+
+def _show(view: WorkspaceView, why: Why) -> None:
+    detail, job = why.detail, why.detail.job
+    now = view.machine.clock.now()
+    say(f"{safe(job.task_id)} {job.job_id[:12]} is {styled(state_cell(job.state))}")
+    for sentence in why.because:
+        _bullet(sentence)
+    if job.starttime is not None:
+        ended = f", ended {moment(job.endtime)}" if job.endtime else ""
+        _bullet(f"started {moment(job.starttime)}{ended}, took {duration(job.duration_s(now))}")
+    if job.progress is not None:
+        _bullet(f"progress {job.progress.fraction:.0%} {job.progress.desc or ''}".rstrip())
+    if detail.stored.parameters:
+        _heading("parameters")
+        for path, value in list(detail.stored.parameters.items())[:MOST_PARAMETERS]:
+            _bullet(f"{path} = {_worded(value)}")
+        if len(detail.stored.parameters) > MOST_PARAMETERS:
+            _bullet(f"and {len(detail.stored.parameters) - MOST_PARAMETERS} more: --json shows all")
+    if job.tags:
+        _heading("tags")
+        _bullet(", ".join(f"{name}={value}" for name, value in job.tags.items()))
+    _jobs("depends on", detail.dependencies)
+    _jobs("needed by", detail.dependents)
+    _heading("why it was not taken from an earlier job")
+    _bullet(why.reuse)
+    for one in why.nearest.changed[:MOST_PARAMETERS] if why.nearest else ():
+        say(f"    {safe(one.path)}: {safe(_worded(one.here))} here, {safe(_worded(one.there))} there")
+    for sentence in why.code:
+        _bullet(sentence)
+    _heading("where")
+    _bullet(detail.paths.directory)
+    for run in detail.runs[:MOST_JOBS]:
+        _bullet(f"run {run.name}")
+    if why.next_steps:
+        _heading("next")
+        for step in why.next_steps:
+            _bullet(step)
+
+
+def _heading(text: str) -> None:
+    say("")
+    say(text)
+
+
+def _bullet(text: str) -> None:
+    say(f"  {safe(text)}")
+
+
+def _jobs(title: str, jobs: tuple[JobView, ...]) -> None:
+    if not jobs:
+        return
+    _heading(title)
+    for job in jobs[:MOST_JOBS]:
+        say(f"  {safe(str(job.key))} {styled(state_cell(job.state))}")
+    if len(jobs) > MOST_JOBS:
+        _bullet(f"and {len(jobs) - MOST_JOBS} more")
+
+
+def _worded(value: Any) -> str:
+    if value is ABSENT:
+        return "not set"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    room = window_width()
+    return text if room is None else truncate(safe(text), max(room // 2, 20))

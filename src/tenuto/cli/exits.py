@@ -1,0 +1,22 @@
+"""The exit codes of the command line, in one place; docs/cli.md explains them."""
+
+from __future__ import annotations
+
+from tenuto.errors import ExperimentLocked, FailedExperiment, NotFound, TenutoError
+
+OK = 0
+FAILED = 1
+"""Jobs failed, or something that was asked for could not be done to all of them."""
+USAGE = 2
+NOT_FOUND = 3
+LOCKED = 4
+INTERRUPTED = 5
+
+
+def exit_code(error: TenutoError) -> int:
+    """The exit code for an error that ends a command."""
+    if isinstance(error, NotFound):
+        return NOT_FOUND
+    if isinstance(error, ExperimentLocked):
+        return LOCKED
+    return FAILED if isinstance(error, FailedExperiment) else USAGE

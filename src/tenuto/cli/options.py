@@ -1,0 +1,74 @@
+"""Options that commands share, and the workspace that they lead to."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tenuto.errors import NotFound, SettingsError
+from tenuto.experiments.view import WorkspaceView
+from tenuto.settings import Settings, load_settings
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def workspace_option(command: F) -> F:
+    """`-w`, `--workspace`."""
+    return click.option(
+        "-w",
+        "--workspace",
+        metavar="NAME|PATH",
+        help="The workspace: a name from the settings, or a path. By default the one around the working "
+        "directory, then the one that the settings name.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def yes_option(command: F) -> F:
+    """`-y`, `--yes`."""
+    return click.option("-y", "--yes", is_flag=True, help="Do it; without this, only say what would happen.")(
+        command
+    )
+
+
+def looks_like_workspace(path: Path) -> bool:
+    """Whether somebody ran an experiment there."""
+    return (path / "experiments").is_dir() and (path / "jobs").is_dir()
+
+
+def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
+    """The workspace that a command is about: given, around the working directory, or from the settings."""
+    if given is None:
+        for path in (here, *here.parents):
+            if looks_like_workspace(path):
+                return path
+    try:
+        return Path(os.path.abspath(settings.workspace(given)))
+    except SettingsError as error:
+        raise NotFound(
+            f"no workspace here ({here}): give one with -w, go into one, or write "
+            'default_workspace = "main" and [workspaces.main] path = "..." into tenuto.toml'
+        ) from error
+
+
+def open_workspace(given: str | None, settings: Settings | None = None) -> WorkspaceView:
+    """A view of that workspace; `NotFound` if there is none."""
+    settings = settings or load_settings()
+    path = workspace_path(given, settings, Path.cwd())
+    if not looks_like_workspace(path):
+        known = ", ".join(settings.workspaces) or "none"
+        raise NotFound(
+            f"{path} is not a workspace: it has no experiments; give another with -w "
+            f"(named in the settings: {known}), or run an experiment there first"
+        )
+    return WorkspaceView(Layout(str(path)), this_machine())

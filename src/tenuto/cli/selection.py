@@ -1,0 +1,123 @@
+"""Which jobs a command is about: by run, by filter, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from tenuto.cli.console import note
+from tenuto.cli.filters import Filter, names, parse_filter
+from tenuto.experiments.stored import JobKey, read_stored
+from tenuto.experiments.view import JobView, WorkspaceView
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+
+CHOICES = {
+    "state": [state.name.lower() for state in JobState],
+    "reason": [reason.name.lower() for reason in JobFailureStatus],
+}
+FIELDS = (
+    "state task id reason message experiment run attempt submitted started ended duration progress".split()
+)
+"""What a filter may ask of any job; besides, its tags and its parameters."""
+
+
+def read_filter(words: Sequence[str]) -> Filter | None:
+    """The filter on a command line; several arguments are one filter."""
+    text = " ".join(words).strip()
+    return parse_filter(text, choices=CHOICES) if text else None
+
+
+def matching(view: WorkspaceView, jobs: Sequence[JobView], wanted: Filter | None) -> list[JobView]:
+    """The jobs that a filter lets through."""
+    if wanted is None:
+        return list(jobs)
+    fields = fields_of(view, jobs, set(names(wanted)))
+    return [job for job in jobs if wanted.matches(fields(job))]
+
+
+def fields_of(
+    view: WorkspaceView, jobs: Sequence[JobView], asked: set[str]
+) -> Callable[[JobView], dict[str, Any]]:
+    """What can be asked of a job: its fields over its tags over, only if need be, its parameters."""
+    now = view.machine.clock.now()
+    tags = {name for job in jobs for name in job.tags}
+    others = asked - set(FIELDS) - tags
+    found: set[str] = set()
+
+    def fields(job: JobView) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        if others:
+            stored = read_stored(view.machine.files, view.layout.job(*job.key)).parameters
+            values.update({name: stored[name] for name in others if name in stored})
+        return {**values, **job.tags, **own_fields(job, now)}
+
+    if others and jobs:
+        for job in jobs:
+            found.update(others & fields(job).keys())
+            if found == others:
+                break
+        for name in sorted(others - found):
+            note(f"no job here has a field, tag or parameter {name!r}")
+    return fields
+
+
+def own_fields(job: JobView, now: datetime) -> dict[str, Any]:
+    """The fields that every job has."""
+    return {
+        "state": job.state,
+        "task": job.task_id,
+        "id": job.job_id,
+        "reason": job.reason,
+        "message": job.message,
+        "experiment": job.experiment_id,
+        "run": job.run_id,
+        "attempt": job.attempt,
+        "submitted": job.submittime,
+        "started": job.starttime,
+        "ended": job.endtime,
+        "duration": job.duration_s(now),
+        "progress": job.progress.fraction if job.progress else None,
+    }
+
+
+def in_order(view: WorkspaceView, jobs: Sequence[JobView], by: str) -> list[JobView]:
+    """The jobs sorted by a field, tag or parameter; `-duration` for the largest first."""
+    name = by.removeprefix("-")
+    fields = fields_of(view, jobs, {name})
+    keyed = [(_key(fields(job).get(name)), job) for job in jobs]
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0] or (0, ""), reverse=by.startswith("-"))
+    return [job for _, job in known] + [job for key, job in keyed if key is None]
+
+
+def _key(value: Any) -> tuple[int, Any] | None:
+    """Numbers by size, also those in tags; then texts."""
+    if value is None:
+        return None
+    try:
+        return 0, float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 1, value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def jobs_of_runs(view: WorkspaceView, run: str | None) -> list[JobView]:
+    """The jobs of a run, or of the last run of each experiment; each job once."""
+    found: dict[JobKey, JobView] = {}
+    for view_of_run in view.find_runs(run):
+        for job in view.jobs(view_of_run):
+            found.setdefault(job.key, job)
+    return list(found.values())
+
+
+def named(view: WorkspaceView, jobs: Iterable[str]) -> list[JobKey]:
+    """The jobs that were named, each name standing for one."""
+    return list(dict.fromkeys(view.find_one(name) for name in jobs))
+
+
+def need_one_of(ctx: click.Context, given: Iterable[object], message: str) -> None:
+    """Refuses a command that does not say what it is about."""
+    if not any(given):
+        raise click.UsageError(message, ctx)

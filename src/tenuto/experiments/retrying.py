@@ -1,0 +1,168 @@
+"""Runs failed jobs again, from what their own directories hold: no script is needed.
+Only this module of the room that acts from outside needs a scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from tenuto.errors import SerializationError, TenutoError
+from tenuto.experiments.actions import is_real_directory
+from tenuto.experiments.stored import JobKey, read_stored
+from tenuto.experiments.view import WorkspaceView
+from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
+from tenuto.workspace import job_directory
+from tenuto.workspace.layout import JobPaths, Layout
+
+NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
+
+
+class StoredWork:
+    """The payload of a job as an earlier attempt wrote it down."""
+
+    def __init__(self, params: bytes, instructions: Instructions) -> None:
+        self.environment: Mapping[str, str] = instructions.environment
+        self._params = params
+        self._command = instructions.command
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return self._params
+
+    def command(self) -> Command | None:
+        return self._command
+
+
+class Refused(NamedTuple):
+    """A job that cannot be run again from its directory, and why."""
+
+    key: JobKey
+    why: str
+
+
+class Retrying:
+    """The owner of jobs that a person runs again."""
+
+    def __init__(self, tell: Callable[[Job, Standing], None]) -> None:
+        self.unfinishedJobs = 0
+        self.failedJobs = 0
+        self.is_stopping = False
+        self._tell = tell
+
+    def accept(self, job: Job) -> None:
+        """Nothing is listed: the job belongs to the runs that asked for it."""
+
+    def job_submitted(self, job: Job) -> None:
+        """Nobody is told."""
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        self._tell(job, standing)
+
+
+class Prepared(NamedTuple):
+    """What will be run again, causes before what depends on them, and what cannot."""
+
+    jobs: list[Job]
+    refused: list[Refused]
+
+
+def prepare(
+    view: WorkspaceView, keys: Iterable[JobKey], scheduler: Scheduler, launcher: Launcher | None = None
+) -> Prepared:
+    """Makes jobs of what their directories hold; changes nothing."""
+    wanted = list(dict.fromkeys(keys))
+    made: dict[JobKey, Job] = {}
+    refused: dict[JobKey, Refused] = {}
+    launcher = launcher or SpawnLauncher(scheduler.machine)
+    pending = list(reversed(wanted))
+    opened: set[JobKey] = set()
+    while pending:
+        key = pending[-1]
+        if key in made or key in refused:
+            pending.pop()
+            continue
+        upstream = list(read_stored(view.machine.files, view.layout.job(*key)).upstream.values())
+        first = [one for one in upstream if one in wanted and one not in made and one not in refused]
+        if first and key not in opened:
+            opened.add(key)
+            pending += first
+            continue
+        pending.pop()
+        try:
+            dependencies = [_dependency(view, one, made) for one in dict.fromkeys(upstream)]
+            made[key] = _job(view, key, scheduler, launcher, [job for job in dependencies if job])
+        except _CannotRun as why:
+            refused[key] = Refused(key, str(why))
+    return Prepared(list(made.values()), list(refused.values()))
+
+
+def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[Job]:
+    """Hands the jobs to a scheduler, in their order."""
+    return [scheduler.submit(job, owner) for job in jobs]
+
+
+class _CannotRun(Exception):
+    """A job cannot be run from its directory."""
+
+
+def _dependency(view: WorkspaceView, key: JobKey, made: Mapping[JobKey, Job]) -> JobDependency | None:
+    if key in made:
+        return JobDependency(made[key])
+    paths = view.layout.job(*key)
+    if is_real_directory(view.machine, paths.directory):
+        state = job_directory.look(view.machine, paths).derived.state
+        if state is JobState.DONE:
+            return None
+        raise _CannotRun(f"it depends on {key}, which is {state.name.lower()}: retry that one too")
+    raise _CannotRun(f"it depends on {key}, whose directory was removed: run the experiment again")
+
+
+def _job(
+    view: WorkspaceView,
+    key: JobKey,
+    scheduler: Scheduler,
+    launcher: Launcher,
+    dependencies: list[JobDependency],
+) -> Job:
+    machine, paths = view.machine, view.layout.job(*key)
+    if not is_real_directory(machine, paths.directory):
+        raise _CannotRun("its directory was removed: run the experiment again")
+    try:
+        state = job_directory.look(machine, paths).derived.state
+        if state is JobState.DONE:
+            raise _CannotRun("it is done")
+        if state.running():
+            raise _CannotRun("it is running already")
+        launch = job_directory.read_launch(machine.files, paths)
+        params = machine.files.read(paths.params, MAX_BYTES)
+        loads(params, PARAMS_FILE)
+    except FileNotFoundError:
+        raise _CannotRun(NEVER_STARTED) from None
+    except SerializationError as error:
+        raise _CannotRun(f"{error}: run the experiment again") from error
+    except (OSError, TenutoError) as error:
+        raise _CannotRun(str(error)) from error
+    if launch is None:
+        raise _CannotRun(NEVER_STARTED)
+    if launch.external:
+        raise _CannotRun(f"it was run by {launch.launcher}: run the experiment again")
+    try:
+        instructions = Instructions.of(launch)
+    except (ValueError, TypeError, KeyError) as error:
+        raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
+    return Job(
+        key.task_id,
+        key.job_id,
+        layout=view.layout,
+        launcher=launcher,
+        work=StoredWork(params, instructions),
+        clock=scheduler.machine.clock,
+        dependencies=dependencies,
+        limits=instructions.limits,
+    )

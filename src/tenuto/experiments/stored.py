@@ -1,0 +1,179 @@
+"""The parameters of a job as its `params.json` keeps them, for people: flat, by path.
+Plain JSON only: no class is looked up, and no code of a task is ever loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tenuto.errors import SerializationError, WorkspaceError
+from tenuto.tasks.serialization import PARAMS_FILE, loads
+from tenuto.workspace.layout import JobPaths, is_job_id, name_of_directory
+from tenuto.workspace.ports import FileKind, Files
+
+LARGEST = 4 << 20
+_DEEPEST = 20
+_MOST = 1000
+
+
+class JobKey(NamedTuple):
+    """Which job: its task and its identity."""
+
+    task_id: str
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"{self.task_id} {self.job_id[:12]}"
+
+
+class Stored(NamedTuple):
+    """What `params.json` says."""
+
+    parameters: Mapping[str, Any] = {}
+    """path -> plain value, such as `model.lr`; a config is named by its type."""
+    upstream: Mapping[str, JobKey] = {}
+    """path -> the job whose result lies there."""
+    problem: str | None = None
+    """Why nothing could be read."""
+
+
+class Changed(NamedTuple):
+    """A parameter that two jobs do not share."""
+
+    path: str
+    here: Any
+    there: Any
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "not set"
+
+
+ABSENT: Any = _Absent()
+
+
+def read_stored(files: Files, paths: JobPaths) -> Stored:
+    """The parameters of a job; `problem` says why there are none."""
+    try:
+        found = files.stat(paths.directory)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            return Stored(problem="the job has no directory")
+        document = loads(files.read(paths.params, LARGEST), PARAMS_FILE)
+    except FileNotFoundError:
+        return Stored(problem="it was never started, so its parameters were not written down")
+    except (OSError, SerializationError, WorkspaceError) as error:
+        return Stored(problem=str(error))
+    reader = _Reader(document["objects"])
+    reader.read("", document["value"], 0)
+    return Stored(reader.parameters, reader.upstream)
+
+
+def changed(here: Stored, there: Stored) -> list[Changed]:
+    """The parameters in which two jobs differ."""
+    paths = {**here.parameters, **there.parameters}
+    return [
+        Changed(path, here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
+        for path in paths
+        if not _same(here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
+    ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)  # for Python 1, 1.0 and True are equal
+
+
+class _Reader:
+    """Walks one document."""
+
+    def __init__(self, objects: list[Any]) -> None:
+        self.parameters: dict[str, Any] = {}
+        self.upstream: dict[str, JobKey] = {}
+        self._objects = objects
+        self._open: set[int] = set()
+
+    def read(self, path: str, value: Any, depth: int) -> None:
+        if len(self.parameters) >= _MOST:
+            return
+        if depth > _DEEPEST:
+            self.parameters[path] = "…"
+        elif isinstance(value, dict) and len(value) == 1 and "$ref" in value:
+            self._read_config(path, value["$ref"], depth)
+        elif _holds_configs(value):
+            for place, item in _items(value):
+                self.read(f"{path}{place}", item, depth + 1)
+        else:
+            self.parameters[path] = plain(value)
+
+    def _read_config(self, path: str, number: Any, depth: int) -> None:
+        known = type(number) is int and 0 <= number < len(self._objects) and number not in self._open
+        config = self._objects[number] if known else {}
+        if "upstream" in config:
+            key = _job_of(config["upstream"])
+            self.parameters[path] = str(key) if key else "another job"
+            if key is not None:
+                self.upstream[path] = key
+            return
+        if path:
+            self.parameters[path] = str(config.get("type", "?"))
+        self._open.add(number)
+        values = config.get("values")
+        for name, value in values.items() if isinstance(values, dict) else ():
+            self.read(f"{path}.{name}" if path else name, value, depth + 1)
+        for name in ("origin", "init_tasks"):
+            numbers = config.get(name, [])
+            for position, other in enumerate(numbers if isinstance(numbers, list) else [numbers]):
+                self._read_config(_joined(path, f"<{name}>[{position}]"), other, depth + 1)
+        self._open.discard(number)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _job_of(file: Any) -> JobKey | None:
+    """The job that a relative path such as `../../mine.Train/1f3a/params.json` leads to."""
+    parts = str(file).split("/")
+    if len(parts) < 3 or parts[-1] != PARAMS_FILE or not is_job_id(parts[-2]):
+        return None
+    task_id = name_of_directory(parts[-3])
+    return None if task_id is None else JobKey(task_id, parts[-2])
+
+
+def _holds_configs(value: Any, depth: int = 0) -> bool:
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, dict):
+        return "$ref" in value or any(_holds_configs(item, depth + 1) for item in value.values())
+    return isinstance(value, list) and any(_holds_configs(item, depth + 1) for item in value)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("$tuple", "$set", "$dict"):
+        (value,) = value.values()
+    if isinstance(value, dict):
+        yield from ((f"[{key}]", item) for key, item in value.items())
+    elif isinstance(value, list):
+        yield from ((f"[{position}]", item) for position, item in enumerate(value))
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A stored value without the marks of its kind: what a person would write."""
+    if depth > _DEEPEST:
+        return "…"
+    if isinstance(value, list):
+        return [plain(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind in ("$tuple", "$set"):
+            return plain(content, depth + 1)
+        if kind == "$enum" and isinstance(content, list) and len(content) == 4:
+            return f"{content[1]}.{content[3]}"
+        if kind in ("$path", "$float", "$str", "$int"):
+            return plain(content, depth + 1)
+        if kind == "$dict" and isinstance(content, list):
+            return [plain(pair, depth + 1) for pair in content]
+    return {str(key): plain(item, depth + 1) for key, item in value.items()}
