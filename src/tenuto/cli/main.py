@@ -13,6 +13,10 @@ from tenuto.errors import TenutoError
 
 COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",
+    "plan": "Say what a run would do, and why; do nothing.",
+    "doctor": "Show the settings, and check this machine.",
+    "demo": "Run a small sweep, to see what Tenuto does.",
+    "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
