@@ -52,7 +52,7 @@ class Plan(NamedTuple):
     def lines(self, *, everything: bool = False) -> Iterator[str]:
         """For people."""
         counted = self.counted()
-        parts = [f"{counted[intent]} {intent.value}" for intent in Intent if counted[intent]]
+        parts = [f"{counted[intent]} {intent.value}" for intent in SHOWN if counted[intent]]
         yield f"{safe(self.name)} in {safe(self.workspace)}: {', '.join(parts) or 'no jobs'}"
         for intent, most in SHOWN.items():
             jobs = [planned for planned in self.jobs if planned.intent is intent]

@@ -5,7 +5,7 @@ What is known comes from a `Tally`; what an experiment does is not influenced.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
@@ -218,8 +218,8 @@ class Shown(NamedTuple):
     name: str
     counts: Counts
     remaining_s: float | None = None
-    running: list[ShownJob] = []
-    failures: list[str] = []
+    running: Sequence[ShownJob] = ()
+    failures: Sequence[str] = ()
 
 
 def label(job: Job) -> str:

@@ -1,8 +1,8 @@
 """A few lines at the bottom of a terminal, drawn again and again; what anybody prints goes above them.
 It knows nothing of jobs.
 
-Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind, since
-it counts the rows that it drew, not those that the terminal made of them.
+Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind,
+since it counts the rows that it drew, not those that the terminal made of them.
 """
 
 from __future__ import annotations

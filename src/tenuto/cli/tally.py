@@ -154,8 +154,8 @@ class Tally:
     def remaining_s(self) -> float | None:
         """How long it will still take; None while nobody can say.
 
-        The expected time of what has not started and of what is left of the running jobs, divided by the slots;
-        but no less than the longest of those that run.
+        The expected time of what has not started, and of what is left of what runs, divided by the slots; but
+        no less than the longest of what runs.
         """
         now = self.clock.now()
         with self._lock:

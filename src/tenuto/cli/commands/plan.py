@@ -27,8 +27,8 @@ def command(
     A job that would run is compared with the earlier jobs of its task, and the parameter that makes it new is
     named. What the script itself prints goes to standard error.
 
-    The predicted time takes for each job the median of the earlier jobs of its task, and runs them in thought:
-    as many at once as there are slots, each after what it depends on.
+    The predicted time takes for each job the median of the earlier jobs of its task, and runs them in
+    thought: as many at once as there are slots, each after what it depends on.
 
     Exit codes: 0 planned; 1 the script raised, so that the plan may not be whole; 2 wrong usage.
     """

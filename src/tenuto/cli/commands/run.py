@@ -59,9 +59,7 @@ def request_of(
     request = Request(file, arguments, overrides, name, workspace)
     if request.is_yaml and arguments:
         raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
-    given = [
-        option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value
-    ]
+    given = [option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value]
     if not request.is_yaml and given:
         raise click.UsageError(
             f"{', '.join(given)}: only for YAML files; a script says itself how it runs "
@@ -129,16 +127,16 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
         code = session.run(request, RunMode.DRY_RUN)
     plans = [plan_of(xp, this_machine().files) for xp in session.progress.plans]
     if json:
-        click.echo(jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem}))
+        click.echo(
+            jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
+        )
         return code
     for plan in plans:
         for line in plan.lines(everything=everything):
             click.echo(line)
     if session.problem:
-        click.echo(
-            f"the script stopped there ({safe(session.problem)}): it may need results that a plan does not have",
-            err=True,
-        )
+        stopped = f"the script stopped there ({safe(session.problem)})"
+        click.echo(f"{stopped}: it may need results that a plan does not have", err=True)
     return code
 
 
