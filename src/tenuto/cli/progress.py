@@ -285,10 +285,9 @@ def _running(one: ShownJob, columns: int, signs: Signs) -> str:
     room = columns - width(right) - 3
     if room < 4:
         return truncate(f"  {one.label}", columns)
-    desc = one.desc if columns >= 70 else ""
-    left = fit(one.label, max(min(room, 60) if not desc else min(room - 12, 40), 4))
-    line = f"  {left} {right}"
-    return truncate(f"{line}  {desc}" if desc else line, columns)
+    if columns < 70:
+        return f"  {fit(one.label, room)} {right}"
+    return truncate(f"  {fit(one.label, min(room - 12, 40))} {right}  {one.desc}".rstrip(), columns)
 
 
 def _bar(fraction: float, cells: int, signs: Signs) -> str:

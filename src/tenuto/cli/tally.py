@@ -162,21 +162,20 @@ class Tally:
             running = list(self._running.values())
             unstarted = {task: number for task, number in self._unstarted.items() if number > 0}
             slots = max(sum(self._slots.values()), 1)
-        left = [self._left(one, now) for one in running]
-        each = {task: self._expected(task) for task in unstarted}
-        known = [seconds for seconds in [*left, *each.values()] if seconds is not None]
-        if len(known) < len(left) + len(each):
+        elapsed = {one.job.key: max((now - one.since).total_seconds(), 0.0) for one in running}
+        tasks = {*unstarted, *(one.job.task_id for one in running)}
+        expected = {task: self._expected(task) for task in tasks}
+        for one in running:
+            if expected[one.job.task_id] is None and one.fraction:
+                expected[one.job.task_id] = elapsed[one.job.key] / one.fraction
+        known = [seconds for seconds in expected.values() if seconds is not None]
+        if not known:
             return None
-        work = sum(left_s or 0.0 for left_s in left)
-        work += sum(number * (each[task] or 0.0) for task, number in unstarted.items())
-        return max([work / slots, *(left_s or 0.0 for left_s in left)])
-
-    def _left(self, one: RunningJob, now: datetime) -> float | None:
-        elapsed = max((now - one.since).total_seconds(), 0.0)
-        if one.fraction:
-            return elapsed * (1 - one.fraction) / one.fraction
-        expected = self._expected(one.job.task_id)
-        return None if expected is None else max(expected - elapsed, 0.0)
+        usual = statistics.fmean(known)  # for tasks that nobody has ever seen end
+        each = {task: usual if seconds is None else seconds for task, seconds in expected.items()}
+        left = [_left(one, elapsed[one.job.key], each[one.job.task_id]) for one in running]
+        work = sum(left) + sum(number * each[task] for task, number in unstarted.items())
+        return max([work / slots, *left])
 
     def _expected(self, task_id: str) -> float | None:
         took = self._took.get(task_id)
@@ -187,3 +186,9 @@ class Tally:
 
     def _durations(self, layout: Layout) -> Durations:
         return self._workspaces.setdefault(layout.root, Durations(self._files, layout))
+
+
+def _left(one: RunningJob, elapsed_s: float, expected_s: float) -> float:
+    if one.fraction:
+        return elapsed_s * (1 - one.fraction) / one.fraction
+    return max(expected_s - elapsed_s, 0.0)

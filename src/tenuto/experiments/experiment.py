@@ -259,7 +259,7 @@ class experiment:
                 self._open.close()
         if self.run_mode is not RunMode.NORMAL:
             self._tell_plan()
-        if self._interrupts is not None and self._interrupts.count:
+        if self._interrupts is not None and (self._interrupts.count or self._interrupts.is_left):
             raise SystemExit(EXIT_INTERRUPTED)
         if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
             raise FailedExperiment(failure_text(self._run))
@@ -309,8 +309,9 @@ class experiment:
 
 
 def say(message: str) -> None:
-    """Tells the person at the terminal."""
-    print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
+    """Tells the person at the terminal, if there still is one: to be gone is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
 
 
 def failure_text(run: Run) -> str:

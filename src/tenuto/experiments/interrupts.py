@@ -23,6 +23,8 @@ class Interrupts:
         self._stop = stop
         self._say = say
         self.count = 0
+        self.is_left = False
+        """The person has gone, and the experiment with it."""
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -39,6 +41,7 @@ class Interrupts:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
+            self.is_left = True
             raise GracefulExperimentExit("the terminal is gone")
         self.count += 1
         if self.count == 1:
