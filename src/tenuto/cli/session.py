@@ -5,6 +5,7 @@ What is shown meanwhile is the business of the `Progress` it is given.
 from __future__ import annotations
 
 import contextlib
+import os
 import os.path
 import sys
 import traceback
@@ -92,7 +93,7 @@ class Session:
             return EXIT_FAILED
         except ExperimentLocked as locked:
             self.problem = str(locked)
-            _say(f"tenuto: {safe(str(locked))}")
+            tell(f"tenuto: {safe(str(locked))}")
             return EXIT_LOCKED
         except KeyboardInterrupt:
             self.problem = "interrupted"
@@ -104,7 +105,7 @@ class Session:
                 raise
             self.problem = f"{type(error).__name__}: {error}"
             self.progress.end()
-            _say(safe_lines(_trace(error, request.file)))
+            tell(safe_lines(_trace(error, request.file)))
             return EXIT_FAILED
         return EXIT_DONE
 
@@ -168,7 +169,7 @@ def _exit_code(leaving: SystemExit) -> int:
         return EXIT_DONE
     if isinstance(leaving.code, int):
         return leaving.code
-    _say(str(leaving.code))
+    tell(str(leaving.code))
     return EXIT_FAILED
 
 
@@ -183,9 +184,21 @@ def _trace(error: BaseException, script: str) -> str:
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
-def _say(text: str) -> None:
+def tell(text: str) -> None:
+    """Says something to the person at the terminal, if there still is one."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr)  # noqa: T201
+
+
+def let_go_of_closed_streams() -> None:
+    """Has nothing more written to a closed window: Python would try at its end, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def short_path(path: str | Path) -> str:

@@ -28,10 +28,14 @@ class Interrupts:
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Takes over the signals; does nothing outside of the main thread."""
+        """Takes over the signals; does nothing outside of the main thread.
+
+        One that is ignored stays so: under `nohup`, a closed window is no reason to leave.
+        """
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGHUP):
-                self._previous[number] = signal.signal(number, self._handle)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
 
     def remove(self) -> None:
         """Gives the signals back."""
@@ -41,6 +45,9 @@ class Interrupts:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
+            # A shell and the kernel both send one; the second must not end us while we leave.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            self._previous.pop(signal.SIGHUP, None)
             self.is_left = True
             raise GracefulExperimentExit("the terminal is gone")
         self.count += 1

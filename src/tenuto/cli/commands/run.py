@@ -11,7 +11,16 @@ from typing import Any
 import click
 
 from tenuto.cli.plans import plan_of
-from tenuto.cli.session import Request, Session, is_yaml, open_progress, output_for_json, short_path
+from tenuto.cli.session import (
+    Request,
+    Session,
+    is_yaml,
+    let_go_of_closed_streams,
+    open_progress,
+    output_for_json,
+    short_path,
+    tell,
+)
 from tenuto.cli.text import safe
 from tenuto.experiments.modes import RunMode
 from tenuto.workspace.machine import this_machine
@@ -116,7 +125,8 @@ def run_request(
         click.echo(jsons.dumps(summary.as_json()))
     elif summary.runs:
         for line in summary.lines(os.getcwd()):
-            click.echo(line, err=True)
+            tell(line)
+    let_go_of_closed_streams()
     return code
 
 
@@ -136,7 +146,7 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
             click.echo(line)
     if session.problem:
         stopped = f"the script stopped there ({safe(session.problem)})"
-        click.echo(f"{stopped}: it may need results that a plan does not have", err=True)
+        tell(f"{stopped}: it may need results that a plan does not have")
     return code
 
 
@@ -146,6 +156,6 @@ def _show_generated(session: Session, json: bool) -> None:
         written = [{"task": job.task_id, "job": job.job_id, "script": job.paths.script} for job in jobs]
         click.echo(jsons.dumps({"jobs": written, "problem": session.problem}))
         return
-    click.echo(f"{len(jobs)} job directories are written, and nothing was run", err=True)
+    tell(f"{len(jobs)} job directories are written, and nothing was run")
     if jobs:
-        click.echo(f"to run the first by hand: python {short_path(jobs[0].paths.script)}", err=True)
+        tell(f"to run the first by hand: python {short_path(jobs[0].paths.script)}")
