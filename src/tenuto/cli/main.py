@@ -49,7 +49,7 @@ def commands() -> None:
 def main() -> Any:
     """Runs the command line; an error of ours is a sentence, not a traceback."""
     try:
-        return commands()
+        return commands(prog_name="tenuto")  # also under `python -m tenuto`
     except TenutoError as error:
         click.echo(f"tenuto: {error}", err=True)
         sys.exit(EXIT_USAGE)

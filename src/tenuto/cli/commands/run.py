@@ -34,8 +34,8 @@ class FileCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
         ctx.ignore_unknown_options = False
-        _, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        if rest and is_yaml(rest[0]):
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        if is_yaml(str(found.get("file"))):
             ctx.allow_interspersed_args = True
         return super().parse_args(ctx, args)
 
