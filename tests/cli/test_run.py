@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..experiments.scripts import Place, eventually, python, run, tenuto, terminal
+from tests.experiments.scripts import Place, eventually, python, run, tenuto, terminal
 
 BODY = """
 with experiment(HERE / "ws", "sweep"):

@@ -141,7 +141,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            preexec_fn=_take_terminal,
+            preexec_fn=_take_terminal,  # noqa: PLW1509  a terminal cannot be taken otherwise
         )
         os.close(slave)
         self._seen = bytearray()

@@ -97,7 +97,11 @@ print(job.result(), job.attempt)
 
 def test_a_script_that_is_killed_loses_no_job(place: Place) -> None:
     script = place.script(
-        'with experiment(HERE / "ws", "killed"):\n    Hold.C(name="a").submit()\n    Note.C(name="b").submit()'
+        """
+with experiment(HERE / "ws", "killed"):
+    Hold.C(name="a").submit()
+    Note.C(name="b").submit()
+"""
     )
     first = subprocess.Popen(python(script), cwd=place.directory, env=environment(TENUTO_SLOTS="1"))
     eventually(place.ledger, "the first job to begin")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -163,13 +162,6 @@ def test_a_directory_that_cannot_be_used_is_refused_at_submit(bench: Bench, tmp_
         bench.submit(note("a", tmp_path / "ledger"))
     assert not bench.scheduler.jobs
     assert bench.owner.unfinishedJobs == 0
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_workspace_is_refused_at_submit(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "ws").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(DirectoryUnusable, match="ws"):
-        bench.submit(note("a", tmp_path / "ledger"))
 
 
 def test_a_dependency_that_was_not_submitted_is_refused(bench: Bench, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tenuto.experiments.results import result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.status import RunState
-from tenuto.experiments.submission import Defaults, make_job
+from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
@@ -82,6 +82,8 @@ class experiment:
             self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
         )
         self._interrupts = Interrupts(self._stop_on_interrupt, say) if register_signals else None
+        self._checked: set[type] = set()
+        """The classes of tasks that were found to be of no other script."""
         self._scheduler = Scheduler.instance()
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
@@ -169,14 +171,19 @@ class experiment:
             environment=self.environment,
             clock=self._scheduler.machine.clock,
         )
-        if mode is RunMode.NORMAL:
-            return self._scheduler.submit(job, self.run)
-        if job.key in self._not_run:
-            return self._not_run[job.key]
-        self._not_run[job.key] = job
+        if mode is not RunMode.NORMAL:
+            if job.key in self._not_run:
+                return self._not_run[job.key]
+            self._not_run[job.key] = job
         if mode is RunMode.DRY_RUN:
             self.plan.append(plan_job(self._scheduler.machine, job))
-        elif mode is RunMode.GENERATE_ONLY:
+            return job
+        if type(task) not in self._checked:
+            check_script(self._scheduler.machine.files, workspace.layout, task)
+            self._checked.add(type(task))
+        if mode is RunMode.NORMAL:
+            return self._scheduler.submit(job, self.run)
+        if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
         return job
 
@@ -198,6 +205,8 @@ class experiment:
     # Entering and leaving
 
     def __enter__(self) -> experiment:
+        if self.port is not None:
+            say(f"there is no web monitor in this version yet, so port={self.port} is ignored")
         if current_job.get() is not None:
             raise ExperimentInJob(
                 f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "
