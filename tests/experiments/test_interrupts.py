@@ -112,3 +112,64 @@ def test_under_nohup_a_closed_window_changes_nothing(place: Place) -> None:
         place.release.touch()
         assert screen.wait() == 0
     assert place.ledger() == ["a", "b", "behind the experiment"]
+
+
+def test_an_interrupt_while_many_jobs_are_submitted_is_like_any_other(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "many"):
+    Hold.C(name="a").submit()
+    number = 0
+    while not (HERE / "release").exists():
+        Note.C(name=str(number)).submit()
+        number += 1
+"""
+    )
+    with terminal(python(script), place.directory, TENUTO_SLOTS="1") as screen:
+        eventually(place.ledger, "the first job to begin")
+        screen.press(b"\x03")
+        eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
+        place.release.touch()
+        assert screen.wait() == 5
+        assert "Traceback" not in screen.seen
+    assert place.ledger() == ["a"]
+    assert place.state("many") == "interrupted"
+
+
+def test_an_exception_after_an_interrupt_is_still_shown(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "broken"):
+    Hold.C(name="a").submit()
+    while not (HERE / "release").exists():
+        time.sleep(0.01)
+    raise RuntimeError("the script is broken")
+"""
+    )
+    with terminal(python(script), place.directory) as screen:
+        eventually(place.ledger, "the job to begin")
+        screen.press(b"\x03")
+        eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
+        place.release.touch()
+        assert screen.wait() == 1
+        eventually(lambda: "RuntimeError: the script is broken" in screen.seen, "the traceback")
+
+
+def test_to_leave_an_inner_experiment_is_to_leave_the_outer_one(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "outer"):
+    Hold.C(name="a").submit()
+    with experiment(HERE / "ws", "inner"):
+        Hold.C(name="b").submit()
+    note("behind the inner")
+"""
+    )
+    with terminal(python(script), place.directory) as screen:
+        eventually(lambda: len(place.ledger()) == 2, "the jobs to begin")
+        screen.press(b"\x03")
+        eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
+        screen.press(b"\x03")
+        assert screen.wait() == 5
+    assert place.state("outer") == place.state("inner") == "interrupted"
+    assert sorted(place.ledger()) == ["a", "b"]

@@ -268,7 +268,8 @@ class experiment:
                 self._open.close()
         if self.run_mode is not RunMode.NORMAL:
             self._tell_plan()
-        if self._interrupts is not None and (self._interrupts.count or self._interrupts.is_left):
+        is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
+        if is_interrupted and (error is None or left):
             raise SystemExit(EXIT_INTERRUPTED)
         if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
             raise FailedExperiment(failure_text(self._run))
@@ -288,7 +289,7 @@ class experiment:
         self._scheduler.release(run)
         if error is not None:
             state, message = RunState.FAILED, f"{type(error).__name__}: {error}"
-            if isinstance(error, GracefulExperimentExit):
+            if is_leaving(error):
                 state = RunState.INTERRUPTED
                 self._say_what_goes_on(run)
         elif run.unfinishedJobs:
@@ -315,6 +316,12 @@ class experiment:
         self._run.is_stopping = True
         self._scheduler.changed()
         return f"{len(self._run.running_jobs())} running jobs are waited for"
+
+
+def is_leaving(error: BaseException) -> bool:
+    """Whether an experiment, or one inside it, was left on purpose."""
+    interrupted = isinstance(error, SystemExit) and error.code == EXIT_INTERRUPTED
+    return interrupted or isinstance(error, GracefulExperimentExit)
 
 
 def say(message: str) -> None:

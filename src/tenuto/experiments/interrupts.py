@@ -23,8 +23,8 @@ class Interrupts:
         self._stop = stop
         self._say = say
         self.count = 0
-        self.is_left = False
-        """The person has gone, and the experiment with it."""
+        self.is_interrupted = False
+        """A person wants the script to end, or has gone."""
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
@@ -48,9 +48,10 @@ class Interrupts:
             # A shell and the kernel both send one; the second must not end us while we leave.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             self._previous.pop(signal.SIGHUP, None)
-            self.is_left = True
+            self.is_interrupted = True
             raise GracefulExperimentExit("the terminal is gone")
         self.count += 1
+        self.is_interrupted = True
         if self.count == 1:
             running = self._stop()
             self._say(

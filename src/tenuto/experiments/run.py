@@ -98,11 +98,11 @@ class Run:
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
-        return [job for job in self.jobs.values() if job.state.running()]
+        return [job for job in list(self.jobs.values()) if job.state.running()]  # the loop may add to them
 
     def failed_jobs(self) -> list[Job]:
         """The jobs that ended badly, causes before what they stranded."""
-        failed = [job for job in self.jobs.values() if job.state is JobState.ERROR]
+        failed = [job for job in list(self.jobs.values()) if job.state is JobState.ERROR]
         return sorted(failed, key=lambda job: job.failure_status is JobFailureStatus.DEPENDENCY)
 
     def finish(self, state: RunState, message: str | None = None) -> None:
