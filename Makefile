@@ -24,8 +24,8 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## a first look: declare tasks and see their identities
-	@$(BIN)/python examples/declare.py
+demo: $(READY) ## a small sweep, run for real; again, and everything is reused
+	@$(BIN)/tenuto demo --dir .demo
 
 test: $(READY) ## every test, slow ones included
 	$(BIN)/python -m pytest -n $(WORKERS)

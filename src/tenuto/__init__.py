@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
+    from tenuto.tasks.progress import progress, tqdm
     from tenuto.tasks.saving import deserialize, from_task_dir, load, save, serialize
     from tenuto.tasks.serialization import from_state_dict, state_dict
 
@@ -83,9 +84,11 @@ _ON_DEMAND = {
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",
+    "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.saving",
     "serialize": "tenuto.tasks.saving",
     "state_dict": "tenuto.tasks.serialization",
+    "tqdm": "tenuto.tasks.progress",
 }
 
 __version__ = "0.1.0"
@@ -140,6 +143,7 @@ __all__ = [
     "param_group",
     "partial",
     "pathgenerator",
+    "progress",
     "save",
     "sealed_set",
     "serialize",
@@ -149,6 +153,7 @@ __all__ = [
     "tag",
     "tags",
     "tagspath",
+    "tqdm",
 ]
 
 

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": CORE | {"database"},
     "monitor": GROUND | {"lifecycle", "workspace"} | VIEWS,
     "testing": EVERY_ROOM | {FACE},
+    "examples": {FACE},
     FACE: EVERY_ROOM,
     "cli": EVERY_ROOM | {"testing", FACE},
     "__main__": {"cli"},

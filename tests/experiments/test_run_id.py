@@ -24,7 +24,7 @@ def test_an_id_is_the_second_of_the_start_in_utc() -> None:
 
 def test_a_taken_second_gets_a_number() -> None:
     taken = ["20250330_120005", "20250330_120005.1", "20250330_120005.3", "lock"]
-    assert str(free_run_id(NOON, taken)) == "20250330_120005.2"
+    assert str(free_run_id(NOON, taken)) == "20250330_120005.4"
     assert [str(i) for i in itertools.islice(candidates(NOON), 2)] == ["20250330_120005", "20250330_120005.1"]
 
 
@@ -58,6 +58,10 @@ def test_other_texts_are_not_run_ids(text: str) -> None:
 def test_an_instant_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         free_run_id(datetime(2025, 1, 1), [])  # noqa: DTZ001
+
+
+def test_the_id_of_a_run_that_was_removed_is_not_used_again_before_a_later_one() -> None:
+    assert str(free_run_id(NOON, ["20250330_120005.2"])) == "20250330_120005.3"
 
 
 @given(ids)

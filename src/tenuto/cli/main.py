@@ -15,6 +15,7 @@ from tenuto.errors import TenutoError
 
 COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",
+    "plan": "Say what a run would do, and why; do nothing.",
     "status": "Show experiments, their last runs, and what runs now.",
     "jobs": "List jobs, filtered and sorted.",
     "logs": "Show what a job printed.",
@@ -23,6 +24,9 @@ COMMANDS = {
     "retry": "Run failed jobs again, now.",
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
+    "doctor": "Show the settings, and check this machine.",
+    "demo": "Run a small sweep, to see what Tenuto does.",
+    "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
@@ -56,7 +60,7 @@ def main() -> Any:
     A command returns its exit code; none is a success.
     """
     try:
-        code = commands(standalone_mode=False)
+        code = commands(prog_name="tenuto", standalone_mode=False)  # the name also under `python -m`
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -15,8 +15,8 @@ from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentE
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
-from tenuto.experiments.modes import RunMode
-from tenuto.experiments.plan import PlannedJob, plan_job
+from tenuto.experiments.modes import RunMode, imposed_mode
+from tenuto.experiments.plan import PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import prune_history, remove_transient_jobs
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import result_rows
@@ -66,7 +66,10 @@ class experiment:
         self.settings = settings or load_settings()
         self.workspace = Workspace.named(workdir, self.settings)
         self.name = name
-        self.run_mode = run_mode
+        self._imposed_mode = imposed_mode.get()
+        self.run_mode = self._imposed_mode or run_mode
+        self._not_run: dict[str, Job] = {}
+        """What was submitted where nothing is run."""
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
         self.environment: dict[str, str] = {}
@@ -104,12 +107,14 @@ class experiment:
     @property
     def jobs(self) -> list[Job]:
         """The jobs submitted so far, each once."""
+        if self.run_mode is not RunMode.NORMAL:
+            return list(self._not_run.values())
         return list(self.run.jobs.values())
 
     @property
     def failed(self) -> list[Job]:
         """The jobs that ended badly so far."""
-        return self.run.failed_jobs()
+        return self.run.failed_jobs() if self.run_mode is RunMode.NORMAL else []
 
     @property
     def jobspath(self) -> Path:
@@ -139,7 +144,9 @@ class experiment:
         return result_rows(self._scheduler.machine.files, self.jobs)
 
     def wait(self) -> None:
-        """Blocks until every job submitted so far has ended."""
+        """Blocks until every job submitted so far has ended; where nothing is run, there is no waiting."""
+        if self.run_mode is not RunMode.NORMAL:
+            return
         run = self.run
         self._scheduler.wait_until(
             lambda: run.unfinishedJobs == 0 or (run.is_stopping and not run.running_jobs())
@@ -154,7 +161,7 @@ class experiment:
 
     def submit(self, task: Any, submission: Submission) -> Job:
         """Makes a sealed task a job of this run."""
-        mode = submission.run_mode or self.run_mode
+        mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
         job = make_job(
             task,
@@ -164,8 +171,12 @@ class experiment:
             environment=self.environment,
             clock=self._scheduler.machine.clock,
         )
+        if mode is not RunMode.NORMAL:
+            if job.key in self._not_run:
+                return self._not_run[job.key]
+            self._not_run[job.key] = job
         if mode is RunMode.DRY_RUN:
-            self._add_to_plan(job)
+            self.plan.append(plan_job(self._scheduler.machine, job))
             return job
         if type(task) not in self._checked:
             check_script(self._scheduler.machine.files, workspace.layout, task)
@@ -182,11 +193,6 @@ class experiment:
             self._launcher = SpawnLauncher(slots=chosen.slots)
         limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
         return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
-
-    def _add_to_plan(self, job: Job) -> None:
-        intent, why = plan_job(self._scheduler.machine, job.paths)
-        depends_on = tuple(dependency.origin.job_id for dependency in job.dependencies)
-        self.plan.append(PlannedJob(job.task_id, job.job_id, intent, why, job.tag_texts, depends_on))
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -260,21 +266,30 @@ class experiment:
                 self._leave_run(self._run, error)
             if self._open is not None:
                 self._open.close()
-        if self.run_mode is RunMode.DRY_RUN:
-            for planned in self.plan:
-                say(str(planned))
-        if self._interrupts is not None and self._interrupts.count:
+        if self.run_mode is not RunMode.NORMAL:
+            self._tell_plan()
+        is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
+        if is_interrupted and (error is None or left):
             raise SystemExit(EXIT_INTERRUPTED)
         if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
             raise FailedExperiment(failure_text(self._run))
         return left
+
+    def _tell_plan(self) -> None:
+        self.plan = without_unneeded(self.plan)
+        reporter = current_reporter.get()
+        if reporter is not None:
+            reporter.planned(self)
+            return
+        for planned in self.plan:
+            say(str(planned))
 
     def _leave_run(self, run: Run, error: BaseException | None) -> None:
         machine = self._scheduler.machine
         self._scheduler.release(run)
         if error is not None:
             state, message = RunState.FAILED, f"{type(error).__name__}: {error}"
-            if isinstance(error, GracefulExperimentExit):
+            if is_leaving(error):
                 state = RunState.INTERRUPTED
                 self._say_what_goes_on(run)
         elif run.unfinishedJobs:
@@ -303,9 +318,16 @@ class experiment:
         return f"{len(self._run.running_jobs())} running jobs are waited for"
 
 
+def is_leaving(error: BaseException) -> bool:
+    """Whether an experiment, or one inside it, was left on purpose."""
+    interrupted = isinstance(error, SystemExit) and error.code == EXIT_INTERRUPTED
+    return interrupted or isinstance(error, GracefulExperimentExit)
+
+
 def say(message: str) -> None:
-    """Tells the person at the terminal."""
-    print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
+    """Tells the person at the terminal, if there still is one: to be gone is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
 
 
 def failure_text(run: Run) -> str:

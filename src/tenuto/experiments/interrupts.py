@@ -23,13 +23,19 @@ class Interrupts:
         self._stop = stop
         self._say = say
         self.count = 0
+        self.is_interrupted = False
+        """A person wants the script to end, or has gone."""
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Takes over the signals; does nothing outside of the main thread."""
+        """Takes over the signals; does nothing outside of the main thread.
+
+        One that is ignored stays so: under `nohup`, a closed window is no reason to leave.
+        """
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGHUP):
-                self._previous[number] = signal.signal(number, self._handle)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
 
     def remove(self) -> None:
         """Gives the signals back."""
@@ -39,8 +45,13 @@ class Interrupts:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
+            # A shell and the kernel both send one; the second must not end us while we leave.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            self._previous.pop(signal.SIGHUP, None)
+            self.is_interrupted = True
             raise GracefulExperimentExit("the terminal is gone")
         self.count += 1
+        self.is_interrupted = True
         if self.count == 1:
             running = self._stop()
             self._say(

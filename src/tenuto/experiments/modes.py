@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from enum import Enum, unique
 
 
@@ -13,3 +14,7 @@ class RunMode(Enum):
     DRY_RUN = "nothing is run or written: the plan is printed"
     GENERATE_ONLY = "job directories are written, ready to be run by hand"
     PREPARE = "only `Prepare` work is done, here and now"
+
+
+imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)
+"""What the command line makes of every experiment that a script opens, whatever the script says."""

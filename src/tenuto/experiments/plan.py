@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from enum import Enum, unique
 from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Arrival, on_arrival
+from tenuto.scheduler.jobs import Job
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 
 
@@ -21,28 +21,53 @@ class Intent(Enum):
     WAIT = "running already"
     RUN = "to run"
     RETRY = "to run again"
+    SKIP = "not needed"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the job would be started."""
+        return self in (Intent.RUN, Intent.RETRY)
 
 
 class PlannedJob(NamedTuple):
     """One line of a plan."""
 
-    task_id: str
-    job_id: str
+    job: Job
     intent: Intent
     why: str
-    tags: Mapping[str, str] = {}
-    depends_on: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        tags = "".join(f" {name}={value}" for name, value in self.job.tag_texts.items())
+        return f"{self.intent.value}: {self.job.task_id} {self.job.job_id[:12]}{tags} ({self.why})"
 
 
-def plan_job(machine: Machine, paths: JobPaths) -> tuple[Intent, str]:
-    """What submitting a job would lead to, from what its directory shows; changes nothing."""
-    found = job_directory.look(machine, paths).derived
+def plan_job(machine: Machine, job: Job) -> PlannedJob:
+    """What submitting a job would lead to, from what its directory shows; writes nothing.
+
+    A job that is done is shown as done, so that a script can read its result while it is planned.
+    """
+    found = job_directory.look(machine, job.paths).derived
     arrival = on_arrival(found)
     if arrival is Arrival.REUSE:
-        return Intent.REUSE, "done before"
+        job.marker = found.marker
+        job.state = JobState.DONE
+        return PlannedJob(job, Intent.REUSE, "done before")
     if arrival is Arrival.ADOPT:
-        return Intent.WAIT, "another run has started it"
+        return PlannedJob(job, Intent.WAIT, "another run has started it")
     if found.state is JobState.ERROR:
         reason = found.reason.name if found.reason else "FAILED"
-        return Intent.RETRY, f"failed before ({reason})"
-    return Intent.RUN, "never run"
+        return PlannedJob(job, Intent.RETRY, f"failed before ({reason})")
+    return PlannedJob(job, Intent.RUN, "never run")
+
+
+def without_unneeded(plan: Iterable[PlannedJob]) -> list[PlannedJob]:
+    """The plan, in which a transient job runs only if a job that runs depends on it."""
+    planned = list(plan)
+    needed: set[str] = set()
+    for position in range(len(planned) - 1, -1, -1):  # what a job depends on was submitted before it
+        job, intent, _ = planned[position]
+        if intent.runs and job.transient is not TransientMode.NONE and job.key not in needed:
+            planned[position] = PlannedJob(job, Intent.SKIP, "transient, and nothing that runs needs it")
+        elif intent.runs:
+            needed.update(dependency.origin.key for dependency in job.dependencies)
+    return planned

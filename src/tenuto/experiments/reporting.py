@@ -30,5 +30,9 @@ class Reporter(Protocol):
         """An experiment was left; its jobs will not be told any more."""
         ...
 
+    def planned(self, xp: experiment) -> None:
+        """An experiment that runs nothing was left: `xp.plan` or `xp.jobs` says what it would have run."""
+        ...
+
 
 current_reporter: ContextVar[Reporter | None] = ContextVar("tenuto_reporter", default=None)

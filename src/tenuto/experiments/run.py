@@ -51,6 +51,8 @@ class Run:
     def accept(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
         self.jobs[job.key] = job
+        if job.state is JobState.DONE:
+            self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
         self._list.append(
             JobLine(
                 job_id=job.job_id,
@@ -73,8 +75,8 @@ class Run:
 
     def job_state(self, job: Job, standing: Standing) -> None:
         """Off the loop: writes the event, and tells who watches the run."""
-        if standing.state is JobState.DONE and standing.submittime is None:
-            self.reused.add(job.key)  # it was found done, and never waited
+        if standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
+            self.reused.add(job.key)  # it was found done: it neither waited nor was seen running
         self._events.job_state(job, standing)
         for listener in self._listeners:
             listener(job, standing)
@@ -96,11 +98,11 @@ class Run:
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
-        return [job for job in self.jobs.values() if job.state.running()]
+        return [job for job in list(self.jobs.values()) if job.state.running()]  # the loop may add to them
 
     def failed_jobs(self) -> list[Job]:
         """The jobs that ended badly, causes before what they stranded."""
-        failed = [job for job in self.jobs.values() if job.state is JobState.ERROR]
+        failed = [job for job in list(self.jobs.values()) if job.state is JobState.ERROR]
         return sorted(failed, key=lambda job: job.failure_status is JobFailureStatus.DEPENDENCY)
 
     def finish(self, state: RunState, message: str | None = None) -> None:

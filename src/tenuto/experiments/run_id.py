@@ -54,6 +54,10 @@ def candidates(now: datetime) -> Iterator[RunId]:
 
 
 def free_run_id(now: datetime, taken: Iterable[str]) -> RunId:
-    """The first candidate that is not taken."""
-    known = set(taken)
-    return next(run_id for run_id in candidates(now) if str(run_id) not in known)
+    """The first candidate after all that are taken.
+
+    Not one between them: the id of a pruned run, used again, would make the new run look older than others.
+    """
+    first = next(candidates(now))
+    numbers = [known.number for text in taken if (known := parse_run_id(text)) and known.stamp == first.stamp]
+    return RunId(first.stamp, max(numbers) + 1) if numbers else first

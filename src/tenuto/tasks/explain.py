@@ -155,6 +155,8 @@ def _worded(value: Any) -> str:
     if value is None:
         return "None"
     kind = type(value).__name__.removeprefix("Frozen").lower()
+    if isinstance(value, list | tuple) and any(map(is_config, value)):
+        return f"{len(value)} configs ({kind})"  # spelled out, they would only hide the number
     return f"{brief(value)} ({kind})"
 
 

@@ -263,8 +263,11 @@ class Layout:
         return f"{self.root}/.tokens/{directory_name(name)}.lock"
 
     def job(self, task_id: str, job_id: str) -> JobPaths:
-        directory = f"{self.root}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
-        return JobPaths(directory, script_name(task_id))
+        return JobPaths(f"{self.task(task_id)}/{_checked_job_id(job_id)}", script_name(task_id))
+
+    def task(self, task_id: str) -> str:
+        """The directory of all jobs of a task."""
+        return f"{self.root}/jobs/{directory_name(task_id)}"
 
     def experiment(self, experiment_id: str) -> str:
         return f"{self.root}/experiments/{directory_name(experiment_id)}"

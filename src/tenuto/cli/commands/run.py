@@ -2,14 +2,160 @@
 
 from __future__ import annotations
 
+import json as jsons
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import click
 
-from tenuto.cli.script import run_script
+from tenuto.cli.plans import plan_of
+from tenuto.cli.session import (
+    Request,
+    Session,
+    is_yaml,
+    let_go_of_closed_streams,
+    open_progress,
+    output_for_json,
+    short_path,
+    tell,
+)
+from tenuto.cli.text import safe
+from tenuto.experiments.modes import RunMode
+from tenuto.workspace.machine import this_machine
+
+FILE = click.Path(exists=True, dir_okay=False)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("script", type=click.Path(exists=True, dir_okay=False))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(script: str, arguments: tuple[str, ...]) -> None:
-    """Run an experiment's SCRIPT as `python SCRIPT` would, with the same identities."""
-    run_script(script, arguments)
+class FileCommand(click.Command):
+    """What follows the name of a script is the script's; what follows that of a YAML file is ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = False
+        ctx.ignore_unknown_options = False
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        if is_yaml(str(found.get("file"))):
+            ctx.allow_interspersed_args = True
+        return super().parse_args(ctx, args)
+
+
+def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The file, and what can be said of it."""
+    for decorate in (
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+        click.argument("file", type=FILE, metavar="FILE"),
+        click.option(
+            "-w", "--workspace", metavar="DIR", help="Of a YAML file: the workspace, by name or path."
+        ),
+        click.option("--name", metavar="NAME", help="Of a YAML file: the experiment's name."),
+        click.option(
+            "-c",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Of a YAML file: change a key or a parameter, as in -c data.size=3.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def request_of(
+    file: str, arguments: tuple[str, ...], overrides: tuple[str, ...], name: str | None, workspace: str | None
+) -> Request:
+    """What was asked for; refuses what a script decides for itself."""
+    request = Request(file, arguments, overrides, name, workspace)
+    if request.is_yaml and arguments:
+        raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
+    given = [option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value]
+    if not request.is_yaml and given:
+        raise click.UsageError(
+            f"{', '.join(given)}: only for YAML files; a script says itself how it runs "
+            f"(its own arguments come after its name)"
+        )
+    return request
+
+
+@click.command(cls=FileCommand)
+@file_options
+@click.option("--dry-run", is_flag=True, help="Only say what would run, as `tenuto plan` does.")
+@click.option("--generate-only", is_flag=True, help="Write the jobs' directories, and run nothing.")
+@click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    arguments: tuple[str, ...],
+    overrides: tuple[str, ...],
+    name: str | None,
+    workspace: str | None,
+    dry_run: bool,
+    generate_only: bool,
+    json: bool,
+) -> None:
+    """Run an experiment: a Python script, or a YAML file.
+
+    A script is run as `python FILE ARGS` would run it, and its tasks have the same identities. Progress and
+    the summary go to standard error: live on a terminal, elsewhere one line for each event.
+
+    Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
+    experiment; 5 interrupted, and jobs may go on.
+    """
+    request = request_of(file, arguments, overrides, name, workspace)
+    if dry_run and generate_only:
+        raise click.UsageError("--dry-run or --generate-only, not both")
+    if dry_run:
+        ctx.exit(show_plan(request, json=json, everything=False))
+    ctx.exit(run_request(request, ["tenuto", *sys.argv[1:]], json=json, generate_only=generate_only))
+
+
+def run_request(
+    request: Request, retry: list[str], *, json: bool = False, generate_only: bool = False
+) -> int:
+    """Runs a file, shows how it goes, and says at the end what came of it."""
+    session = Session(open_progress(sys.stderr))
+    with output_for_json(json):
+        code = session.run(request, RunMode.GENERATE_ONLY if generate_only else None)
+    if generate_only:
+        _show_generated(session, json)
+        return code
+    summary = session.summary(retry, code)
+    if json:
+        click.echo(jsons.dumps(summary.as_json()))
+    elif summary.runs:
+        for line in summary.lines(os.getcwd()):
+            tell(line)
+    let_go_of_closed_streams()
+    return code
+
+
+def show_plan(request: Request, *, json: bool, everything: bool) -> int:
+    """Says what running a file would do, and does nothing."""
+    session = Session(open_progress(sys.stderr))
+    with output_for_json(True):
+        code = session.run(request, RunMode.DRY_RUN)
+    plans = [plan_of(xp, this_machine().files) for xp in session.progress.plans]
+    if json:
+        click.echo(
+            jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
+        )
+        return code
+    for plan in plans:
+        for line in plan.lines(everything=everything):
+            click.echo(line)
+    if session.problem:
+        stopped = f"the script stopped there ({safe(session.problem)})"
+        tell(f"{stopped}: it may need results that a plan does not have")
+    return code
+
+
+def _show_generated(session: Session, json: bool) -> None:
+    jobs = [job for xp in session.progress.plans for job in xp.jobs]
+    if json:
+        written = [{"task": job.task_id, "job": job.job_id, "script": job.paths.script} for job in jobs]
+        click.echo(jsons.dumps({"jobs": written, "problem": session.problem}))
+        return
+    tell(f"{len(jobs)} job directories are written, and nothing was run")
+    if jobs:
+        tell(f"to run the first by hand: python {short_path(jobs[0].paths.script)}")

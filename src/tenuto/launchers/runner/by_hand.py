@@ -8,14 +8,18 @@ import os
 import sys
 from typing import NoReturn
 
+from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.runner.payload import Payload, apply_environment, run_command
 from tenuto.launchers.runner.report import Reporter, open_report, read_report
 from tenuto.launchers.runner.task import run_task
+from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace.job_directory import read_launch, take_lock
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
 
 
 def main(script: str) -> NoReturn:
@@ -26,9 +30,9 @@ def main(script: str) -> NoReturn:
 
 def run_by_hand(paths: JobPaths) -> int:
     machine = this_machine()
-    launch = read_launch(machine.files, paths)
+    launch = read_launch(machine.files, paths) or _never_launched(machine, paths)
     if launch is None:
-        return _refused(f"{paths.directory} is not the directory of a job that was launched")
+        return _refused(f"{paths.directory} is not the directory of a job: it has no {PARAMS_FILE}")
     lock = take_lock(machine, paths)
     if lock is None:
         holders = ", ".join(map(str, machine.locks.holders(paths.lock))) or "unknown"
@@ -57,6 +61,25 @@ def run_by_hand(paths: JobPaths) -> int:
     if said.done and said.result is not None:
         print(said.result)  # noqa: T201  a person is looking
     return exit_code
+
+
+def _never_launched(machine: Machine, paths: JobPaths) -> LaunchRecord | None:
+    """What a launch would have recorded, for a job whose directory was only written (`GENERATE_ONLY`)."""
+    try:
+        document = loads(machine.files.read(paths.params, MAX_BYTES), paths.params)
+        task_id = document["objects"][document["value"]["$ref"]]["type"]
+    except (OSError, SerializationError, KeyError, TypeError, IndexError):
+        return None
+    job_id = os.path.basename(paths.directory)
+    return LaunchRecord(
+        attempt=1,
+        nonce=machine.randomness.nonce(),
+        launcher="by hand",
+        job_name=job_id,
+        host=machine.processes.own().host,
+        requested=machine.clock.now(),
+        instructions=Instructions(task_id, job_id, "../../..").encode(),
+    )
 
 
 def _refused(message: str) -> int:

@@ -1,0 +1,89 @@
+"""`tenuto doctor`."""
+
+from __future__ import annotations
+
+import json as jsons
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenuto.cli.checks import Check, Verdict, check_machine
+from tenuto.cli.text import safe, width
+from tenuto.errors import SettingsError
+from tenuto.settings import Settings, load_settings, process_environment
+
+COLORS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+
+
+@click.command()
+@click.option("-w", "--workspace", metavar="DIR", help="The workspace to check, by name or path.")
+@click.option("--json", is_flag=True, help="Print settings and checks as JSON.")
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, json: bool) -> None:
+    """Show where each setting comes from, and check what this machine can do.
+
+    Each check is tried for real, and leaves nothing behind: locks are taken by one process and looked at from
+    another, on the file system of the workspace. Without -w that is the default workspace, or else the
+    current directory.
+
+    Exit codes: 0 jobs can run here; 1 something that they need is missing; 2 the settings cannot be read.
+    """
+    settings = load_settings()
+    place = _place(settings, workspace)
+    checks = check_machine(place, process_environment())
+    failed = any(check.verdict is Verdict.FAIL for check in checks)
+    if json:
+        click.echo(jsons.dumps({"settings": _settings_json(settings), "checks": _checks_json(checks)}))
+    else:
+        _show(settings, checks)
+    ctx.exit(int(failed))
+
+
+def _place(settings: Settings, given: str | None) -> Path:
+    try:
+        return settings.workspace(given)
+    except SettingsError:  # none is the default: then jobs go where a script says, most likely near here
+        return Path.cwd()
+
+
+def _show(settings: Settings, checks: list[Check]) -> None:
+    click.secho("Settings", bold=True)
+    rows = [(key, _shown(value), str(origin)) for key, value, origin in settings.items()]
+    keys = max(width(key) for key, _, _ in rows)
+    values = min(max(width(safe(value)) for _, value, _ in rows), 40)
+    for key, value, origin in rows:
+        click.echo(f"  {key:{keys}}  {safe(value):{values}}  {safe(origin)}")
+    click.secho("\nThis machine", bold=True)
+    names = max(len(check.name) for check in checks)
+    for check in checks:
+        verdict = click.style(f"{check.verdict.value:4}", fg=COLORS[check.verdict])
+        click.echo(f"  {verdict}  {check.name:{names}}  {safe(check.found)}")
+        if check.advice:
+            click.echo(f"        {'':{names}}  -> {safe(check.advice)}")
+    bad = [check.name for check in checks if check.verdict is Verdict.FAIL]
+    click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _settings_json(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {
+            "setting": key,
+            "value": str(value) if isinstance(value, Path) else value,
+            "from": origin.source.name.lower(),
+            "place": origin.place or None,
+        }
+        for key, value, origin in settings.items()
+    ]
+
+
+def _checks_json(checks: list[Check]) -> list[dict[str, Any]]:
+    return [{**check._asdict(), "verdict": check.verdict.value} for check in checks]

@@ -1,0 +1,36 @@
+"""`tenuto plan`."""
+
+from __future__ import annotations
+
+import click
+
+from tenuto.cli.commands.run import FileCommand, file_options, request_of, show_plan
+
+
+@click.command(cls=FileCommand)
+@file_options
+@click.option("--all", "everything", is_flag=True, help="List every job, however many there are.")
+@click.option("--json", is_flag=True, help="Print the plan as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    arguments: tuple[str, ...],
+    overrides: tuple[str, ...],
+    name: str | None,
+    workspace: str | None,
+    everything: bool,
+    json: bool,
+) -> None:
+    """Say what `tenuto run FILE` would run, what it would reuse, and why; nothing is run or written.
+
+    A job that would run is compared with the earlier jobs of its task, and the parameter that makes it new is
+    named. What the script itself prints goes to standard error.
+
+    The predicted time takes for each job the median of the earlier jobs of its task, and runs them in
+    thought: as many at once as there are slots, each after what it depends on.
+
+    Exit codes: 0 planned; 1 the script raised, so that the plan may not be whole; 2 wrong usage.
+    """
+    request = request_of(file, arguments, overrides, name, workspace)
+    ctx.exit(show_plan(request, json=json, everything=everything))

@@ -1,0 +1,295 @@
+"""Shows how experiments go: a live display on a terminal, one line for each event elsewhere.
+What is known comes from a `Tally`; what an experiment does is not influenced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
+from tenuto.cli.tally import Counts, RunningJob, Tally
+from tenuto.cli.text import duration, fit, safe, truncate, width
+from tenuto.experiments.status import RunState
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.jobs import Job
+
+if TYPE_CHECKING:
+    from tenuto.experiments.experiment import experiment
+
+REDRAW_S = 0.2
+MOST_RUNNING = 12
+MOST_FAILURES = 3
+
+
+class ClosedRun(NamedTuple):
+    """A run that is over, or was left."""
+
+    name: str
+    run_id: str
+    workspace: str
+    state: RunState
+
+
+class Progress:
+    """A `Reporter` that counts; the two faces below show what it counts."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.runs: list[ClosedRun] = []
+        self.plans: list[experiment] = []
+        self._open = 0
+
+    def opened(self, xp: experiment) -> None:
+        """An experiment was entered."""
+        self._open += 1
+        self.begin(xp)
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        """A job moved on."""
+        if self.tally.tell(job, standing):
+            self.moved(job, standing)
+
+    def closed(self, xp: experiment, state: RunState) -> None:
+        """An experiment was left."""
+        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state))
+        self._open -= 1
+        if self._open == 0:
+            self.end()
+
+    def planned(self, xp: experiment) -> None:
+        """An experiment that runs nothing was left."""
+        self.plans.append(xp)
+
+    # What the faces add
+
+    def begin(self, xp: experiment) -> None:
+        """Something is to be shown from now on."""
+
+    def moved(self, job: Job, standing: Standing) -> None:
+        """A job is somewhere else now."""
+
+    def end(self) -> None:
+        """There is nothing to be shown any more; called again, it does nothing."""
+
+
+# -- without a terminal ------------------------------------------------------------------------------
+
+
+class PlainProgress(Progress):
+    """One line for each event: ``TIME EVENT TASK JOB tag=value... detail``. Reused jobs are only counted."""
+
+    def __init__(self, tally: Tally, write: Callable[[str], None]) -> None:
+        super().__init__(tally)
+        self._write = write
+
+    def begin(self, xp: experiment) -> None:
+        self._say(f"begin {safe(xp.name)} {xp.run_id} workspace={safe(str(xp.workspace.path))}")
+
+    def moved(self, job: Job, standing: Standing) -> None:
+        described = self._described(job, standing)
+        if described is not None:
+            event, detail = described
+            self._say(f"{event} {safe(job.task_id)} {job.job_id[:12]}{tag_text(job, ' ')}{detail}")
+
+    def closed(self, xp: experiment, state: RunState) -> None:
+        super().closed(xp, state)
+        self._say(f"end {safe(xp.name)} {xp.run_id} {state.value}")
+
+    def _described(self, job: Job, standing: Standing) -> tuple[str, str] | None:
+        if standing.state is JobState.RUNNING:
+            return "running", ""
+        if standing.state is JobState.WAITING and standing.message:
+            return "waiting", f" {safe(standing.message)}"
+        counts = self.tally.counts()
+        if standing.state is JobState.DONE and (standing.submittime or standing.starttime):
+            return "done", f" took={took(standing)} finished={counts.finished}/{counts.known}"
+        if standing.state is JobState.ERROR:
+            reason = (standing.reason or JobFailureStatus.FAILED).name
+            return "failed", f" reason={reason} {safe(standing.message or '')}".rstrip()
+        return None
+
+    def _say(self, text: str) -> None:
+        self._write(f"{self.tally.clock.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+
+
+def took(standing: Standing) -> str:
+    """How long a job ran."""
+    if standing.starttime is None or standing.endtime is None:
+        return duration(None)
+    return duration((standing.endtime - standing.starttime).total_seconds())
+
+
+def tag_text(job: Job, before: str = "") -> str:
+    """The tags of a job, as harmless text."""
+    return before * bool(job.tags) + " ".join(
+        f"{safe(name)}={safe(value)}" for name, value in job.tag_texts.items()
+    )
+
+
+# -- on a terminal -----------------------------------------------------------------------------------
+
+
+class LiveProgress(Progress):
+    """A few lines that are drawn again and again while an experiment is open."""
+
+    def __init__(self, tally: Tally, screen: Screen, signs: Signs) -> None:
+        super().__init__(tally)
+        self._screen = screen
+        self._signs = signs
+        self._above = PrintingAbove(screen)
+        self._names: list[str] = []
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, xp: experiment) -> None:
+        self._names.append(xp.name)
+        if self._thread is None:
+            self._over = threading.Event()
+            self._above.begin()
+            self._thread = threading.Thread(target=self._run, name="tenuto-progress", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join()
+            self._thread = None
+            self._screen.clear()
+            self._above.end()
+        self._names.clear()
+
+    def _run(self) -> None:
+        while not self._over.wait(REDRAW_S):
+            self._draw()
+
+    def _draw(self) -> None:
+        running = self.tally.running()
+        for one in running[:MOST_RUNNING]:
+            one.look()
+        now = self.tally.clock.now()
+        shown = Shown(
+            name=" + ".join(map(safe, self._names)),
+            counts=self.tally.counts(),
+            remaining_s=self.tally.remaining_s(),
+            running=[_shown(one, (now - one.since).total_seconds()) for one in running],
+            failures=[
+                f"{label(job)}: {safe(job.standing.message or 'failed')}" for job in self.tally.failures()
+            ],
+        )
+        self._screen.draw(rendered(shown, self._screen.size, self._signs))
+
+
+class Signs(NamedTuple):
+    """The characters of the display: for terminals that know them, and for others."""
+
+    full: str
+    empty: str
+    bad: str
+    dot: str
+
+
+UNICODE = Signs("█", "░", "✗", "·")
+ASCII = Signs("#", ".", "x", "|")
+
+
+def signs_for(stream: TextIO) -> Signs:
+    """What a stream can show."""
+    try:
+        "".join(UNICODE).encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+class ShownJob(NamedTuple):
+    """A running job."""
+
+    label: str
+    fraction: float | None
+    elapsed_s: float
+    desc: str
+
+
+class Shown(NamedTuple):
+    """All that the display shows."""
+
+    name: str
+    counts: Counts
+    remaining_s: float | None = None
+    running: Sequence[ShownJob] = ()
+    failures: Sequence[str] = ()
+
+
+def label(job: Job) -> str:
+    """A job in as few cells as tell it from its siblings: its class, then its tags or else its id."""
+    name = safe(job.task_id).rpartition(".")[2]
+    return f"{name} {tag_text(job) or job.job_id[:8]}"
+
+
+def _shown(one: RunningJob, elapsed_s: float) -> ShownJob:
+    return ShownJob(label(one.job), one.fraction, max(elapsed_s, 0.0), safe(one.desc))
+
+
+def rendered(shown: Shown, size: Size, signs: Signs = UNICODE) -> list[Line]:
+    """The display, for any size of window: the overall bar first, and of the rest as much as fits."""
+    columns, rows = size.columns - 3, size.rows - 1
+    lines = [Line(_overall(shown, columns, signs), Style.STRONG)]
+    if rows >= 2:
+        lines.append(Line(truncate(_counted(shown.counts, signs), columns), Style.FAINT))
+    room = max(rows - len(lines), 0)
+    failures = shown.failures[: min(MOST_FAILURES, room // 3)]
+    most = min(MOST_RUNNING, room - len(failures))
+    running = shown.running[:most]
+    if len(running) < len(shown.running) and running:
+        running = running[: max(most - 1, 0)]
+    lines += [Line(_running(one, columns, signs)) for one in running]
+    if hidden := len(shown.running) - len(running):
+        lines += [Line(truncate(f"  and {hidden} more running", columns), Style.FAINT)] if most > 0 else []
+    lines += [Line(truncate(f"{signs.bad} {text}", columns), Style.BAD) for text in failures]
+    return lines
+
+
+def _overall(shown: Shown, columns: int, signs: Signs) -> str:
+    counts = shown.counts
+    remaining = shown.remaining_s if counts.known > counts.finished else 0.0
+    fraction = counts.finished / counts.known if counts.known else 0.0
+    numbers = f"{counts.finished}/{counts.known}"
+    right = f"{numbers} {fraction:4.0%} ETA {duration(remaining):>6}"
+    if columns < 30:
+        return truncate(f"{numbers} {fraction:.0%}", columns)
+    name = truncate(shown.name, max((columns - len(right)) // 3, 0)) if columns >= 50 else ""
+    bar = columns - width(right) - 1 - (width(name) + 1 if name else 0)
+    return f"{name}{' ' if name else ''}{_bar(fraction, min(bar, 60), signs)} {right}"
+
+
+def _counted(counts: Counts, signs: Signs) -> str:
+    parts = {
+        "failed": counts.failed,
+        "running": counts.running,
+        "waiting": counts.waiting,
+        "ran": counts.ran,
+        "reused": counts.reused,
+        "not run": counts.stranded,
+    }
+    return f" {signs.dot} ".join(f"{number} {name}" for name, number in parts.items() if number)
+
+
+def _running(one: ShownJob, columns: int, signs: Signs) -> str:
+    if one.fraction is None:
+        bar, percent = _bar(0.0, 6, signs), ""
+    else:
+        bar, percent = _bar(one.fraction, 6, signs), f"{one.fraction:.0%}"
+    right = f"{bar} {percent:>4} {duration(one.elapsed_s):>6}"
+    room = columns - width(right) - 3
+    if room < 4:
+        return truncate(f"  {one.label}", columns)
+    if columns < 70:
+        return f"  {fit(one.label, room)} {right}"
+    return truncate(f"  {fit(one.label, min(room - 12, 40))} {right}  {one.desc}".rstrip(), columns)
+
+
+def _bar(fraction: float, cells: int, signs: Signs) -> str:
+    full = int(fraction * cells)
+    return signs.full * full + signs.empty * (cells - full)

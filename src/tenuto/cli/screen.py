@@ -1,0 +1,178 @@
+"""A few lines at the bottom of a terminal, drawn again and again; what anybody prints goes above them.
+It knows nothing of jobs.
+
+Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind,
+since it counts the rows that it drew, not those that the terminal made of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum, unique
+from typing import Any, NamedTuple, TextIO, cast
+
+from tenuto.cli.text import truncate, width
+
+ERASE_BELOW = "\x1b[J"
+_RESET = "\x1b[0m"
+
+
+@unique
+class Style(Enum):
+    """How a line looks; the value is the code that switches it on."""
+
+    PLAIN = ""
+    STRONG = "\x1b[1m"
+    FAINT = "\x1b[2m"
+    BAD = "\x1b[31m"
+
+
+class Line(NamedTuple):
+    """One line of safe text."""
+
+    text: str
+    style: Style = Style.PLAIN
+
+
+class Size(NamedTuple):
+    """Of a terminal, in cells."""
+
+    columns: int
+    rows: int
+
+
+def size_of(stream: TextIO) -> Size:
+    """The size of the terminal behind a stream; never smaller than anything could be drawn in."""
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        columns, rows = 80, 24
+    return Size(max(columns, 8), max(rows, 2))
+
+
+class Screen:
+    """The lines at the bottom of one terminal."""
+
+    def __init__(
+        self, stream: TextIO, *, color: bool = True, size: Callable[[TextIO], Size] = size_of
+    ) -> None:
+        self._stream = stream
+        self._color = color
+        self._size = size
+        self._lock = threading.RLock()
+        self._drawn: list[Line] = []
+        self._drawn_for: Size | None = None
+        self._gone = False
+
+    @property
+    def size(self) -> Size:
+        """How much can be shown now."""
+        return self._size(self._stream)
+
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Replaces the lines; those that do not fit are cut."""
+        with self._lock:
+            size = self.size
+            # Three cells stay free at the end of a line: there the terminal echoes a ^C.
+            fitting = [Line(truncate(line.text, size.columns - 3), line.style) for line in lines]
+            fitting = fitting[: size.rows - 1]
+            if fitting == self._drawn and size == self._drawn_for:
+                return
+            self._write(self._erased(size) + "\n".join(map(self._styled, fitting)))
+            self._drawn, self._drawn_for = fitting, size
+
+    def print(self, text: str) -> None:
+        """Prints whole lines above."""
+        with self._lock:
+            drawn = "\n".join(map(self._styled, self._drawn))
+            self._write(f"{self._erased(self.size)}{text}{drawn}")
+
+    def clear(self) -> None:
+        """Removes the lines, and leaves the cursor where they began."""
+        with self._lock:
+            self._write(self._erased(self.size))
+            self._drawn = []
+
+    def _erased(self, size: Size) -> str:
+        """What takes the cursor to the first of the drawn lines and removes them."""
+        if not self._drawn:
+            return ""
+        rows = sum(max(1, -(-width(line.text) // size.columns)) for line in self._drawn)
+        up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+        return f"{up}\r{ERASE_BELOW}"
+
+    def _styled(self, line: Line) -> str:
+        if not self._color or line.style is Style.PLAIN:
+            return line.text
+        return f"{line.style.value}{line.text}{_RESET}"
+
+    def _write(self, text: str) -> None:
+        if self._gone or not text:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the window was closed; the jobs go on
+            self._gone = True
+
+
+class Above:
+    """Stands in for a standard stream while a screen is shown: what is printed goes above the lines."""
+
+    def __init__(self, stream: TextIO, screen: Screen) -> None:
+        self._stream = stream
+        self._screen = screen
+        self._begun = ""
+        self._lock = threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Keeps what has no line end yet."""
+        with self._lock:
+            whole, end, begun = (self._begun + text).rpartition("\n")
+            self._begun = begun
+        if end:
+            self._screen.print(whole + end)
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        """As of a file."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Shows what has no line end: it may be a question that somebody waits for an answer to."""
+        with self._lock:
+            begun, self._begun = self._begun, ""
+        if begun:
+            self._screen.print(begun + "\n")
+
+
+class PrintingAbove:
+    """Has `sys.stdout` and `sys.stderr` print above a screen, as far as they lead to a terminal."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._before: dict[str, TextIO] = {}
+
+    def begin(self) -> None:
+        """From now on."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if name not in self._before and stream is not None and stream.isatty():
+                self._before[name] = stream
+                setattr(sys, name, cast("TextIO", Above(stream, self._screen)))
+
+    def end(self) -> None:
+        """No more."""
+        for name, stream in self._before.items():
+            ours = getattr(sys, name)
+            if isinstance(ours, Above):
+                ours.flush()
+                setattr(sys, name, stream)
+        self._before.clear()

@@ -1,0 +1,207 @@
+"""Runs what a person names, a script or a YAML file, and says how that ended.
+What is shown meanwhile is the business of the `Progress` it is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import os.path
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
+from tenuto.cli.screen import Screen
+from tenuto.cli.script import run_script
+from tenuto.cli.summary import Summary, grouped
+from tenuto.cli.tally import Tally
+from tenuto.cli.text import safe, safe_lines
+from tenuto.clock import SystemClock
+from tenuto.errors import ExperimentLocked, FailedExperiment
+from tenuto.experiments.experiment import experiment
+from tenuto.experiments.grids import tasks_of
+from tenuto.experiments.modes import RunMode, imposed_mode
+from tenuto.experiments.reporting import current_reporter
+from tenuto.experiments.status import RunState
+from tenuto.experiments.workspace import Workspace
+from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
+from tenuto.settings import Settings, load_settings, process_environment
+from tenuto.workspace.machine import this_machine
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+"""Some jobs failed, or the script raised."""
+EXIT_USAGE = 2
+EXIT_LOCKED = 4
+EXIT_INTERRUPTED = 5
+
+
+class Request(NamedTuple):
+    """What a person wants to be run."""
+
+    file: str
+    arguments: tuple[str, ...] = ()
+    """Of a script."""
+    overrides: tuple[str, ...] = ()
+    """Of a YAML file."""
+    name: str | None = None
+    workspace: str | None = None
+
+    @property
+    def is_yaml(self) -> bool:
+        return is_yaml(self.file)
+
+
+def is_yaml(file: str) -> bool:
+    """Whether a file describes an experiment, rather than being a script."""
+    return file.endswith((".yaml", ".yml"))
+
+
+class Session:
+    """One call of the command line, from its first experiment to its exit code."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.problem: str | None = None
+        """Why the script stopped before its end, in one line."""
+        self._clock = progress.tally.clock
+        self._began = self._clock.monotonic()
+
+    def run(self, request: Request, mode: RunMode | None = None) -> int:
+        """Runs the file to its end, whatever happens in it; the exit code."""
+        reporting, imposed = current_reporter.set(self.progress), imposed_mode.set(mode)
+        try:
+            code = self._run(request)
+        finally:
+            self.progress.end()
+            current_reporter.reset(reporting)
+            imposed_mode.reset(imposed)
+        left = any(run.state is RunState.INTERRUPTED for run in self.progress.runs)
+        return EXIT_INTERRUPTED if left and code == EXIT_DONE else code
+
+    def _run(self, request: Request) -> int:
+        try:
+            if request.is_yaml:
+                run_yaml(request)
+            else:
+                run_script(request.file, request.arguments)
+        except FailedExperiment as failed:
+            self.problem = str(failed)
+            return EXIT_FAILED
+        except ExperimentLocked as locked:
+            self.problem = str(locked)
+            tell(f"tenuto: {safe(str(locked))}")
+            return EXIT_LOCKED
+        except KeyboardInterrupt:
+            self.problem = "interrupted"
+            return EXIT_INTERRUPTED
+        except SystemExit as leaving:
+            return _exit_code(leaving)
+        except Exception as error:
+            if request.is_yaml:
+                raise
+            self.problem = f"{type(error).__name__}: {error}"
+            self.progress.end()
+            tell(safe_lines(_trace(error, request.file)))
+            return EXIT_FAILED
+        return EXIT_DONE
+
+    def summary(self, retry: list[str], exit_code: int) -> Summary:
+        """What came of it."""
+        return Summary(
+            tuple(self.progress.runs),
+            self.progress.tally.counts(),
+            tuple(grouped(self.progress.tally.ended_badly())),
+            self._clock.monotonic() - self._began,
+            retry,
+            exit_code,
+        )
+
+
+def run_yaml(request: Request) -> None:
+    """Submits the tasks that a YAML file stands for, and waits for them."""
+    settings = load_settings()
+    file = read_experiment(request.file, request.overrides)
+    workspace = _workspace(request, file, settings)
+    tasks = tasks_of(file)
+    folder = file.path.resolve().parent
+    with experiment(workspace, request.name or file.name, settings=settings, project_paths=[folder]):
+        for task in tasks:
+            task.submit()
+
+
+def _workspace(request: Request, file: ExperimentFile, settings: Settings) -> Workspace:
+    given = request.workspace
+    if given is None and file.workspace is not None:
+        given = file.workspace
+        if given not in settings.workspaces:  # a path in a file starts where the file lies
+            given = os.path.join(file.path.parent, given)
+    return Workspace.named(given, settings)
+
+
+def open_progress(stream: TextIO) -> Progress:
+    """The face that fits where a stream leads."""
+    machine, environ = this_machine(), process_environment()
+    tally = Tally(SystemClock(), machine.files)
+    if stream.isatty() and environ.get("TERM", "dumb") != "dumb":
+        return LiveProgress(tally, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
+
+    def write(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # whoever read the lines has gone; the jobs go on
+            stream.write(text)
+            stream.flush()
+
+    return PlainProgress(tally, write)
+
+
+@contextlib.contextmanager
+def output_for_json(json: bool) -> Iterator[None]:
+    """With `--json`, what a script prints goes to standard error, so that standard output is only JSON."""
+    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+        yield
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return EXIT_DONE
+    if isinstance(leaving.code, int):
+        return leaving.code
+    tell(str(leaving.code))
+    return EXIT_FAILED
+
+
+def _trace(error: BaseException, script: str) -> str:
+    """The traceback, from the script on."""
+    file = os.path.abspath(script)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    if trace is None and not isinstance(error, SyntaxError):
+        trace = error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def tell(text: str) -> None:
+    """Says something to the person at the terminal, if there still is one."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr)  # noqa: T201
+
+
+def let_go_of_closed_streams() -> None:
+    """Has nothing more written to a closed window: Python would try at its end, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def short_path(path: str | Path) -> str:
+    """A path as a person here would write it."""
+    near = os.path.relpath(path)
+    return str(path) if near.startswith("..") else near

@@ -1,0 +1,120 @@
+"""Owns the commands that need no experiment: doctor, demo, completion; and what holds for all of them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from tenuto.cli.checks import Verdict, check_machine
+from tenuto.cli.main import COMMANDS
+from tests.experiments.scripts import environment, run, tenuto
+
+ROOT = Path(__file__).parents[2]
+STARTS_QUICKLY = "rich asyncio yaml tenuto.experiments tenuto.scheduler tenuto.launchers".split()
+
+
+def loaded_by(command: list[str]) -> set[str]:
+    code = f"import sys; sys.argv = ['tenuto', *{command!r}]\nfrom tenuto.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\nprint(list(sys.modules))"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    return set(ast.literal_eval(said.splitlines()[-1]))
+
+
+def test_help_loads_no_heavy_part() -> None:
+    loaded = loaded_by(["--help"])
+    assert [name for name in STARTS_QUICKLY if name in loaded] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_exists_and_says_what_it_does_and_how_it_exits(name: str) -> None:
+    command: click.Command = import_module(f"tenuto.cli.commands.{name}").command
+    text = command.help or ""
+    assert text
+    assert name not in ("run", "plan", "doctor", "demo") or "Exit codes" in text
+    assert name == "completion" or any("--json" in option.opts for option in command.params)
+
+
+def test_doctor_checks_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
+    checks = {check.name: check for check in check_machine(tmp_path / "not" / "yet", environment())}
+    assert list(tmp_path.iterdir()) == []
+    for name in ("tenuto", "python", "workspace", "locks", "disk", "pidfd", "inotify", "git", "gpus"):
+        assert name in checks
+    assert checks["locks"].verdict is Verdict.OK
+    assert all(check.advice for check in checks.values() if check.verdict is not Verdict.OK)
+
+
+def test_doctor_warns_of_what_is_missing(tmp_path: Path) -> None:
+    checks = {check.name: check for check in check_machine(tmp_path, {"PATH": str(tmp_path)})}
+    assert checks["git"].verdict is Verdict.WARN
+    assert checks["gpus"].verdict is Verdict.OK
+
+
+def test_doctor_fails_where_nothing_can_be_written(require: object) -> None:
+    checks = {check.name: check for check in check_machine(Path("/proc/nowhere"), environment())}
+    assert checks["workspace"].verdict is Verdict.FAIL
+    assert checks["locks"].verdict is Verdict.FAIL
+
+
+def test_doctor_says_where_each_setting_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "tenuto.toml").write_text("\nmax_retries = 7\n")
+    result = run(tenuto("doctor", "--json"), tmp_path, TENUTO_SLOTS="3")
+    found = {row["setting"]: row for row in json.loads(result.stdout)["settings"]}
+    assert found["max_retries"]["place"].endswith("tenuto.toml:2")
+    assert found["slots"] == {"setting": "slots", "value": 3, "from": "variable", "place": "TENUTO_SLOTS"}
+    assert found["grace_s"]["from"] == "default"
+    text = run(tenuto("doctor"), tmp_path)
+    assert "Jobs can run here." in text.stdout
+    assert text.returncode == 0
+
+
+def test_doctor_with_broken_settings_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tenuto.toml").write_text("max_retrys = 7\n")
+    result = run(tenuto("doctor"), tmp_path)
+    assert result.returncode == 2
+    assert "did you mean 'max_retries'" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_code_for_each_shell(tmp_path: Path, shell: str) -> None:
+    result = run(tenuto("completion", shell), tmp_path)
+    assert "_TENUTO_COMPLETE" in result.stdout
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=result.stdout, text=True, check=True)
+
+
+def test_completion_knows_the_commands(tmp_path: Path) -> None:
+    asked = {"_TENUTO_COMPLETE": "bash_complete", "COMP_WORDS": "tenuto d", "COMP_CWORD": "1"}
+    result = run(tenuto(), tmp_path, **asked)
+    assert set(result.stdout.split()) >= {"plain,doctor", "plain,demo"}
+
+
+def test_there_is_one_copy_of_the_demo() -> None:
+    assert (ROOT / "examples" / "sweep.py").resolve() == ROOT / "src" / "tenuto" / "examples" / "sweep.py"
+
+
+@pytest.mark.slow
+def test_the_demo_runs_and_the_second_time_everything_is_reused(tmp_path: Path) -> None:
+    first = run(tenuto("demo"), tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "0 reused, 17 ran, 0 failed" in first.stderr
+    assert "Where to look next" in first.stderr
+    table = [line.split() for line in first.stdout.splitlines()]
+    assert table[0] == ["accuracy", "hidden", "lr"]
+    assert len(table) == 9
+    assert float(table[1][0].rstrip("%")) > 95
+    again = run(tenuto("demo"), tmp_path)
+    assert "all 17 jobs were done before, and are reused; nothing had to run" in again.stderr
+    assert again.stdout == first.stdout
+    script = tmp_path / "tenuto-demo" / "sweep.py"
+    script.write_text(script.read_text().replace("0.1, 0.5]", "0.1]"))
+    fewer = run(tenuto("demo", "--json"), tmp_path)
+    summary = json.loads(fewer.stdout)
+    assert (summary["reused"], summary["ran"]) == (12, 1), "the script of the user is not written over"

@@ -1,0 +1,271 @@
+"""Owns `tenuto run` and `tenuto plan`: what they do, what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.scripts import Place, eventually, python, run, tenuto, terminal
+
+BODY = """
+with experiment(HERE / "ws", "sweep"):
+    for number in range(3):
+        Note.C(name=f"n{number}").tag("n", number).submit()
+        After.C(before=Fail.C(name=f"f{number}").submit()).submit()
+"""
+YAML = """
+imports: [tasks.py]
+task: Note
+workspace: ws
+grid_search: {name: [a, b, c]}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.release.touch()
+
+
+def test_a_script_runs_as_python_would_run_it(place: Place) -> None:
+    script = place.script(
+        "print(sys.argv[1:], __name__, __file__ == str(HERE / 'script.py'), sys.path[0] == str(HERE))"
+    )
+    ours = run(tenuto("run", script, "-c", "x", "--json", "--", "-w"), place.directory)
+    assert ours.stdout == "['-c', 'x', '--json', '--', '-w'] __main__ True True\n", ours.stderr
+    theirs = run([*python(script), "-c", "x", "--json", "--", "-w"], place.directory)
+    assert (ours.stdout, ours.returncode) == (theirs.stdout, theirs.returncode)
+
+
+def test_without_a_terminal_each_event_is_a_line_and_failures_are_grouped(place: Place) -> None:
+    script = place.script(BODY)
+    result = run(tenuto("run", script), place.directory)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    when, job = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[0-9a-f]{12}"
+    patterns = [
+        rf"{when} begin sweep \d{{8}}_\d{{6}} workspace={re.escape(str(place.workspace))}",
+        rf"{when} running script\.Note {job} n=0",
+        rf"{when} done script\.Note {job} n=2 took=\S+ finished=\d/9",
+        rf"{when} failed script\.Fail {job} reason=FAILED ValueError: f1 is bad \(.*script\.py:\d+\)",
+        rf"{when} failed script\.After {job} reason=DEPENDENCY script\.Fail {job} failed \(FAILED\)",
+        rf"{when} end sweep \d{{8}}_\d{{6}} failed",
+        r"sweep \d{8}_\d{6}: 0 reused, 3 ran, 3 failed, 3 not run because of that, in \S+",
+        r"3 jobs failed: ValueError: f\d is bad",
+        r"  and 2 other messages from the same line",
+        r"  at script\.py:\d+",
+        rf"  to see why: tenuto logs {job} -w {re.escape(str(place.workspace))}",
+        r"to try them again: tenuto run .*script\.py",
+    ]
+    for pattern in patterns:
+        assert any(re.fullmatch(pattern, line) for line in lines), f"no line {pattern} in\n{result.stderr}"
+    assert "Traceback" not in result.stderr
+
+
+def test_the_summary_as_json_is_alone_on_standard_output(place: Place) -> None:
+    script = place.script(f'print("hello")\n{BODY}')
+    result = run(tenuto("run", "--json", script), place.directory)
+    summary = json.loads(result.stdout)
+    assert "hello" in result.stderr
+    assert {name: summary[name] for name in ("jobs", "reused", "ran", "failed", "not_run", "exit_code")} == {
+        "jobs": 9,
+        "reused": 0,
+        "ran": 3,
+        "failed": 3,
+        "not_run": 3,
+        "exit_code": 1,
+    }
+    (group,) = summary["failures"]
+    assert len(group["jobs"]) == 3
+    assert Path(group["jobs"][0]["stderr"]).exists()
+
+
+def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
+    assert run(tenuto("run", script), place.directory).returncode == 0
+    again = run(tenuto("run", script), place.directory)
+    assert again.returncode == 0
+    assert "all 1 jobs were done before, and are reused; nothing had to run" in again.stderr
+    assert place.ledger() == ["a"]
+
+
+def test_a_script_that_raises_shows_its_own_traceback(place: Place) -> None:
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name=3).submit()')
+    result = run(tenuto("run", script), place.directory)
+    assert result.returncode == 1
+    trace = result.stderr[result.stderr.index("Traceback") :]
+    assert trace.splitlines()[1].startswith(f'  File "{script}"')
+    assert "cli/session.py" not in result.stderr
+    assert "InvalidValue" in trace
+
+
+@pytest.mark.parametrize(("code", "expected"), [("sys.exit(7)", 7), ("sys.exit()", 0), ("sys.exit('no')", 1)])
+def test_the_exit_code_of_a_script_is_kept(place: Place, code: str, expected: int) -> None:
+    assert run(tenuto("run", place.script(code)), place.directory).returncode == expected
+
+
+def test_a_yaml_file_is_run_with_its_grid_and_overrides(place: Place) -> None:
+    place.script("pass", "tasks.py")
+    file = place.directory / "sweep.yaml"
+    file.write_text(YAML)
+    result = run(tenuto("run", file), Path("/"))
+    assert result.returncode == 0, result.stderr
+    assert sorted(place.ledger()) == ["a", "b", "c"]
+    assert place.state("sweep") == "done"
+    again = run(
+        tenuto("run", file, "-c", "name=z", "-c", "grid_search.name=[a,q]", "--name", "other", "--json"),
+        place.directory,
+    )
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["experiments"][0]["name"] == "other"
+
+
+def test_an_override_of_the_grid_and_another_workspace(place: Place) -> None:
+    place.script("pass", "tasks.py")
+    file = place.directory / "sweep.yaml"
+    file.write_text(YAML)
+    result = run(
+        tenuto("run", "-c", "parameters.name=q", file, "-w", place.directory / "elsewhere", "--json"),
+        place.directory,
+    )
+    assert json.loads(result.stdout)["ran"] == 1, result.stderr
+    assert place.ledger() == ["q"]
+    assert (place.directory / "elsewhere" / "jobs").is_dir()
+    assert not place.workspace.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "nowhere.py"], "does not exist"),
+        (["run", "-w", "x", "script.py"], "only for YAML files"),
+        (["run", "sweep.yaml", "more"], "takes no arguments"),
+        (["run", "sweep.yaml", "-c", "name"], "name=value"),
+        (["run", "sweep.yaml", "-c", "tusk=3"], "has no parameter 'tusk'"),
+        (["run", "--dry-run", "--generate-only", "script.py"], "not both"),
+        (["plan", "broken.yaml"], "there is no such key; did you mean 'task'?"),
+        (["run", "homeless.yaml"], "no workspace was given"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_leaves_nothing(place: Place, arguments: list[str], said: str) -> None:
+    place.script("pass")
+    place.script("pass", "tasks.py")
+    (place.directory / "sweep.yaml").write_text(YAML)
+    (place.directory / "broken.yaml").write_text("tosk: x")
+    (place.directory / "homeless.yaml").write_text("imports: [tasks.py]\ntask: Note\nparameters: {name: a}")
+    result = run(tenuto(*arguments), place.directory)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not place.workspace.exists()
+
+
+# -- plan --------------------------------------------------------------------------------------------
+
+
+def paths(directory: Path) -> dict[str, int]:
+    return {
+        str(path): path.lstat().st_mtime_ns
+        for path in [directory, *directory.rglob("*")]
+        if "__pycache__" not in str(path)
+    }
+
+
+def plan(place: Place, script: Path, *options: str) -> Any:
+    before = paths(place.directory)
+    result = run([sys.executable, "-B", *tenuto("plan", "--json", *options, script)[1:]], place.directory)
+    assert paths(place.directory) == before, "a plan changes nothing"
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)["experiments"][0]
+
+
+SWEEP = """
+with experiment(HERE / "ws", "sweep"):
+    for name in {names}:
+        After.C(before=Note.C(name=name).submit()).submit()
+"""
+
+
+def test_a_plan_creates_nothing_not_even_the_workspace(place: Place) -> None:
+    found = plan(place, place.script(SWEEP.format(names=["a", "b"])))
+    assert [job["intent"] for job in found["jobs"]] == ["RUN"] * 4
+    assert {job["why"] for job in found["jobs"]} == {"the first of its task here"}
+    assert found["unpredicted"] == 4
+    assert not place.workspace.exists()
+
+
+def test_a_plan_says_what_is_reused_and_which_parameter_is_new(place: Place) -> None:
+    script = place.script(SWEEP.format(names=["a", "b"]))
+    assert run(python(script), place.directory).returncode == 0
+    found = plan(place, place.script(SWEEP.format(names=["a", "c"])))
+    assert [job["intent"] for job in found["jobs"]] == ["REUSE", "REUSE", "RUN", "RUN"]
+    assert re.fullmatch(r"name is 'c', was '[ab]' in [0-9a-f]{12}", found["jobs"][2]["why"])
+    assert re.fullmatch(r"before\.name is 'c', was '[ab]' in [0-9a-f]{12}", found["jobs"][3]["why"])
+    assert found["predicted_s"] > 0
+    assert found["unpredicted"] == 0
+    text = run(tenuto("plan", script), place.directory)
+    assert "2 to run, 2 reused" in text.stdout
+    assert "predicted time: " in text.stdout
+
+
+def test_a_plan_says_what_failed_before(place: Place) -> None:
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Fail.C(name="a").submit()')
+    assert run(python(script), place.directory).returncode == 1
+    (job,) = plan(place, script)["jobs"]
+    assert (job["intent"], job["why"]) == ("RETRY", "failed before (FAILED)")
+
+
+def test_a_script_that_needs_results_is_planned_as_far_as_it_goes(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "x") as xp:
+    note_ = Note.C(name="a").submit()
+    xp.wait()
+    Note.C(name=note_.job.result() + "b").submit()
+"""
+    )
+    result = run(tenuto("plan", script), place.directory)
+    assert result.returncode == 1
+    assert "x in " in result.stdout
+    assert "1 to run" in result.stdout
+    assert "the script stopped there (NoResult" in result.stderr
+    assert not place.workspace.exists()
+
+
+def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
+    result = run(tenuto("run", "--generate-only", script), place.directory)
+    assert "1 job directories are written" in result.stderr
+    (said,) = re.findall(r"by hand: python (\S+)", result.stderr)
+    assert run([sys.executable, said], place.directory).stdout == "a\n"
+
+
+# -- on a terminal -----------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_the_display_shows_progress_and_then_gives_way(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "shown"):
+    Hold.C(name="a").tag("t", "\\x1b]0;title\\x07").submit()
+    print("printed by the script")
+"""
+    )
+    with terminal(tenuto("run", script), place.directory) as screen:
+        eventually(lambda: "0/1" in screen.seen and "Hold t=" in screen.seen, "the display")
+        screen.resize(10, 40)
+        place.release.touch()
+        assert screen.wait() == 0
+        eventually(lambda: "1 ran" in screen.seen, "the summary")
+        assert "printed by the script" in screen.seen
+        assert "\x1b]0;" not in screen.seen
+        assert "\\x1b]0;title" in screen.seen

@@ -1,0 +1,53 @@
+"""Owns the guess of how long work will take."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenuto.experiments.forecast import Step, makespan
+
+
+@pytest.mark.parametrize(
+    ("steps", "slots", "expected"),
+    [
+        ([], 2, 0),
+        ([Step("a", 3), Step("b", 2)], 2, 3),
+        ([Step("a", 3), Step("b", 2)], 1, 5),
+        ([Step("a", 3), Step("b", 2, ("a",))], 2, 5),
+        ([Step("a", 3), Step("b", 2, ("done before",))], 2, 3),
+        ([Step("a", 1), Step("b", 5), Step("c", 1, ("a",)), Step("d", 1, ("b", "c"))], 2, 6),
+    ],
+)
+def test_work_is_scheduled_in_thought(steps: list[Step], slots: int, expected: float) -> None:
+    assert makespan(steps, {"": slots}) == expected
+
+
+def test_each_launcher_has_slots_of_its_own() -> None:
+    steps = [Step("a", 3, launcher="x"), Step("b", 3, launcher="y"), Step("c", 3, launcher="y")]
+    assert makespan(steps, {"x": 1, "y": 1}) == 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.lists(st.integers(0, 20), max_size=3)), max_size=20),
+    st.integers(1, 5),
+)
+def test_it_lies_between_the_critical_path_and_one_after_the_other(
+    work: list[tuple[int, list[int]]], slots: int
+) -> None:
+    steps = [
+        Step(str(i), float(took), tuple(str(n) for n in needs if n < i))
+        for i, (took, needs) in enumerate(work)
+    ]
+    longest: dict[str, float] = {}
+    for step in steps:
+        longest[step.key] = step.duration_s + max((longest[need] for need in step.needs), default=0.0)
+    total = sum(step.duration_s for step in steps)
+    least = max([total / slots, *longest.values()])
+    assert least - 1e-6 <= makespan(steps, {"": slots}) <= total + 1e-6
+
+
+def test_many_jobs_are_no_problem() -> None:
+    chain = [Step(str(i), 1.0, (str(i - 1),) if i % 2 else ()) for i in range(10_000)]
+    assert makespan(chain, {"": 100}) == 100
