@@ -44,7 +44,7 @@ class Long(LongTraining):
     """What the example leaves out."""
     epochs: Param[int]
 '''
-DYNAMIC = '''
+DYNAMIC = """
 import time
 from pathlib import Path
 from tenuto import *
@@ -79,7 +79,7 @@ class Evaluate(Task):
     def execute(self):
         with (HERE / "ledger").open("a") as ledger:
             ledger.write(f"{self.checkpoint.step}\\n")
-'''
+"""
 
 
 def test_an_experiment_runs_what_is_submitted(place: Place) -> None:

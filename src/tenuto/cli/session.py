@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from tenuto.cli import exits
 from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
 from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
@@ -30,13 +31,6 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
-
-EXIT_DONE = 0
-EXIT_FAILED = 1
-"""Some jobs failed, or the script raised."""
-EXIT_USAGE = 2
-EXIT_LOCKED = 4
-EXIT_INTERRUPTED = 5
 
 
 class Request(NamedTuple):
@@ -80,7 +74,7 @@ class Session:
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
         left = any(run.state is RunState.INTERRUPTED for run in self.progress.runs)
-        return EXIT_INTERRUPTED if left and code == EXIT_DONE else code
+        return exits.INTERRUPTED if left and code == exits.OK else code
 
     def _run(self, request: Request) -> int:
         try:
@@ -90,14 +84,14 @@ class Session:
                 run_script(request.file, request.arguments)
         except FailedExperiment as failed:
             self.problem = str(failed)
-            return EXIT_FAILED
+            return exits.FAILED
         except ExperimentLocked as locked:
             self.problem = str(locked)
             tell(f"tenuto: {safe(str(locked))}")
-            return EXIT_LOCKED
+            return exits.LOCKED
         except KeyboardInterrupt:
             self.problem = "interrupted"
-            return EXIT_INTERRUPTED
+            return exits.INTERRUPTED
         except SystemExit as leaving:
             return _exit_code(leaving)
         except Exception as error:
@@ -106,8 +100,8 @@ class Session:
             self.problem = f"{type(error).__name__}: {error}"
             self.progress.end()
             tell(safe_lines(_trace(error, request.file)))
-            return EXIT_FAILED
-        return EXIT_DONE
+            return exits.FAILED
+        return exits.OK
 
     def summary(self, retry: list[str], exit_code: int) -> Summary:
         """What came of it."""
@@ -166,11 +160,11 @@ def output_for_json(json: bool) -> Iterator[None]:
 
 def _exit_code(leaving: SystemExit) -> int:
     if leaving.code is None:
-        return EXIT_DONE
+        return exits.OK
     if isinstance(leaving.code, int):
         return leaving.code
     tell(str(leaving.code))
-    return EXIT_FAILED
+    return exits.FAILED
 
 
 def _trace(error: BaseException, script: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from tenuto.cli import exits
 from tenuto.cli.commands.run import run_request
-from tenuto.cli.session import EXIT_DONE, Request, short_path
+from tenuto.cli.session import Request, short_path
 
 SCRIPT = "sweep.py"
 DIRECTORY = "tenuto-demo"
@@ -40,7 +41,7 @@ def command(ctx: click.Context, directory: Path, json: bool) -> None:
         script.write_text(resources.files("tenuto.examples").joinpath(SCRIPT).read_text("utf-8"), "utf-8")
     again = ["tenuto", "demo", *([] if str(directory) == DIRECTORY else ["--dir", str(directory)])]
     code = run_request(Request(str(script)), again, json=json)
-    if code == EXIT_DONE and not json:
+    if code == exits.OK and not json:
         _say_where_to_look(script, again)
     ctx.exit(code)
 
