@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,9 @@ class NoWork:
         return b"{}"
 
     def command(self) -> Command | None:
+        return None
+
+    def output(self, output: Any, method: Any) -> Any:
         return None
 
 

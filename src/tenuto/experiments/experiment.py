@@ -149,7 +149,10 @@ class experiment:
             return
         run = self.run
         self._scheduler.wait_until(
-            lambda: run.unfinishedJobs == 0 or (run.is_stopping and not run.running_jobs())
+            lambda: (
+                (run.unfinishedJobs == 0 and run.taskOutputQueueSize == 0)
+                or (run.is_stopping and not run.running_jobs())
+            )
         )
 
     def stop(self) -> None:

@@ -5,13 +5,14 @@ Only this module of the room that acts from outside needs a scheduler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import SerializationError, TenutoError
 from tenuto.experiments.actions import is_real_directory
 from tenuto.experiments.stored import JobKey, read_stored
 from tenuto.experiments.view import WorkspaceView
 from tenuto.launchers.instructions import Command, Instructions
+from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState, Standing
@@ -38,6 +39,9 @@ class StoredWork:
     def command(self) -> Command | None:
         return self._command
 
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        return None  # nobody can watch a task that is not there
+
 
 class Refused(NamedTuple):
     """A job that cannot be run again from its directory, and why."""
@@ -52,6 +56,7 @@ class Retrying:
     def __init__(self, tell: Callable[[Job, Standing], None]) -> None:
         self.unfinishedJobs = 0
         self.failedJobs = 0
+        self.taskOutputQueueSize = 0
         self.is_stopping = False
         self._tell = tell
 

@@ -23,6 +23,7 @@ class Run:
     def __init__(self, scheduler: Scheduler, layout: Layout, experiment_id: str, run_id: str) -> None:
         self.unfinishedJobs = 0
         self.failedJobs = 0
+        self.taskOutputQueueSize = 0
         self.is_stopping = False
         """Nothing more of this run is started."""
         self.jobs: dict[str, Job] = {}

@@ -4,7 +4,8 @@ Written by the payload, line by line; read by a scheduler, in order, again after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tenuto.workspace.layout import JobPaths
@@ -22,6 +23,7 @@ class TaskOutput(NamedTuple):
     method: str
     arguments: tuple[Any, ...]
     """Plain JSON values."""
+    named: Mapping[str, Any] = {}
 
 
 class OutputsWriter:
@@ -33,8 +35,14 @@ class OutputsWriter:
         self._attempt = attempt
         self._sequence = 0
 
-    def write(self, config: Sequence[str | int], method: str, arguments: Sequence[Any]) -> None:
-        """Append one output; `arguments` are plain already. Raises `ValueError` if the line is too long."""
+    def write(
+        self,
+        config: Sequence[str | int],
+        method: str,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Append one output, of plain values. Raises `ValueError` if the line is too long."""
         self._sequence += 1
         line = seal(
             {
@@ -43,6 +51,7 @@ class OutputsWriter:
                 "config": list(config),
                 "method": method,
                 "arguments": list(arguments),
+                "named": dict(named),
             }
         )
         file = self._files.open_append(self._path)
@@ -76,6 +85,7 @@ def _decoded(content: dict[str, Any] | None) -> TaskOutput | None:
             config=tuple(content["config"]),
             method=str(content["method"]),
             arguments=tuple(content["arguments"]),
+            named=dict(content.get("named", {})),
         )
     except (AssertionError, KeyError, TypeError, ValueError):
         return None

@@ -155,7 +155,7 @@ class Attempts:
                 holders = self.machine.locks.holders(job.paths.lock)
                 message = f"{found.derived.message}; the lock is held by {holders or 'another machine'}"
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, message)
-            await self._changed(job.paths.directory, pause)
+            await self.changed(job.paths.directory, pause)
             pause = min(2 * pause, POLL_S)
 
     async def _judge(self, job: Job) -> Verdict | None:
@@ -244,7 +244,7 @@ class Attempts:
             return None
         return job.launcher.find(job.paths, launch, pid)
 
-    async def _changed(self, directory: str, timeout_s: float) -> None:
+    async def changed(self, directory: str, timeout_s: float = POLL_S) -> None:
         """Returns when something in the directory changed, or after a while."""
         watch = self._watch_directory(directory)
         if watch is None:

@@ -21,6 +21,7 @@ from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
+from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -91,6 +92,7 @@ class Scheduler:
         loop: Loop | None = None,
         completions: Worker | None = None,
         notifications: Worker | None = None,
+        outputs: Worker | None = None,
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
     ) -> None:
         self.machine = machine
@@ -105,6 +107,7 @@ class Scheduler:
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
         self._attempts = Attempts(machine, watch)
+        self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
         self._lock = threading.Lock()
         self._inbox: deque[_Submission] = deque()
         self._graph: WaitingGraph[Job] = WaitingGraph()
@@ -116,6 +119,9 @@ class Scheduler:
         self._in_use: dict[str, int] = {}
         """Slots in use, by launcher."""
         self._paused = False
+        self._is_taking_in = False
+        self._followed: set[Job] = set()
+        """Running jobs whose outputs somebody watches."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -177,7 +183,12 @@ class Scheduler:
 
     def changed(self) -> None:
         """Somebody's wishes changed: who waits is asked again."""
-        self._runner.post(self.exitCondition.notify)
+        self._runner.post(self._ask_again)
+
+    def follow_outputs(self, job: Job) -> None:
+        """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
+        self._outputs.read(job)
+        self._runner.post(self._follow, job)
 
     def release(self, owner: Owner) -> None:
         """The owner is no longer told of its jobs; what only it wanted is not started any more."""
@@ -215,6 +226,7 @@ class Scheduler:
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
         self._runner.close()
+        self._outputs.close()
         self._completions.close()
         self._notifications.close()
 
@@ -294,16 +306,30 @@ class Scheduler:
     # Taking in
 
     def _take_in(self) -> None:
-        while True:
-            with self._lock:
-                if not self._inbox:
-                    return
-                submission = self._inbox.popleft()
-            try:
-                self._arrive(submission)
-            except Exception as error:
-                logger.exception("a submission failed", extra={"action": "submission_failed"})
-                self._fail(submission.job, _worded(error))
+        if self._is_taking_in:
+            return
+        self._is_taking_in = True
+        try:
+            while True:
+                with self._lock:
+                    if not self._inbox:
+                        return
+                    submission = self._inbox.popleft()
+                self._take_in_one(submission)
+        finally:
+            self._is_taking_in = False
+
+    def _take_in_one(self, submission: _Submission) -> None:
+        try:
+            self._arrive(submission)
+        except Exception as error:
+            logger.exception("a submission failed", extra={"action": "submission_failed"})
+            self._fail(submission.job, _worded(error))
+
+    def _ask_again(self) -> None:
+        """Asks who waits, once everything submitted is known: a callback may just have submitted more."""
+        self._take_in()
+        self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, found = submission
@@ -401,6 +427,19 @@ class Scheduler:
             job.answered = max(job.answered, job.attempt)
             self._enqueue(job)
 
+    def _follow(self, job: Job) -> None:
+        if job.state.running() and job.watched_outputs and job not in self._followed:
+            self._followed.add(job)
+            self._runner.spawn(self._follow_while_running(job))
+
+    async def _follow_while_running(self, job: Job) -> None:
+        try:
+            while job.state.running():
+                await self._attempts.changed(job.paths.private)
+                self._outputs.read(job)
+        finally:
+            self._followed.discard(job)
+
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""
         logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
@@ -428,6 +467,7 @@ class Scheduler:
             return
 
         def handle() -> None:
+            self._outputs.read(job)
             call_safely(lambda: job.done_handler(verdict.state))
             self._runner.post(self._finalize, job, verdict)
 
@@ -445,7 +485,7 @@ class Scheduler:
         else:
             for stranded in self._graph.failed(job):
                 self._strand(stranded, job)
-        self.exitCondition.notify()
+        self._ask_again()
 
     def _strand(self, job: Job, cause: Job) -> None:
         """A job that cannot run because another failed; the directory is not touched."""
@@ -456,7 +496,7 @@ class Scheduler:
         for stranded in self._graph.failed(job):
             stranded.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
             self._release(stranded)
-        self.exitCondition.notify()
+        self._ask_again()
 
     def _fail(self, job: Job, message: str) -> None:
         if not job.state.finished():
@@ -492,6 +532,8 @@ class Scheduler:
 
     def notify_state(self, job: Job, standing: Standing) -> None:
         """Tells owners and listeners, off the loop, where a job stands now."""
+        if standing.state is JobState.RUNNING and job.watched_outputs:
+            self._follow(job)
         for hearer in (*job.owners, *self.listeners):
             self._tell(hearer.job_state, job, standing)  # type: ignore[attr-defined]
 

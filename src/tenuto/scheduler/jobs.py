@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -34,16 +35,23 @@ class JobDependency(NamedTuple):
     origin: Job
 
 
-class WatchedOutput(NamedTuple):
+class WatchedOutput:
     """A callback for what a running task registers through one of its methods."""
 
-    method: Callable[..., Any]
-    callback: Callable[..., Any]
+    def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
+        self.method = method
+        self.callback = callback
+        self.context = copy_context()
+        """Where to call back: the experiment that is open for the watcher is open there, too."""
+        self.offset = 0
+        """How far the outputs of the job were handed over."""
 
 
 class Owner(JobOwner, Protocol):
     """Who asks for jobs: a run of an experiment, a node of the service, a search."""
 
+    taskOutputQueueSize: int
+    """Outputs of its jobs that were not yet handed to those who watch them."""
     is_stopping: bool
     """True once it wants nothing more to be started."""
 
@@ -146,12 +154,15 @@ class Job(BaseJob):
         return self.scheduler.wait_for_job(self, timeout_s)
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Remembers a watcher of this job's outputs."""
+        """Calls back with each output that the task registers through `method`, also those before."""
         self.watched_outputs.append(WatchedOutput(method, callback))
+        if self.scheduler is not None:
+            self.scheduler.follow_outputs(self)
 
     def on_completed(self, callback: Callable[[Job], Any]) -> None:
-        """Calls back once the job is done."""
-        self.completion_callbacks.append(callback)
+        """Calls back once the job is done, with the job, where the same experiment is open as now."""
+        context = copy_context()
+        self.completion_callbacks.append(lambda job: context.copy().run(callback, job))
 
     # What the scheduler asks of a job
 

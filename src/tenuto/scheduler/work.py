@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from tenuto.launchers.commands import command_of, environment_of
 from tenuto.launchers.instructions import Command
+from tenuto.launchers.outputs import TaskOutput
+from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.serialization import dumps, job_document
+from tenuto.tasks.task import made_meanwhile
 from tenuto.workspace.layout import JobPaths, Layout
 
 
@@ -26,6 +29,10 @@ class Work(Protocol):
         """The program to run; None for a Python task."""
         ...
 
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        """What an output stands for, made by the method that is watched; None if another was meant."""
+        ...
+
 
 class TaskWork:
     """A sealed task."""
@@ -40,3 +47,12 @@ class TaskWork:
 
     def command(self) -> Command | None:
         return command_of(self.task)
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        config = self.task
+        for step in output.config:
+            config = getattr(config, str(step)) if isinstance(config, ConfigBase) else config[step]
+        watched = getattr(method, "__self__", None)
+        if watched is not config or method.__name__ != output.method:
+            return None
+        return method(made_meanwhile(self.task), *output.arguments, **output.named)

@@ -33,6 +33,8 @@ class ConfigState:
     tags_stop: bool = False
     origin: ConfigBase | None = None
     """The task whose output this config is."""
+    is_there: bool = False
+    """Whether it was made while its task ran, so that whoever uses it need not wait for the task."""
     init_tasks: tuple[ConfigBase, ...] = ()
     required: tuple[Any, ...] = ()
     """Dependencies added by hand: tasks, jobs or tokens."""

@@ -298,9 +298,12 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         state.required = (*state.required, *dependencies)
         return self
 
-    def register_task_output(self, method: Callable[..., Any], *arguments: Any) -> None:
-        """In a job: hands an output to whoever watches `method`."""
-        job_context().register_task_output(method, arguments)
+    def register_task_output(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """In a job: hands an output to whoever watches `method`, a method of this task or of a config in it.
+
+        Where it is watched, ``method(dep, *arguments, **named)`` makes the config of the output.
+        """
+        job_context().register_task_output(method, arguments, named)
 
     def __matmul__(self, inner: Config) -> Self:
         """``outer @ inner``: a copy of outer, where the one open parameter that accepts it holds inner."""
@@ -358,7 +361,7 @@ def copyconfig(config: C, **changes: Any) -> C:
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    for name in ("is_meta", "own_tags", "tags_stop", "origin", "required"):
+    for name in ("is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"):
         if name in state.__dict__:
             setattr(kept, name, state.__dict__[name])
     _set_state(copied, kept)

@@ -4,7 +4,7 @@ Protocols and one context variable each; `experiments` sets the first, the runne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -87,7 +87,9 @@ class JobContext(Protocol):
         """Seconds until the launcher stops the job; None without a limit."""
         ...
 
-    def register_task_output(self, method: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    def register_task_output(
+        self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
         """Hands an output to whoever watches `method`."""
         ...
 

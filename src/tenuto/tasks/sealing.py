@@ -70,6 +70,8 @@ def _upstream(config: ConfigBase, below: dict[int, tuple[ConfigBase, ...]]) -> t
     """The nearest tasks that a config needs, in order, each once."""
     found: dict[int, ConfigBase] = {}
     for _, child in edges(config):
+        if child is config._state.origin and config._state.is_there:
+            continue
         if type(child).__is_task__:
             found[id(child)] = child
         else:

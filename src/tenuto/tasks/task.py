@@ -243,11 +243,23 @@ def _outputs(task: Any) -> Any:
     if task_outputs is None:
         return task
 
-    def dep(config: C) -> C:
-        if state_of(config).sealed:
-            config = copyconfig(config)  # a part of the task itself: what the task made of it is another
-        forget_digest(state_of(config))
-        state_of(config).origin = task
-        return config
+    return task_outputs(task, lambda config: _marked(config, task))
 
-    return task_outputs(task, dep)
+
+def made_meanwhile(task: Any) -> Dependency:
+    """Marks what a running task has made: it counts as the task's output, but nobody waits for the task."""
+
+    def dep(config: C) -> C:
+        marked = _marked(config, task)
+        state_of(marked).is_there = True
+        return marked
+
+    return dep
+
+
+def _marked(config: C, task: Any) -> C:
+    if state_of(config).sealed:
+        config = copyconfig(config)  # a part of the task itself: what the task made of it is another
+    forget_digest(state_of(config))
+    state_of(config).origin = task
+    return config

@@ -13,6 +13,7 @@ class FakeOwner:
         self.name = name
         self.unfinishedJobs = 0
         self.failedJobs = 0
+        self.taskOutputQueueSize = 0
         self.is_stopping = False
         self.accepted: list[Job] = []
         self.history: dict[str, list[JobState]] = {}

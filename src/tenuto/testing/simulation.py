@@ -71,6 +71,7 @@ class SimulatedScheduler(Scheduler):
             loop=SimulatedLoop(loop),
             completions=Inline(),
             notifications=Inline(),
+            outputs=Inline(),
             watch=lambda _: None,
         )
 

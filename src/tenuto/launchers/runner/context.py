@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import allocate_lock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +82,15 @@ class RunningJob:
             if self._writer is not None and os.getpid() == self._pid:
                 self._writer.close()
 
-    def register_task_output(self, method: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    def register_task_output(
+        self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
         config = getattr(method, "__self__", None)
         way = _way(self._task, config)
         if way is None:
             raise ValueError(f"{method!r} is not a method of this task or of a config inside it")
         with self._lock:
-            self._outputs.write(way, method.__name__, [plain(argument) for argument in arguments])
+            self._outputs.write(way, method.__name__, [plain(given) for given in arguments], plain(named))
 
     def _write(self, event: JobProgressEvent) -> None:
         if self._writer is None or os.getpid() != self._pid:  # a forked child must not write to our file

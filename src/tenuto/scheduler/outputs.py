@@ -1,0 +1,66 @@
+"""What running tasks hand over: each output goes to who watches it, in order, off the loop.
+At least once: after a restart all outputs of a job are handed over again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from tenuto.launchers.outputs import TaskOutput, read_outputs
+from tenuto.lifecycle.jobs import JobOwner
+from tenuto.scheduler.jobs import Job, WatchedOutput
+from tenuto.scheduler.workers import ThreadWorker, Worker
+from tenuto.workspace.ports import Files
+
+logger = logging.getLogger("tenuto.scheduler")
+
+
+class TaskOutputsWorker:
+    """Calls the watchers of outputs, one after the other, in a thread of its own."""
+
+    def __init__(self, files: Files, changed: Callable[[], None], worker: Worker | None = None) -> None:
+        """`changed` is told whenever an owner has less to wait for."""
+        self._files = files
+        self._changed = changed
+        self._worker = worker or ThreadWorker("tenuto-outputs", 1)
+        self._lock = threading.Lock()
+
+    def read(self, job: Job) -> None:
+        """Hands over what is new, once for each watcher; from any thread, returns at once."""
+        waiting = list(job.owners)
+        self._add(waiting, 1)
+        self._worker.call(lambda: self._read(job, waiting))
+
+    def close(self) -> None:
+        """Returns once everything handed over was dealt with."""
+        self._worker.close()
+
+    def _read(self, job: Job, waiting: Sequence[JobOwner]) -> None:
+        try:
+            for watched in list(job.watched_outputs):
+                outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
+                for output in outputs:
+                    self._hand_over(job, watched, output)
+        finally:
+            self._add(waiting, -1)
+            self._changed()
+
+    def _hand_over(self, job: Job, watched: WatchedOutput, output: TaskOutput) -> None:
+        try:
+            value = job.work.output(output, watched.method)
+            if value is not None:
+                watched.context.copy().run(watched.callback, value)
+        except Exception:
+            logger.exception(
+                "a watcher of %s of job %s raised",
+                output.method,
+                job.job_id,
+                extra={"action": "watcher_raised"},
+            )
+
+    def _add(self, waiting: Sequence[JobOwner], change: int) -> None:
+        with self._lock:
+            for owner in waiting:
+                owner.taskOutputQueueSize += change  # type: ignore[attr-defined]
