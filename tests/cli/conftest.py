@@ -16,7 +16,7 @@ import pytest
 ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=quit]"
 """What must never reach a terminal as it is."""
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 from pathlib import Path
 from tenuto import Meta, Param, Task, experiment
@@ -72,9 +72,9 @@ if __name__ == "__main__":
         else:
             data = Data.C(n=int(numbers[0])).submit()
             for lr in map(float, numbers[1:]):
-                model = Train.C(data=data, lr=lr, fix=here / "fix").tag("lr", lr).tag("evil", ESCAPES).submit()
-                Evaluate.C(model=model).submit()
-'''
+                model = Train.C(data=data, lr=lr, fix=here / "fix").tag("lr", lr).tag("evil", ESCAPES)
+                Evaluate.C(model=model.submit()).submit()
+"""
 
 TENUTO = [sys.executable, "-c", "from tenuto.cli import main; main()"]
 
@@ -97,7 +97,11 @@ class Shell:
     def experiment(self, name: str, *numbers: object) -> int:
         """Runs an experiment to its end."""
         return subprocess.run(
-            self._experiment(name, *numbers), env=self.environment, cwd=self.here, capture_output=True, check=False
+            self._experiment(name, *numbers),
+            env=self.environment,
+            cwd=self.here,
+            capture_output=True,
+            check=False,
         ).returncode
 
     def _experiment(self, name: str, *numbers: object) -> list[str]:
@@ -122,7 +126,9 @@ class Shell:
         """Lets the held job end."""
         (self.here / "release").touch()
 
-    def until(self, condition: Callable[[], bool], *, allow: tuple[int, ...] = (0,), timeout_s: float = 30) -> None:
+    def until(
+        self, condition: Callable[[], bool], *, allow: tuple[int, ...] = (0,), timeout_s: float = 30
+    ) -> None:
         """Waits for a condition."""
         deadline = time.monotonic() + timeout_s
         while True:

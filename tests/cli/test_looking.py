@@ -90,7 +90,9 @@ def test_jobs_are_listed_with_why_they_failed(ended: Shell) -> None:
         (["state=running"], 0),
     ],
 )
-def test_jobs_are_chosen_by_fields_tags_and_parameters(ended: Shell, arguments: list[str], count: int) -> None:
+def test_jobs_are_chosen_by_fields_tags_and_parameters(
+    ended: Shell, arguments: list[str], count: int
+) -> None:
     assert len(ended.json("jobs", *arguments)) == count
 
 
@@ -269,7 +271,11 @@ def test_errors_have_their_codes_and_say_what_to_do(
 
 def test_a_directory_that_is_no_workspace_is_not_found(tmp_path: object, ended: Shell) -> None:
     found = subprocess.run(
-        [*TENUTO, "status", "-w", str(tmp_path)], env=ended.environment, capture_output=True, text=True, check=False
+        [*TENUTO, "status", "-w", str(tmp_path)],
+        env=ended.environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.returncode == 3
     assert "is not a workspace" in found.stderr
@@ -293,7 +299,10 @@ def test_a_reader_that_leaves_early_is_no_error(ended: Shell) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.Popen(
-        [*TENUTO, "jobs", "-w", str(ended.workspace)], env=ended.environment, stdout=writer, stderr=subprocess.PIPE
+        [*TENUTO, "jobs", "-w", str(ended.workspace)],
+        env=ended.environment,
+        stdout=writer,
+        stderr=subprocess.PIPE,
     )
     os.close(writer)
     _, errors = process.communicate(timeout=30)
