@@ -149,7 +149,7 @@ def test_a_full_disk_is_reported_through_the_reserve(host: FakeHost, bench: JobB
         await process.wait()
 
     run(scenario())
-    assert (job.marker().message or "").startswith("DISK_FULL")
+    assert (job.marker().message or "").startswith("DISK_FULL: ")
 
 
 def test_a_start_can_fail(host: FakeHost, bench: JobBench, launcher: FakeLauncher, run: Run) -> None:

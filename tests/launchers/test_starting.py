@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenuto.launchers import spawn
+from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
@@ -20,6 +23,7 @@ from tenuto.testing.jobs import JobBench
 from tenuto.workspace.job_directory import read_launch, read_pid
 from tenuto.workspace.markers import Marker, read_markers
 
+Until = Callable[..., Any]
 Run = Callable[..., Any]
 
 
@@ -50,20 +54,44 @@ def test_out_of_descriptors_is_an_error_that_may_pass(
 
     async def scenario() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = max(map(int, os.listdir("/proc/self/fd")))
-        before = sorted(os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
+        taken = []
         try:
-            with pytest.raises(OSError, match="Too many open files"):
-                await launcher.start(job.order)
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            for _ in range(2):  # no descriptor at all; one, but a pipe takes two
+                with pytest.raises(OSError, match="Too many open files"):
+                    await launcher.start(job.order)
+                os.close(taken.pop())
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert sorted(os.listdir("/proc/self/fd")) == before
+            for fd in taken:
+                os.close(fd)
         assert job.derived().state is JobState.SCHEDULED
         await finished(launcher, job)
 
     run(scenario())
     assert job.marker().reason is None
+
+
+def test_a_scheduler_that_dies_before_it_was_told_harms_nothing(bench: JobBench, until: Until) -> None:
+    """Nobody listens any more when the runner says that it is up."""
+    code = f"""
+import asyncio, os, signal
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.jobs import JobBench
+from tenuto.workspace.machine import this_machine
+bench = JobBench({bench.layout.root!r}, this_machine())
+job = bench.command("true")
+asyncio.run(SpawnLauncher(bench.machine).start(job.order))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    paths = bench.layout.job("bench.work", "job-1")
+    marker = until(lambda: read_markers(bench.machine.files, paths).done, "the marker")
+    assert isinstance(marker, Marker)
 
 
 def test_a_scheduler_that_dies_leaves_its_job_running(
@@ -72,6 +100,8 @@ def test_a_scheduler_that_dies_leaves_its_job_running(
     """The job outlives the process that started it, and is adopted, waited for and read by this one."""
     code = f"""
 import asyncio, os, signal
+from tenuto.launchers import spawn
+from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.testing.contracts.launchers import started
 from tenuto.testing.jobs import JobBench
@@ -104,27 +134,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert marker.exit_code == 6
 
 
-def test_the_runner_itself_is_light(run: Run) -> None:
+def test_the_runner_itself_is_light() -> None:
     heavy = (
         "asyncio dataclasses subprocess logging inspect socket multiprocessing tenuto.tasks pathlib".split()
     )
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['x', '/nonexistent', 's', 'n', '3', '4', '5']\n"
-        "try:\n    runpy.run_path(sys.argv.pop(0) and %r, run_name='__main__')\n"
-        "except SystemExit as e:\n    assert e.code == 75, e.code\n"
-        "print(*sys.modules)"
-    )
-    from tenuto.launchers import spawn
-
-    script = code.replace("sys.argv.pop(0) and ", "") % spawn._RUNNER
+    code = f"""
+import os, runpy, sys
+os._exit = sys.exit
+sys.argv = ["runner", "/nonexistent", "script", "nonce", "3", "4", "5"]
+base = set(sys.modules)
+try:
+    runpy.run_path({spawn._RUNNER!r}, run_name="__main__")
+except SystemExit as leaving:
+    assert leaving.code == {STALE}, leaving.code
+print(*(set(sys.modules) - base))
+"""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
-    loaded = set(done.stdout.split())
-    base = set(
-        subprocess.check_output(
-            [sys.executable, "-I", "-S", "-c", "import sys, runpy; print(*sys.modules)"], text=True
-        ).split()
-    )
-    assert [name for name in heavy if name in loaded - base] == []
+    loaded = done.stdout.split()
+    assert "tenuto.launchers.runner.attempt" in loaded
+    assert [name for name in heavy if name in loaded] == []

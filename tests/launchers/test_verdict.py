@@ -39,7 +39,7 @@ F = JobFailureStatus
         (
             Ending(signal=11, report=DONE),
             F.FAILED,
-            "the task returned, but its process then was ended by SIGSEGV",
+            None,
         ),
         (Ending(exit_code=120, report=DONE), F.FAILED, None),
         (Ending(exit_code=0, out_of_memory=True), None, None),

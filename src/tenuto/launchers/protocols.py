@@ -31,8 +31,10 @@ class StartOrder(NamedTuple):
 class Process(Protocol):
     """One attempt's runner, as seen from a scheduler."""
 
-    exit_code: int | None
-    """The runner's own, once it ended, and only for who started it; the job's is in the marker."""
+    @property
+    def exit_code(self) -> int | None:
+        """The runner's own, once it ended, and only for who started it; the job's is in the marker."""
+        ...
 
     async def confirmed(self) -> bool:
         """True once the runner has written its pid record; False if it ended before it could."""
@@ -58,7 +60,10 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the process, which goes on unharmed. `wait` and `confirmed` must not be under way."""
+        """Let go of the process, which goes on unharmed. Who started it then leaves a zombie when it ends.
+
+        `wait` and `confirmed` must not be under way.
+        """
         ...
 
 

@@ -1,8 +1,8 @@
 """A launcher whose runners are entries in the table of a `FakeHost`, for the simulator and for fast tests.
 
-A fake runner takes the steps of a real one, in the same order and by the same functions, on the fake disk; between
-two steps time may pass, and at each it can be killed. Its timers are the running loop's, so that on a `VirtualLoop`
-all of it is deterministic.
+A fake runner takes the steps of a real one, in the same order and by the same functions, on the fake disk.
+Between two steps time may pass, and at each it can be killed. Its timers are the running loop's, so that on a
+`VirtualLoop` all of it is deterministic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.report import Report
-from tenuto.launchers.runner.verdict import Ending, Stop, judge
+from tenuto.launchers.runner.verdict import Ending, Stop, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
@@ -81,7 +81,7 @@ class FakeLauncher:
         delay: Delay = lambda step: 0.001,
         dies_at: Callable[[StartOrder], Step | None] = lambda order: None,
     ) -> None:
-        """`delay`: how long a runner takes to get to a step. `dies_at`: the step before which it is killed."""
+        """`delay`: how long a runner takes to get to a step. `dies_at`: the step at which it is killed."""
         self.name = name
         self.slots = slots
         self.host = host
@@ -112,7 +112,7 @@ class FakeLauncher:
         return ()
 
     def notice(self) -> None:
-        """Tell who waits of every runner that is gone: to be called after a process was ended, or the power lost."""
+        """Tell who waits of every runner that is gone: to be called after a power loss and the like."""
         for runner in self.runners.values():
             if not runner.alive():
                 runner.end()
@@ -315,7 +315,7 @@ class FakeRunner:
             launch.attempt,
             launch.nonce,
             JobFailureStatus.FAILED,
-            f"DISK_FULL: {error}",
+            disk_message(error),
             starttime=now,
             endtime=now,
         )

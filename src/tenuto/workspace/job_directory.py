@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import DirectoryUnusable, LockLost
@@ -97,7 +96,7 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
 
     It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
     """
-    # A marker of the current attempt is the last word, so a finished job needs no look at locks and processes.
+    # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
     marked = Evidence(
         launch=read_record(machine.files, paths.launch, LaunchRecord.decode),
         markers=read_markers(machine.files, paths),
@@ -137,7 +136,7 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
-    instructions: Mapping[str, Any] = MappingProxyType({}),
+    instructions: Mapping[str, Any] | None = None,
 ) -> LaunchRecord:
     """Record the intent to run once more (synced if `external`), then clear what older attempts left.
 
@@ -157,7 +156,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
-        instructions=instructions,
+        instructions=instructions or {},
     )
     reserve_marker(files, paths)
     files.replace(paths.launch, launch.encode(), durable=external)

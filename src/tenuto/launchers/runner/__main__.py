@@ -3,8 +3,12 @@
 Arguments: DIRECTORY SCRIPT_NAME NONCE, then descriptors: LOCK DESCENDANTS READY [TOKEN...].
 """
 
+import gc
+import os
 import sys
 from importlib.machinery import PathFinder
+
+gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
 
 # A supervisor needs a tenth of what `import tenuto` loads. So the package is put up bare, without running its
 # `__init__`; the payload of a Python task finishes it, after the fork (see `task.complete_package`).
@@ -20,4 +24,8 @@ from tenuto.launchers.runner.attempt import Inherited, run  # noqa: E402  the ba
 
 directory, script_name, nonce, *descriptors = sys.argv[1:]
 lock, descendants, ready, *tokens = map(int, descriptors)
-sys.exit(run(Inherited(directory, script_name, nonce, lock, descendants, ready, tuple(tokens))))
+runner = os.getpid()
+exit_code = run(Inherited(directory, script_name, nonce, lock, descendants, ready, tuple(tokens)))
+if os.getpid() == runner:
+    os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
+sys.exit(exit_code)

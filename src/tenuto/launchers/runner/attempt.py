@@ -73,14 +73,17 @@ def run(inherited: Inherited) -> int:
     _stand_apart(inherited)
     attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
     try:
-        write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
-        os.write(inherited.ready, b"\1")
-        os.close(inherited.ready)
         payload = _prepare(attempt, inherited.descendants)
+        write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
+        with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
+            os.write(inherited.ready, b"\1")
+        os.close(inherited.ready)
     except OSError as error:
         return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
     child = os.fork()
     if child == 0:
+        # First of all: until it has closed the lock, the payload of a runner that is killed keeps it.
+        os.close(inherited.lock)
         return run_payload(payload)
     os.close(inherited.descendants)
     return _supervise(attempt, payload, child)

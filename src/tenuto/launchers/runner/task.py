@@ -4,24 +4,24 @@ Loaded in the payload only: it is the one part of the runner that needs the task
 
 from __future__ import annotations
 
-import errno
 import faulthandler
+import gc
 import hashlib
 import io
 import os
 import signal
 import sys
-import traceback
-from types import FrameType, ModuleType, TracebackType
+from _thread import get_ident
+from importlib import import_module
+from types import FrameType, ModuleType
 from typing import Any
 
-from tenuto.errors import GracefulTimeout, TaskCancelled
+from tenuto.errors import TaskCancelled
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.runner.context import RunningJob
 from tenuto.launchers.runner.payload import Payload, run_command
 from tenuto.launchers.runner.report import Reporter
 from tenuto.launchers.runner.results import plain
-from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.tasks import ResumableTask
 from tenuto.tasks.ports import current_job
@@ -31,7 +31,7 @@ from tenuto.workspace.job_directory import read_stop
 from tenuto.workspace.records import to_json
 
 _LONGEST_MESSAGE = 1500
-_PACKAGE = __file__.rpartition("launchers")[0]
+_FAILURES_MODULE = "tenuto.launchers.runner.failures"
 
 
 def run_task(payload: Payload, reporter: Reporter) -> int:
@@ -41,7 +41,7 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
     """
     cancellation = _Cancellation(payload)
     signal.signal(signal.SIGTERM, cancellation)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _leave_forked_children_alone()
     job = RunningJob(payload)
     try:
         exit_code = _run(payload, reporter, job, cancellation)
@@ -50,17 +50,20 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
         exit_code = _left(leaving, reporter)
     except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
         exit_code = 1
-        reporter.failed(*_explained(error))
-        _print(error)
+        failures: Any = import_module(_FAILURES_MODULE)  # 6 ms that a good end need not pay
+        reporter.failed(*failures.explained(error))
+        _say(failures.shown(error))
     cancellation.over = True
     job.close()
     return exit_code
 
 
 def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     complete_package()
     _look_like_a_plain_program()
     current_job.set(job)
+    gc.enable()
     parameters = payload.machine.files.read(payload.paths.params, MAX_BYTES)
     sys.path[:] = loads(parameters, payload.paths.params)["import_path"]
     task, init_tasks = read_job(payload.paths.directory)
@@ -81,22 +84,39 @@ class _Cancellation:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
-        self._pid = os.getpid()
         self.graceful = False
         """A timeout is left to the task, which finds that it has no time left."""
         self.over = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # inherited by a forked worker, which is not the job
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
         if self.over:
             return
         stop = read_stop(self._payload.machine.files, self._payload.paths, self._payload.launch.attempt)
         if self.graceful and stop is not None and stop.reason is JobFailureStatus.TIMEOUT:
             return
         raise TaskCancelled(stop.message or stop.reason.meaning if stop else "the job is being stopped")
+
+
+def _leave_forked_children_alone() -> None:
+    """Give a forked child, which is not the job, the usual TERM.
+
+    To reset the handler in the child is too late: Python forgets, in a fresh child, every signal that came
+    since the fork. A pool that ends its workers right after it started them then waited for one for ever. So
+    the kernel holds the signal back across the fork.
+    """
+    held: dict[int, set[int]] = {}  # thread -> what it had blocked before
+
+    def hold() -> None:
+        held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
+
+    def release_in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=release_in_child)
 
 
 def complete_package() -> None:
@@ -151,35 +171,6 @@ def _left(leaving: SystemExit, reporter: Reporter) -> int:
     _say(str(code))
     reporter.failed(JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE])
     return 1
-
-
-def _explained(error: BaseException) -> tuple[JobFailureStatus, str]:
-    reason = JobFailureStatus.FAILED
-    if isinstance(error, GracefulTimeout):
-        reason = JobFailureStatus.TIMEOUT
-    elif isinstance(error, TaskCancelled):
-        reason = JobFailureStatus.CANCELLED
-    elif isinstance(error, MemoryError):
-        reason = JobFailureStatus.MEMORY
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        text = disk_message(error)
-    return reason, text[:_LONGEST_MESSAGE] + _place(error.__traceback__)
-
-
-def _place(trace: TracebackType | None) -> str:
-    """Where it was raised, in the code of the task."""
-    frames = traceback.extract_tb(trace)
-    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
-
-
-def _print(error: BaseException) -> None:
-    """The traceback, without the runner's own lines at its top."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        trace = trace.tb_next
-    _say("".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip())
 
 
 def _flush() -> None:

@@ -1,0 +1,46 @@
+"""What a task raised, told twice: the gist for the marker, the traceback for the log.
+Loaded only when a task has failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from types import TracebackType
+
+from tenuto.errors import GracefulTimeout, TaskCancelled
+from tenuto.launchers.runner.verdict import disk_message
+from tenuto.lifecycle.states import JobFailureStatus
+
+_LONGEST_MESSAGE = 1500
+_PACKAGE = __file__.rpartition("launchers")[0]
+
+
+def explained(error: BaseException) -> tuple[JobFailureStatus, str]:
+    """The reason and the gist, for the marker."""
+    reason = JobFailureStatus.FAILED
+    if isinstance(error, GracefulTimeout):
+        reason = JobFailureStatus.TIMEOUT
+    elif isinstance(error, TaskCancelled):
+        reason = JobFailureStatus.CANCELLED
+    elif isinstance(error, MemoryError):
+        reason = JobFailureStatus.MEMORY
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = disk_message(error)
+    return reason, text[:_LONGEST_MESSAGE] + _place(error.__traceback__)
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Where it was raised, in the code of the task."""
+    frames = traceback.extract_tb(trace)
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def shown(error: BaseException) -> str:
+    """The traceback, without the runner's own lines at its top."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip()

@@ -1,0 +1,158 @@
+"""Kills the process it runs in, with SIGKILL, right before a chosen operation on the machine.
+Knows nothing of Tenuto, and no module of Tenuto knows of it: it wraps functions of `os` and `fcntl`.
+
+A killed process keeps nothing in memory, so what matters is only which of its operations others can see. To
+be killed *before* each of these, and after the last, is therefore to be killed everywhere. An operation is
+called by what it does and to which file (``rename launch.json``), so that a case says by itself where it
+strikes; the second of a name has ``#2`` behind it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+
+_WRITING = os.O_WRONLY | os.O_RDWR
+_SETLK = 37
+_by_path = ("mkdir", "unlink", "rename", "chdir")
+_by_descriptor = ("write", "fsync", "ftruncate", "posix_fallocate", "close", "pwrite")
+_plain = ("fork", "posix_spawn", "setsid", "setpgid", "dup2", "pidfd_open", "waitid", "execvp", "_exit")
+
+_open, _write, _close, _kill, _getpid = os.open, os.write, os.close, os.kill, os.getpid
+
+
+class Strike:
+    """Where one process is to die: at the first operation of this name, if nobody did before."""
+
+    def __init__(self, at: str | None, claim: str) -> None:
+        self.at = at
+        self.claim = claim
+
+
+class Watcher:
+    """Sees every operation of one process."""
+
+    def __init__(
+        self,
+        strike: Strike,
+        trace: str | None = None,
+        *,
+        child: Strike | None = None,
+        names: dict[int, str] | None = None,
+    ) -> None:
+        """`child`: what is to happen in the first process that this one forks; `names` of descriptors."""
+        self._strike = strike
+        self._trace = trace
+        self._child = child
+        self._seen: dict[str, int] = {}
+        self._names = names or {}
+        self._role = "parent"
+        self._pid = _getpid()
+
+    def install(self) -> None:
+        """From now on, in this process and in what it forks."""
+        os.open = self._watched_open
+        for name in _by_path:
+            setattr(os, name, self._watch_path(name, getattr(os, name)))
+        for name in _by_descriptor:
+            setattr(os, name, self._watch_descriptor(name, getattr(os, name)))
+        for name in _plain:
+            if name != "fork":
+                setattr(os, name, self._watch_plain(name, getattr(os, name)))
+        os.fork = self._watched_fork(os.fork)
+        fcntl.fcntl = self._watched_fcntl(fcntl.fcntl)
+
+    def sees(self, operation: str) -> None:
+        """An operation is about to be made."""
+        if _getpid() != self._pid:
+            return
+        times = self._seen[operation] = self._seen.get(operation, 0) + 1
+        if times > 1:
+            operation += f" #{times}"
+        if self._trace is not None:
+            self._note(operation)
+        if operation == self._strike.at and claim(self._strike.claim):
+            _kill(self._pid, signal.SIGKILL)
+
+    def _note(self, operation: str) -> None:
+        # Opened each time: a runner closes every descriptor that it does not know.
+        fd = _open(f"{self._trace}-{self._role}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        _write(fd, f"{operation}\n".encode())
+        _close(fd)
+
+    def _watched_open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        if not flags & _WRITING:
+            return _open(path, flags, mode, **options)
+        name = _name(path)
+        self.sees(f"open {name}")
+        fd = _open(path, flags, mode, **options)
+        self._names[fd] = name
+        return fd
+
+    def _watch_path(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(path: Any, *arguments: Any, **options: Any) -> Any:
+            self.sees(f"{name} {_name(arguments[0] if name == 'rename' else path)}")
+            return function(path, *arguments, **options)
+
+        return watched
+
+    def _watch_descriptor(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(fd: int, *arguments: Any) -> Any:
+            known = self._names.get(fd)
+            if known is not None:
+                self.sees(f"{name} {known}")
+                if name == "close":
+                    self._names.pop(fd, None)
+            return function(fd, *arguments)
+
+        return watched
+
+    def _watch_plain(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.sees(name)
+            return function(*arguments, **options)
+
+        return watched
+
+    def _watched_fork(self, function: Callable[[], int]) -> Callable[[], int]:
+        def watched() -> int:
+            self.sees("fork")
+            pid = function()
+            if pid == 0 and self._child is not None:
+                self._strike, self._child = self._child, None
+                self._role = "child"
+                self._seen.clear()
+                self._pid = _getpid()
+                self.sees("begin")
+            return pid
+
+        return watched
+
+    def _watched_fcntl(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(fd: Any, command: int, argument: Any = 0) -> Any:
+            if command == _SETLK:
+                number = fd if isinstance(fd, int) else fd.fileno()
+                byte = argument[8] if isinstance(argument, bytes) else "?"
+                self.sees(f"lock{byte} {self._names.get(number, '')}")
+            return function(fd, command, argument)
+
+        return watched
+
+
+def claim(path: str) -> bool:
+    """True for the first who asks: each blow falls once."""
+    try:
+        _close(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _name(path: Any) -> str:
+    """The last part of a path; temporary files are all called alike."""
+    name = os.fsdecode(path).rpartition("/")[2]
+    return re.sub(r"\.\d+-\d+\.tenuto-tmp$", ".tmp", name)

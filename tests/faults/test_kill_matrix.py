@@ -1,0 +1,205 @@
+"""Schedulers, runners and payloads killed before each of their operations, alone and together (F01, F02).
+
+The tables below name every operation of one job that another process could notice, in order; `killing` says
+why to strike before each of them is to strike everywhere. A case kills the first scheduler, the first runner
+or the first payload that gets there; then another scheduler submits the same job. `matrix.judged` is the
+oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MATRIX = Path(__file__).with_name("matrix.py")
+THEATRES = 2
+"""Cases are played one after the other in each of these processes."""
+
+# -- the steps, numbered as in the lifecycle's "Starting a job" --------------------------------------
+
+SCHEDULER = [
+    # 2 submit finds out whether the directory can be used
+    *"mkdir .tenuto, mkdir job, mkdir oracle, mkdir jobs, mkdir ws".split(", "),
+    *"mkdir jobs #2, mkdir oracle #2, mkdir job #2, mkdir .tenuto #2".split(", "),
+    *"open oracle.lock, lock0 oracle.lock, close oracle.lock".split(", "),
+    # 2, 3 the lock, for good
+    *"mkdir .tenuto #3, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    # 4 the intent; what older attempts left goes
+    *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"close launch.json.tmp, rename launch.json".split(", "),
+    *"unlink oracle.done, unlink oracle.failed, unlink oracle.pid".split(", "),
+    *"unlink stop.json, unlink locks.json, unlink result.json".split(", "),
+    *"open oracle.lock #3, lock1 oracle.lock".split(", "),
+    # 5 what the runner reads
+    *"open params.json, write params.json, close params.json".split(", "),
+    *"open oracle.py, write oracle.py, close oracle.py".split(", "),
+    *"open status.json, write status.json, close status.json".split(", "),
+    # 6, 8, 11
+    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
+]
+RUNNER = [
+    "begin",
+    *"lock0 lock, lock1 descendants, setsid".split(", "),
+    # 7 the pid record, once all is ready for the payload
+    *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
+    *"write ready, close ready".split(", "),
+    # 9 the payload
+    *"fork, close descendants, setpgid".split(", "),
+    # 10 the marker, then the status
+    *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
+    *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
+    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    "_exit",
+]
+PAYLOAD = [
+    *"begin, close lock, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err".split(", "),
+    *"chdir job, execvp".split(", "),
+]
+VICTIMS = ("payload", "runner", "scheduler")
+MOMENTS = ("start", "middle", "end")
+
+Case = dict[str, Any]
+
+
+def striking(who: str, operations: Iterable[str], **more: Any) -> list[Case]:
+    return [{who: operation, **more} for operation in operations]
+
+
+def telling(operations: list[str]) -> list[str]:
+    """Without those after which the disk looks as it did before; they are struck alone only."""
+    silent = (
+        "mkdir",
+        "ftruncate",
+        "posix_fallocate",
+        "fsync",
+        "close params",
+        "close oracle.py",
+        "close status",
+    )
+    return [operation for operation in operations if not operation.startswith(silent)]
+
+
+def crossed(one: list[Case], other: list[Case]) -> list[Case]:
+    return [{**a, **b} for a, b in product(one, other)]
+
+
+ORACLE = [{"victim": victim, "moment": moment} for victim, moment in product(VICTIMS, MOMENTS)]
+ALONE = [
+    *striking("scheduler", SCHEDULER),
+    *striking("runner", RUNNER),
+    *striking("payload", PAYLOAD),
+    *ORACLE,
+    *({**case, "in_child": True} for case in ORACLE),
+]
+AT_ONCE = [
+    *striking("scheduler", SCHEDULER, together=True),
+    *striking("runner", RUNNER, together=True),
+    *striking("payload", PAYLOAD, together=True),
+    *({**case, "together": True} for case in ORACLE),
+]
+STARTED = ["posix_spawn", "pidfd_open", "close oracle.lock #2", "close oracle.lock #3", "waitid"]
+PAIRS = [
+    *crossed(striking("scheduler", telling(SCHEDULER)), striking("runner", telling(RUNNER))),
+    *crossed(striking("scheduler", STARTED), striking("payload", PAYLOAD)),
+    *crossed(striking("scheduler", STARTED), [case for case in ORACLE if case["victim"] != "scheduler"]),
+    *crossed(striking("runner", telling(RUNNER)), striking("payload", ["begin", "chdir job", "execvp"])),
+]
+TRIPLES = crossed(
+    crossed(
+        striking("scheduler", STARTED[1:4]), striking("runner", ["write ready", "fork", "rename oracle.done"])
+    ),
+    [{"payload": "execvp"}, {"victim": "payload", "moment": "middle"}],
+)
+if os.environ.get("HYPOTHESIS_PROFILE") == "prove":
+    PAIRS = crossed(striking("scheduler", SCHEDULER), striking("runner", RUNNER)) + PAIRS
+    TRIPLES = crossed(
+        crossed(striking("scheduler", STARTED), striking("runner", RUNNER)), striking("payload", PAYLOAD)
+    )
+
+BULK = [*ALONE, *AT_ONCE, *PAIRS, *TRIPLES]
+PARTS = 16
+
+
+def play(cases: list[Case], root: Path) -> list[dict[str, Any]]:
+    """Plays the cases in a few processes at once; one result for each."""
+    theatres = []
+    for number in range(THEATRES):
+        directory = root / f"theatre-{number}"
+        directory.mkdir()
+        (directory / "cases").write_text(json.dumps(cases[number::THEATRES]))
+        with (directory / "cases").open() as given, (directory / "results").open("w") as results:
+            command = [sys.executable, str(MATRIX), str(directory)]
+            theatres.append((directory, subprocess.Popen(command, stdin=given, stdout=results)))
+    for _, process in theatres:
+        assert process.wait() == 0
+    return [
+        json.loads(line)
+        for directory, _ in theatres
+        for line in (directory / "results").read_text().splitlines()
+    ]
+
+
+def assert_all_is_well(cases: list[Case], results: list[dict[str, Any]]) -> None:
+    assert len(results) == len(cases)
+    for result in results:
+        result["case"] = {name: value for name, value in result["case"].items() if value}
+    wrong = [result for result in results if result["problems"]]
+    assert not wrong, "\n".join(json.dumps(result, indent=1) for result in wrong)
+
+
+def test_the_tables_name_every_step_there_is(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; from matrix import Case, Theatre\n"
+        "print(Theatre(Path(sys.argv[2])).play(Case(), trace=True)['directory'])\n"
+    )
+    command = [sys.executable, "-c", script, str(MATRIX.parent), str(tmp_path)]
+    directory = Path(subprocess.check_output(command, text=True).strip())
+
+    def steps(of: str) -> list[str]:
+        return (directory / f"trace-{of}").read_text().splitlines()
+
+    assert steps("scheduler-parent") == SCHEDULER
+    assert steps("runner-parent") == RUNNER
+    assert steps("runner-child") == PAYLOAD
+
+
+def test_the_matrix_is_as_large_as_promised() -> None:
+    different = {json.dumps(case, sort_keys=True) for case in BULK}
+    assert len(different) >= 400
+
+
+def test_a_job_survives_a_kill_at_chosen_steps(tmp_path: Path) -> None:
+    cases = [
+        *striking("scheduler", SCHEDULER[8::5]),
+        *striking("scheduler", STARTED),
+        *striking("runner", RUNNER[1::4]),
+        *striking("payload", PAYLOAD[::4]),
+        *ORACLE[::2],
+        {"victim": "runner", "moment": "start", "in_child": True},
+        *PAIRS[7::90],
+    ]
+    results = play(cases, tmp_path)
+    assert_all_is_well(cases, results)
+    assert all(len(result["struck"]) == len(set(result["case"]) & STRIKERS) for result in results)
+
+
+STRIKERS = {"scheduler", "runner", "payload", "victim"}
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_job_survives_a_kill_at_every_step(part: int, tmp_path: Path) -> None:
+    cases = BULK[part::PARTS]
+    assert_all_is_well(cases, play(cases, tmp_path))
