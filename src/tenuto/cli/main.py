@@ -56,7 +56,7 @@ def main() -> Any:
     A command returns its exit code; none is a success.
     """
     try:
-        code = commands(standalone_mode=False)
+        code = commands(prog_name="tenuto", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
