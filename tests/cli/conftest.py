@@ -72,8 +72,8 @@ if __name__ == "__main__":
         else:
             data = Data.C(n=int(numbers[0])).submit()
             for lr in map(float, numbers[1:]):
-                model = Train.C(data=data, lr=lr, fix=here / "fix").tag("lr", lr).tag("evil", ESCAPES).submit()
-                Evaluate.C(model=model).submit()
+                model = Train.C(data=data, lr=lr, fix=here / "fix").tag("lr", lr).tag("evil", ESCAPES)
+                Evaluate.C(model=model.submit()).submit()
 """
 
 TENUTO = [sys.executable, "-c", "from tenuto.cli import main; main()"]

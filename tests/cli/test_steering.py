@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from .conftest import TENUTO, Shell
+
+pytestmark = pytest.mark.slow  # each test runs experiments, and several commands on them
 
 
 def states(shell: Shell) -> dict[str, str]:

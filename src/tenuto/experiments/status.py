@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
 
+from tenuto.errors import WorkspaceError
 from tenuto.workspace.layout import RunPaths
 from tenuto.workspace.ports import Files
 
@@ -71,5 +72,5 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, WorkspaceError, ValueError, KeyError, TypeError, RecursionError):
         return None

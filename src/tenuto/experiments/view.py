@@ -28,6 +28,8 @@ from tenuto.workspace.records import LaunchRecord
 CRASHED = "its process ended without closing the run"
 _ENVIRONMENT_LIMIT = 1 << 20
 _LOCK_LIMIT = 4096
+_JOBS_LIST_LIMIT = 1 << 30
+"""Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
 _CANDIDATES_SHOWN = 8
 
 
@@ -230,8 +232,12 @@ class WorkspaceView:
 
     def lines(self, run: RunView) -> list[JobLine]:
         """What the run asked for, as far as it can be read."""
+        paths = self.layout.run(run.experiment_id, run.run_id)
         try:
-            found = read_jobs(self._files, self.layout.run(run.experiment_id, run.run_id)).jobs
+            size = self._files.stat(paths.jobs_list)
+            if size is None or size.size > _JOBS_LIST_LIMIT:
+                return []
+            found = read_jobs(self._files, paths).jobs
         except OSError:
             return []
         tasks = {line.task_id for line in found}

@@ -1,0 +1,70 @@
+"""Owns the promise that docs/cli.md names every command, option, exit code and field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from tenuto.cli import exits
+from tenuto.cli.main import COMMANDS
+
+from .test_looking import JOB_KEYS, RUN_KEYS, WHY_KEYS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/cli.md has no section on {name}"
+    return found[1]
+
+
+def command(name: str) -> click.Command:
+    found: click.Command = import_module(f"tenuto.cli.commands.{name}").command
+    return found
+
+
+def options(found: click.Command) -> Iterator[str]:
+    for parameter in found.params:
+        if isinstance(parameter, click.Option):
+            yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(found, click.Group):
+        for child in found.commands.values():
+            yield from options(child)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_on_the_page(name: str) -> None:
+    text = section(name)
+    assert f"[`{name}`](#{name})" in PAGE
+    missing = [option for option in options(command(name)) if not re.search(rf"`{option}\b", text)]
+    assert not missing, f"docs/cli.md does not say what {missing} of {name} do"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_does(name: str) -> None:
+    assert COMMANDS[name].endswith(".")
+    assert command(name).help
+
+
+def test_every_subcommand_is_on_the_page() -> None:
+    runs = command("runs")
+    assert isinstance(runs, click.Group)
+    assert all(f"`tenuto runs {child}" in section("runs") for child in runs.commands)
+
+
+@pytest.mark.parametrize(("name", "keys"), [("jobs", JOB_KEYS), ("runs", RUN_KEYS), ("why", WHY_KEYS)])
+def test_every_field_is_on_the_page(name: str, keys: list[str]) -> None:
+    text = section(name) + (section("jobs") if name == "why" else "")
+    assert [key for key in keys if f"`{key}`" not in text] == []
+
+
+def test_every_exit_code_is_on_the_page() -> None:
+    codes = [value for name, value in vars(exits).items() if name.isupper()]
+    assert sorted(codes) == list(range(6))
+    assert all(f"| {code} | " in section("What they share") for code in codes)
