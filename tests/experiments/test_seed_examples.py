@@ -44,7 +44,7 @@ class Long(LongTraining):
     """What the example leaves out."""
     epochs: Param[int]
 '''
-DYNAMIC = '''
+DYNAMIC = """
 import time
 from pathlib import Path
 from tenuto import *
@@ -79,7 +79,7 @@ class Evaluate(Task):
     def execute(self):
         with (HERE / "ledger").open("a") as ledger:
             ledger.write(f"{self.checkpoint.step}\\n")
-'''
+"""
 
 
 def test_an_experiment_runs_what_is_submitted(place: Place) -> None:
@@ -97,7 +97,10 @@ with experiment(workdir, "my-experiment", port=12345) as xp:
 
 def test_the_scheduler_is_one(place: Place) -> None:
     script = place.script(
-        "scheduler = Scheduler.instance()  # Get or create singleton\nprint(scheduler is Scheduler.instance())"
+        """
+scheduler = Scheduler.instance()  # Get or create singleton
+print(scheduler is Scheduler.instance())
+"""
     )
     assert run(python(script), place.directory).stdout == "True\n"
 
