@@ -99,6 +99,7 @@ class Scheduler:
         self.experiments: dict[str, Owner] = {}
         self.exitCondition = ExitCondition()
         self.dependencyLock = asyncio.Lock()
+        """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
         self.listeners: list[Listener] = []
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
@@ -269,9 +270,9 @@ class Scheduler:
             self._pump()
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """Returns the final state of a job, once it has one."""
+        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
         self._take_in()
-        if not job.state.finished():
+        if not job.state.finished() and job not in self._dormant:
             if job._final_state is None:
                 job._final_state = self.loop.create_future()
             await asyncio.shield(job._final_state)
