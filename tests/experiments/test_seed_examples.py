@@ -95,8 +95,10 @@ with experiment(workdir, "my-experiment", port=12345) as xp:
 
 def test_the_scheduler_is_one(place: Place) -> None:
     script = place.script(
-        "scheduler = Scheduler.instance()  # Get or create singleton\n"
-        "print(scheduler is Scheduler.instance())"
+        """
+scheduler = Scheduler.instance()  # Get or create singleton
+print(scheduler is Scheduler.instance())
+"""
     )
     assert run(python(script), place.directory).stdout == "True\n"
 

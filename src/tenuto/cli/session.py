@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import os.path
+import shutil
 import sys
 import traceback
 from collections.abc import Iterator
@@ -103,13 +104,14 @@ class Session:
             return exits.FAILED
         return exits.OK
 
-    def summary(self, retry: list[str], exit_code: int) -> Summary:
-        """What came of it."""
+    def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
+        """What came of it; `retry` is what `program` is to be called with to try again."""
         return Summary(
             tuple(self.progress.runs),
             self.progress.tally.counts(),
             tuple(grouped(self.progress.tally.ended_badly())),
             self._clock.monotonic() - self._began,
+            program,
             retry,
             exit_code,
         )
@@ -193,6 +195,17 @@ def let_go_of_closed_streams() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+
+
+def called_as() -> list[str]:
+    """How this program was called, so that a command we show can be typed: it need not be on the PATH."""
+    name = sys.argv[0]
+    if os.path.basename(name) == "__main__.py":
+        return ["python", "-m", "tenuto"]
+    found = shutil.which("tenuto", path=process_environment().get("PATH"))
+    if found is not None and os.path.exists(name) and os.path.samefile(found, name):
+        return ["tenuto"]
+    return [short_path(name)]
 
 
 def short_path(path: str | Path) -> str:

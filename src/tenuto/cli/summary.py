@@ -71,8 +71,10 @@ class Summary(NamedTuple):
     counts: Counts
     failures: tuple[FailureGroup, ...]
     took_s: float
+    program: Sequence[str]
+    """How Tenuto is called here."""
     retry: Sequence[str]
-    """The command that tries again what failed."""
+    """Its arguments that try again what failed."""
     exit_code: int = 0
 
     def as_json(self) -> dict[str, Any]:
@@ -113,9 +115,9 @@ class Summary(NamedTuple):
             yield f"and {len(self.failures) - SHOWN_GROUPS} other causes"
         if self.failures:
             yield ""
-            yield f"to try them again: {shlex.join(self.retry)}"
+            yield f"to try them again: {shlex.join([*self.program, *self.retry])}"
         elif self.counts.waiting or self.counts.running:
-            yield f"to go on: {shlex.join(self.retry)}"
+            yield f"to go on: {shlex.join([*self.program, *self.retry])}"
 
     def _headline(self) -> str:
         names = ", ".join(f"{safe(run.name)} {run.run_id}" for run in self.runs)
@@ -143,12 +145,12 @@ class Summary(NamedTuple):
             yield f"  {safe(job.task_id)} {job.job_id[:SHORT_ID]}{tag_text(job, ' ')}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
-        yield f"  to see why: {shlex.join(logs_command(group.jobs[0]))}"
+        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.jobs[0])])}"
 
 
-def logs_command(job: Job) -> list[str]:
+def logs_arguments(job: Job) -> list[str]:
     """The command that shows what a job printed."""
-    return ["tenuto", "logs", job.job_id[:SHORT_ID], "-w", job.layout.root]
+    return ["logs", job.job_id[:SHORT_ID], "-w", job.layout.root]
 
 
 def _near(path: str, directory: str) -> str:

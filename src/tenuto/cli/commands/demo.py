@@ -10,7 +10,7 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.commands.run import run_request
-from tenuto.cli.session import Request, short_path
+from tenuto.cli.session import Request, called_as, short_path, tell
 
 SCRIPT = "sweep.py"
 DIRECTORY = "tenuto-demo"
@@ -39,22 +39,24 @@ def command(ctx: click.Context, directory: Path, json: bool) -> None:
     if not script.exists():
         directory.mkdir(parents=True, exist_ok=True)
         script.write_text(resources.files("tenuto.examples").joinpath(SCRIPT).read_text("utf-8"), "utf-8")
-    again = ["tenuto", "demo", *([] if str(directory) == DIRECTORY else ["--dir", str(directory)])]
+    program = called_as()
+    again = ["demo", *([] if str(directory) == DIRECTORY else ["--dir", str(directory)])]
     code = run_request(Request(str(script)), again, json=json)
     if code == exits.OK and not json:
-        _say_where_to_look(script, again)
+        _say_where_to_look(script, shlex.join(program), shlex.join(again))
     ctx.exit(code)
 
 
-def _say_where_to_look(script: Path, again: list[str]) -> None:
+def _say_where_to_look(script: Path, program: str, again: str) -> None:
     shown, workspace = shlex.quote(short_path(script)), shlex.quote(short_path(script.parent / "workspace"))
-    click.echo(
-        f"\nWhere to look next:\n"
-        f"  {shlex.join(again)}: once more, and nothing has to run\n"
-        f"  {shown}: the experiment, on one page; change a value in GRID, then\n"
-        f"  tenuto plan {shown}: what would run now, and why\n"
-        f"  tenuto run {shown}: run that, and only that\n"
-        f"  tenuto jobs -w {workspace}: every job, with its tags and times\n"
-        f"  {workspace}/jobs: where the jobs keep what they made",
-        err=True,
-    )
+    commands = {
+        f"{program} {again}": "once more: nothing has to run",
+        shown: "the experiment, on one page; change a value in GRID, then",
+        f"{program} plan {shown}": "what would run now, and why",
+        f"{program} run {shown}": "run that, and only that",
+        f"{program} jobs -w {workspace}": "every job, with its tags and times",
+        f"{workspace}/jobs": "where the jobs keep what they made",
+    }
+    tell("\nWhere to look next:")
+    for command, meaning in commands.items():
+        tell(f"  {command}\n      {meaning}")

@@ -14,6 +14,7 @@ from tenuto.cli.plans import plan_of
 from tenuto.cli.session import (
     Request,
     Session,
+    called_as,
     is_yaml,
     let_go_of_closed_streams,
     open_progress,
@@ -107,20 +108,21 @@ def command(
         raise click.UsageError("--dry-run or --generate-only, not both")
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
-    ctx.exit(run_request(request, ["tenuto", *sys.argv[1:]], json=json, generate_only=generate_only))
+    ctx.exit(run_request(request, sys.argv[1:], json=json, generate_only=generate_only))
 
 
 def run_request(
     request: Request, retry: list[str], *, json: bool = False, generate_only: bool = False
 ) -> int:
     """Runs a file, shows how it goes, and says at the end what came of it."""
+    program = called_as()  # before the script sees arguments of its own
     session = Session(open_progress(sys.stderr))
     with output_for_json(json):
         code = session.run(request, RunMode.GENERATE_ONLY if generate_only else None)
     if generate_only:
         _show_generated(session, json)
         return code
-    summary = session.summary(retry, code)
+    summary = session.summary(program, retry, code)
     if json:
         click.echo(jsons.dumps(summary.as_json()))
     elif summary.runs:
