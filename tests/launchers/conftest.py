@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
@@ -30,8 +33,18 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, machine: Machine) -> JobBench:
-    return JobBench(str(tmp_path / "workspace"), machine)
+def bench(tmp_path: Path, machine: Machine) -> Iterator[JobBench]:
+    bench = JobBench(str(tmp_path / "workspace"), machine)
+    yield bench
+    for job in bench.jobs:  # a test that failed half-way must not leave its job behind
+        pid = read_pid(machine.files, job.paths, job.launch.attempt)
+        runner = machine.processes.open(pid.identity) if pid else None
+        if runner is not None:
+            runner.send_signal(signal.SIGKILL)
+            for left in find_leftovers(machine, job.paths, job.launch.nonce):
+                left.send_signal(signal.SIGKILL)
+                left.close()
+            runner.close()
 
 
 @pytest.fixture

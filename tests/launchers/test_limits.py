@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -70,6 +71,28 @@ def test_no_control_group_is_left_behind(
     assert not Path(f"{place[0]}/tenuto-{job.launch.nonce}").exists()
 
 
+def test_the_group_of_a_killed_runner_is_cleared_by_the_sweep(
+    bench: JobBench, launcher: SpawnLauncher, run: Run, require: Callable[[str], None]
+) -> None:
+    require("memory cgroups")
+    from tenuto.launchers.runner.memory import _own_group
+
+    job = bench.command("sleep", "1000000", limits=Limits(memory_bytes=100 << 20))
+    place = _own_group()
+    assert place is not None
+    group = f"{place[0]}/tenuto-{job.launch.nonce}"
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        assert "tenuto-" in " ".join(os.listdir(place[0]))
+        process.kill()
+        await process.wait()
+        await launcher.sweep(job.paths, job.launch)
+
+    run(scenario())
+    assert not os.path.exists(group)
+
+
 def test_a_limit_that_is_kept_changes_nothing(task: TaskBuilder, ended: Ended) -> None:
     assert ended(task("return 1", limits=Limits(memory_bytes=1 << 30))).result == 1
 
@@ -81,11 +104,11 @@ def test_f28_a_task_over_its_walltime_is_cancelled_and_cleans_up(task: TaskBuild
     finally:
         print('cleaned up')
     """
-    job = task(body, limits=Limits(walltime_s=0.5))
+    job = task(body, limits=Limits(walltime_s=2.0))
     marker = ended(job)
-    assert (marker.reason, marker.message) == (JobFailureStatus.TIMEOUT, "it ran longer than 0.5 s")
+    assert (marker.reason, marker.message) == (JobFailureStatus.TIMEOUT, "it ran longer than 2 s")
     assert Path(job.paths.out).read_text() == "cleaned up\n"
-    assert "TaskCancelled: it ran longer than 0.5 s" in Path(job.paths.err).read_text()
+    assert "TaskCancelled: it ran longer than 2 s" in Path(job.paths.err).read_text()
 
 
 def test_f28_a_resumable_task_has_its_grace(task: TaskBuilder, ended: Ended) -> None:
@@ -126,16 +149,19 @@ def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuil
 def test_workers_of_a_cancelled_task_end_as_usual(
     task: TaskBuilder, launcher: SpawnLauncher, run: Run
 ) -> None:
-    """A forked worker inherits the handler of TERM, which must not take it for the job."""
+    """A forked worker must not inherit the job's handler of TERM, not even for its first moment."""
     body = """
     import multiprocessing
-    worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))
-    worker.start()
-    time.sleep(0.05)
-    worker.terminate()
-    worker.join()
-    return worker.exitcode
+    codes = set()
+    for pause in [0.0] * 50 + [0.05]:
+        worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))
+        worker.start()
+        time.sleep(pause)
+        worker.terminate()
+        worker.join()
+        codes.add(worker.exitcode)
+    return sorted(codes)
     """
     job = task(body)
     run(finished(launcher, job))
-    assert job.marker().result == -signal.SIGTERM
+    assert job.marker().result == [-signal.SIGTERM]

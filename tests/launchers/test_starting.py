@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tenuto.testing.jobs import JobBench
 from tenuto.workspace.job_directory import read_launch, read_pid
 from tenuto.workspace.markers import Marker, read_markers
 
+Until = Callable[..., Any]
 Run = Callable[..., Any]
 
 
@@ -52,20 +54,44 @@ def test_out_of_descriptors_is_an_error_that_may_pass(
 
     async def scenario() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = max(map(int, os.listdir("/proc/self/fd")))
-        before = sorted(os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
+        taken = []
         try:
-            with pytest.raises(OSError, match="Too many open files"):
-                await launcher.start(job.order)
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            for _ in range(2):  # no descriptor at all; one, but a pipe takes two
+                with pytest.raises(OSError, match="Too many open files"):
+                    await launcher.start(job.order)
+                os.close(taken.pop())
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert sorted(os.listdir("/proc/self/fd")) == before
+            for fd in taken:
+                os.close(fd)
         assert job.derived().state is JobState.SCHEDULED
         await finished(launcher, job)
 
     run(scenario())
     assert job.marker().reason is None
+
+
+def test_a_scheduler_that_dies_before_it_was_told_harms_nothing(bench: JobBench, until: Until) -> None:
+    """Nobody listens any more when the runner says that it is up."""
+    code = f"""
+import asyncio, os, signal
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.testing.jobs import JobBench
+from tenuto.workspace.machine import this_machine
+bench = JobBench({bench.layout.root!r}, this_machine())
+job = bench.command("true")
+asyncio.run(SpawnLauncher(bench.machine).start(job.order))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    paths = bench.layout.job("bench.work", "job-1")
+    marker = until(lambda: read_markers(bench.machine.files, paths).done, "the marker")
+    assert isinstance(marker, Marker)
 
 
 def test_a_scheduler_that_dies_leaves_its_job_running(

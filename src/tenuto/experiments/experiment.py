@@ -23,7 +23,7 @@ from tenuto.experiments.results import result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.status import RunState
-from tenuto.experiments.submission import Defaults, make_job
+from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
@@ -79,6 +79,8 @@ class experiment:
             self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
         )
         self._interrupts = Interrupts(self._stop_on_interrupt, say) if register_signals else None
+        self._checked: set[type] = set()
+        """The classes of tasks that were found to be of no other script."""
         self._scheduler = Scheduler.instance()
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
@@ -162,11 +164,15 @@ class experiment:
             environment=self.environment,
             clock=self._scheduler.machine.clock,
         )
-        if mode is RunMode.NORMAL:
-            return self._scheduler.submit(job, self.run)
         if mode is RunMode.DRY_RUN:
             self._add_to_plan(job)
-        elif mode is RunMode.GENERATE_ONLY:
+            return job
+        if type(task) not in self._checked:
+            check_script(self._scheduler.machine.files, workspace.layout, task)
+            self._checked.add(type(task))
+        if mode is RunMode.NORMAL:
+            return self._scheduler.submit(job, self.run)
+        if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
         return job
 
@@ -193,6 +199,8 @@ class experiment:
     # Entering and leaving
 
     def __enter__(self) -> experiment:
+        if self.port is not None:
+            say(f"there is no web monitor in this version yet, so port={self.port} is ignored")
         if current_job.get() is not None:
             raise ExperimentInJob(
                 f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "

@@ -80,8 +80,13 @@ class Run:
             listener(job, standing)
 
     def _sync_list(self) -> None:
+        if self._sync_is_due:
+            self._sync_is_due = False
+            self._list.sync()
+
+    def _close_list(self) -> None:
         self._sync_is_due = False
-        self._list.sync()
+        self._list.close()
 
     # What the experiment asks
 
@@ -113,7 +118,7 @@ class Run:
             )
         )
         self._writer.close()
-        self._list.close()
+        self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
         self._write_status(state, message)
 

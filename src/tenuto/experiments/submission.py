@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
+from tenuto.errors import ClassNotFound
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
@@ -15,11 +16,13 @@ from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import ConfigBase, state_of
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import locate
+from tenuto.tasks.location import locate, module_name
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
+from tenuto.workspace.classes import claim_task_id
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Files
 
 
 class Defaults(NamedTuple):
@@ -62,6 +65,21 @@ def make_job(
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
     )
+
+
+def check_script(files: Files, layout: Layout, task: Any) -> None:
+    """Refuses a class of a script if another script of the same name has that task id in this workspace."""
+    cls = live_class(type(task))
+    if cls.__module__ != "__main__" or "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
+        return
+    location = locate(cls)
+    other = claim_task_id(files, layout, schema_of(cls).id, location.file)
+    if other is not None:
+        raise ClassNotFound(
+            f"{cls.__qualname__} of {location.file} would share its results with the class of the same name "
+            f"in {other}: rename one of the scripts, or give one class an id of its own, as in "
+            f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
+        )
 
 
 def dependencies_of(task: ConfigBase) -> list[JobDependency]:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessHandle
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, ProcessHandle
 
 STAMP = "_TENUTO_ATTEMPT"
 """The variable, in the environment of everything a payload starts, that holds the attempt's nonce."""
@@ -47,7 +47,8 @@ def find_leftovers(machine: Machine, paths: JobPaths, nonce: str | None = None) 
     Without `nonce` only the lock is asked.
     """
     pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *(_stamped(nonce) if nonce else ())}
-    pids.discard(machine.processes.own().pid)
+    # Whoever has the first byte too is no leftover: a scheduler that prepares the job, or its runner.
+    pids -= {*machine.locks.holders(paths.lock, RUNNER_BYTE), machine.processes.own().pid}
     handles = []
     for pid in sorted(pids):
         identity = machine.processes.identify(pid)

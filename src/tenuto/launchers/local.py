@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tenuto.launchers.leftovers import find_leftovers
+from tenuto.launchers.runner.memory import clear_group
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine, ProcessHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -63,13 +64,15 @@ class LocalProcess:
         self._attempt = attempt
         self._ready = ready
         self._confirmed = True if ready is None else None
+        self._listening = asyncio.Lock()
         self._child = child
         self._exit = Readable(handle.fileno())
         self._closed = False
 
     async def confirmed(self) -> bool:
-        if self._confirmed is None:
-            await self._word_or_exit()
+        async with self._listening:
+            if self._confirmed is None:
+                await self._word_or_exit()
         return bool(self._confirmed)
 
     async def wait(self) -> None:
@@ -112,12 +115,11 @@ class LocalProcess:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        if self._confirmed is None:
-            try:
-                self._confirmed = bool(os.read(self._ready, 1))
-            except BlockingIOError:
-                self._confirmed = False
-            self._close_ready()
+        try:
+            self._confirmed = bool(os.read(self._ready, 1))
+        except BlockingIOError:
+            self._confirmed = False
+        self._close_ready()
 
     def _close_ready(self) -> None:
         if self._ready is not None:
@@ -162,4 +164,6 @@ async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | 
         finally:
             for handle in handles:
                 handle.close()
+    if launch is not None:
+        clear_group(launch.nonce)
     return ()

@@ -99,6 +99,7 @@ class Scheduler:
         self.experiments: dict[str, Owner] = {}
         self.exitCondition = ExitCondition()
         self.dependencyLock = asyncio.Lock()
+        """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
         self.listeners: list[Listener] = []
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
@@ -183,6 +184,15 @@ class Scheduler:
         self._runner.wait(self._aio_release(owner))
         self.drain()
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Calls a function in the loop, where nothing happens at the same time, and returns its result."""
+
+        async def call() -> T:
+            return function()
+
+        result: T = self._runner.wait(call())
+        return result
+
     def drain(self) -> None:
         """Returns once everybody was told of everything that happened so far."""
         told = threading.Event()
@@ -249,9 +259,9 @@ class Scheduler:
             self._pump()
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """Returns the final state of a job, once it has one."""
+        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
         self._take_in()
-        if not job.state.finished():
+        if not job.state.finished() and job not in self._dormant:
             if job._final_state is None:
                 job._final_state = self.loop.create_future()
             await asyncio.shield(job._final_state)

@@ -29,23 +29,28 @@ class JobBench:
     def __init__(self, root: str, machine: Machine) -> None:
         self.layout = Layout(root)
         self.machine = machine
-        self._made = 0
+        self.jobs: list[ReadyJob] = []
+        """Every job that was made."""
 
     def command(self, *arguments: str, files: Mapping[str, str] | None = None, **options: Any) -> ReadyJob:
         """A job that runs a command."""
-        self._made += 1
-        return ReadyJob(self, f"job-{self._made}", command=Command(arguments, files or {}), **options)
+        return self._add(ReadyJob(self, self._next_id(), command=Command(arguments, files or {}), **options))
 
     def task(self, task: Any, *, import_path: Sequence[str] | None = None, **options: Any) -> ReadyJob:
         """A job that runs a task, given as a config."""
-        self._made += 1
-        job_id = f"job-{self._made}"
+        job_id = self._next_id()
         directory = Path(self.layout.job(TASK_ID, job_id).directory)
         path = sys.path if import_path is None else import_path
         params = dumps(job_document(task, directory, Path(self.layout.partials), path))
-        return ReadyJob(
-            self, job_id, command=command_of(task), params=params, **{**_variables(task), **options}
-        )
+        options = {**_variables(task), **options}
+        return self._add(ReadyJob(self, job_id, command=command_of(task), params=params, **options))
+
+    def _next_id(self) -> str:
+        return f"job-{len(self.jobs) + 1}"
+
+    def _add(self, job: ReadyJob) -> ReadyJob:
+        self.jobs.append(job)
+        return job
 
 
 class ReadyJob:

@@ -97,7 +97,7 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
 
     It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
     """
-    # A marker of the current attempt is the last word, so a finished job needs no look at locks and processes.
+    # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
     marked = Evidence(
         launch=read_record(machine.files, paths.launch, LaunchRecord.decode),
         markers=read_markers(machine.files, paths),

@@ -237,6 +237,10 @@ class Layout:
     def tokens(self) -> str:
         return f"{self.root}/.tokens"
 
+    def task_class(self, task_id: str) -> str:
+        """Which script a task id belongs to."""
+        return f"{self.root}/.classes/{directory_name(task_id)}.json"
+
     def token(self, name: str) -> str:
         """The lock file of a counted resource."""
         return f"{self.root}/.tokens/{directory_name(name)}.lock"

@@ -75,13 +75,15 @@ def run(inherited: Inherited) -> int:
     try:
         payload = _prepare(attempt, inherited.descendants)
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
-        with suppress(BrokenPipeError):  # the scheduler died; that is no reason for the job to fail
+        with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
             os.write(inherited.ready, b"\1")
         os.close(inherited.ready)
     except OSError as error:
         return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
     child = os.fork()
     if child == 0:
+        # First of all: until it has closed the lock, the payload of a runner that is killed keeps it.
+        os.close(inherited.lock)
         return run_payload(payload)
     os.close(inherited.descendants)
     return _supervise(attempt, payload, child)

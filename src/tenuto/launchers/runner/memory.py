@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 _GROUPS = "/sys/fs/cgroup"
+_GROUP_PREFIX = "tenuto-"
 
 
 class MemoryLimit(Protocol):
@@ -84,9 +85,24 @@ class ProcessLimit:
         pass
 
 
+def clear_group(name: str) -> None:
+    """Remove the control group that the runner of an attempt made and could not remove."""
+    place = _own_group()
+    if place is not None:
+        GroupLimit(f"{place[0]}/{_GROUP_PREFIX}{name}", place[1]).close()
+
+
 def machine_kills() -> int:
     """How many processes the kernel of this machine has killed for want of memory since it started."""
     return _count("/proc/vmstat", b"oom_kill")
+
+
+def is_large(size: int) -> bool:
+    """Whether a process of this size is one that the kernel would pick.
+
+    It tells it from one that somebody killed while another job happened to run out of memory.
+    """
+    return size >= min(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16)
 
 
 def _group_limit(size: int, name: str) -> GroupLimit | None:
@@ -94,7 +110,7 @@ def _group_limit(size: int, name: str) -> GroupLimit | None:
     if place is None:
         return None
     parent, files = place
-    path = f"{parent}/tenuto-{name}"
+    path = f"{parent}/{_GROUP_PREFIX}{name}"
     try:
         os.mkdir(path)
     except OSError:

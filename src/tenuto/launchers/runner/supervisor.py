@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
-from tenuto.launchers.runner.memory import machine_kills
+from tenuto.launchers.runner.memory import is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.report import read_report
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
@@ -187,7 +187,7 @@ class Supervisor:
         exit_code, number = (code, None) if code >= 0 else (None, -code)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
-        if looks_killed(exit_code, number) and self._stop is None:
+        if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
             out_of_memory = out_of_memory or machine_kills() > self._kills_before
         if memory is not None:
             memory.close()

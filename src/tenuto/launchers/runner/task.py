@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+from _thread import get_ident
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
@@ -40,6 +41,7 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
     """
     cancellation = _Cancellation(payload)
     signal.signal(signal.SIGTERM, cancellation)
+    _leave_forked_children_alone()
     job = RunningJob(payload)
     try:
         exit_code = _run(payload, reporter, job, cancellation)
@@ -82,22 +84,39 @@ class _Cancellation:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
-        self._pid = os.getpid()
         self.graceful = False
         """A timeout is left to the task, which finds that it has no time left."""
         self.over = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # inherited by a forked worker, which is not the job
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
         if self.over:
             return
         stop = read_stop(self._payload.machine.files, self._payload.paths, self._payload.launch.attempt)
         if self.graceful and stop is not None and stop.reason is JobFailureStatus.TIMEOUT:
             return
         raise TaskCancelled(stop.message or stop.reason.meaning if stop else "the job is being stopped")
+
+
+def _leave_forked_children_alone() -> None:
+    """Give a forked child, which is not the job, the usual TERM.
+
+    To reset the handler in the child is too late: Python forgets, in a fresh child, every signal that came
+    since the fork. A pool that ends its workers right after it started them then waited for one for ever. So
+    the kernel holds the signal back across the fork.
+    """
+    held: dict[int, set[int]] = {}  # thread -> what it had blocked before
+
+    def hold() -> None:
+        held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
+
+    def release_in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=release_in_child)
 
 
 def complete_package() -> None:

@@ -187,7 +187,9 @@ class LauncherContract:
             process = await started(launcher, job)
             process.kill()
             await process.wait()
-            assert not bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE)
+            # A payload forked a moment ago may have the lock still; it dies with its runner.
+            while bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
             assert await launcher.sweep(job.paths, job.launch) == ()
 
         run(scenario())

@@ -1,0 +1,47 @@
+"""Which script a task id of this workspace belongs to: two scripts of one name must not share results.
+A class inside a package is told apart by its module's name, and is no business of this module.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import from_json, to_json
+
+_LIMIT = 64 * 1024
+_SOURCE_LIMIT = 64 << 20
+
+
+def claim_task_id(files: Files, layout: Layout, task_id: str, script: str) -> str | None:
+    """Remember that a task id is a class of this script; another script that has it already, if there is one.
+
+    A script that was moved, or copied without a change, takes the id along.
+    """
+    path = layout.task_class(task_id)
+    digest = _digest(files, script)
+    known = _read(files, path)
+    if known is not None and known[0] != script:
+        is_there = files.stat(known[0]) is not None
+        if is_there and digest not in (known[1], _digest(files, known[0])):
+            return known[0]
+    if known != (script, digest):
+        files.make_directory(path.rpartition("/")[0])
+        files.replace(path, to_json({"script": script, "sha256": digest}), durable=False)
+    return None
+
+
+def _digest(files: Files, script: str) -> str:
+    try:
+        return sha256(files.read(script, _SOURCE_LIMIT)).hexdigest()
+    except OSError:
+        return ""
+
+
+def _read(files: Files, path: str) -> tuple[str, str] | None:
+    try:
+        fields = from_json(files.read(path, _LIMIT))
+        return str(fields["script"]), str(fields["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
