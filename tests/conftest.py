@@ -6,6 +6,7 @@ import faulthandler
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -77,8 +78,13 @@ def _memory_cgroups() -> bool:
     )
 
 
+def _may_mount() -> bool:
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0
+
+
 COMPONENTS: dict[str, Callable[[], bool]] = {
     "git": _command("git"),
+    "right to mount a disk": _may_mount,
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
     "pyright": _module("pyright"),

@@ -36,3 +36,14 @@ class Greedy(Task):
     def execute(self) -> int:
         self.started.touch()
         return len([bytearray(b"x" * (1 << 20)) for _ in range(self.megabytes)])
+
+
+class Filler(Task):
+    """Writes until the disk is full."""
+
+    name: Param[str]
+
+    def execute(self) -> None:
+        with open(self.name, "wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(1 << 16))

@@ -4,6 +4,7 @@ Slower than a warm one, and right for everything.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -22,6 +23,8 @@ from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 _RUNNER = f"{__file__.rpartition('/')[0]}/runner/__main__.py"
+_NEVER = (errno.E2BIG, errno.ENOEXEC)
+"""What an attempt to start a program answers that waiting will not cure."""
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
@@ -47,6 +50,11 @@ class SpawnLauncher:
         os.set_blocking(ready, False)
         try:
             pid = self._spawn(order, said_ready)
+        except OSError as error:
+            os.close(ready)
+            if error.errno in _NEVER:
+                raise LaunchRefused(f"EXEC: {self._python} cannot be run: {error.strerror}") from error
+            raise
         except BaseException:
             os.close(ready)
             raise

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tenuto.errors import LockLost
+from tenuto.errors import LaunchRefused, LockLost
 from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
@@ -27,6 +27,7 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
 FIRST_POLL_S = 0.02
+DIRECTORY_GONE = "DIR_GONE: its directory was deleted while it ran"
 STALE_LOCK_S = 60.0
 """How long somebody may hold the lock of a job whose runner is dead before the job counts as lost."""
 
@@ -65,7 +66,8 @@ class Attempts:
         assert job.stop is not None
         if job.process is not None:
             stop = job.stop._replace(attempt=job.attempt)
-            job_directory.request_stop(self.machine.files, job.paths, stop)
+            with contextlib.suppress(OSError):  # a full disk takes the reason, but must not save the job
+                job_directory.request_stop(self.machine.files, job.paths, stop)
             job.process.signal_stop()
 
     # Starting
@@ -89,7 +91,11 @@ class Attempts:
                 raise LockLost(f"something still runs in {job.paths.directory}")
             held.callback(descendants.close)
             self._write_files(job, launch)
-            process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants))
+            try:
+                process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants))
+            except LaunchRefused as refused:
+                self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
+                raise
             if job.stop is not None:
                 self.request_stop(job)
             is_running = await process.confirmed()
@@ -123,6 +129,7 @@ class Attempts:
             ),
         )
         job.attempt = launch.attempt
+        job.answered = launch.attempt - 1
         return launch
 
     def _write_files(self, job: Job, launch: LaunchRecord) -> None:
@@ -136,12 +143,16 @@ class Attempts:
     async def until_ended(self, job: Job) -> Verdict:
         """Waits while anybody has the job, then says what the attempt amounts to."""
         pause = FIRST_POLL_S
+        known = job.attempt
         give_up = self.machine.clock.monotonic() + STALE_LOCK_S
         while True:
             found = job_directory.look(self.machine, job.paths)
             job.attempt = found.derived.attempt
             if _answers(job, found):
                 return self._verdict(job, found)
+            if known and found.derived.action is Action.START and not found.derived.attempt:
+                return Verdict(JobState.ERROR, JobFailureStatus.LOST, DIRECTORY_GONE)
+            known = max(known, found.derived.attempt)
             if found.derived.action is not Action.WATCH:
                 verdict = await self._judge(job)
                 if verdict is not None:
@@ -280,7 +291,8 @@ def _answers(job: Job, found: Settled) -> bool:
     lies there until whoever has the lock has opened the next attempt.
     """
     final = found.derived.action is Action.KEEP
-    return final and (found.derived.state is JobState.DONE or found.derived.attempt > job.answered)
+    # Not `>`: when somebody deletes the directory, the attempts are counted from 1 again.
+    return final and (found.derived.state is JobState.DONE or found.derived.attempt != job.answered)
 
 
 def _launch(found: Settled) -> LaunchRecord | None:

@@ -248,23 +248,12 @@ class Scheduler:
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
                 verdict = await self.aio_submit_inner(job)
-        except OSError as error:
-            if error.errno in _PASSING:
-                self._back_off(job, error)
+        except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
+            shortage = _shortage(error)
+            if shortage is not None:
+                self._back_off(job, shortage)
                 return
-            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
-        except DirectoryUnusable as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING:
-                self._back_off(job, error.__cause__)
-                return
-            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
-        except LaunchRefused as error:
-            verdict = Verdict(JobState.ERROR, JobFailureStatus.REJECTED, str(error))
-        except TenutoError as error:
-            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
-        except Exception as error:
-            logger.exception("job %s could not be run", job.job_id, extra={"action": "run_failed"})
-            verdict = Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
+            verdict = _failure(job, error)
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job) -> Verdict:
@@ -419,7 +408,17 @@ class Scheduler:
                     self._passed_over.add(job)
 
     async def _adopt(self, job: Job) -> None:
-        verdict = await self._attempts.until_ended(job)
+        """Waits for a job that another scheduler started; it runs on, whatever goes wrong here."""
+        verdict = None
+        while verdict is None:
+            try:
+                verdict = await self._attempts.until_ended(job)
+            except Exception as error:  # noqa: BLE001  as above
+                if _shortage(error) is None:
+                    verdict = _failure(job, error)
+                else:
+                    job.explain(f"cannot be watched until the machine recovers: {_worded(error)}")
+                    await asyncio.sleep(BACK_OFF_S)
         if verdict.tries is None:
             self._complete(job, verdict)
         else:
@@ -443,20 +442,26 @@ class Scheduler:
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""
         logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
-        job.set_state(JobState.WAITING, message=f"waits until the machine recovers: {_worded(error)}")
-        job.set_state(JobState.READY)
+        message = f"waits until the machine recovers: {_worded(error)}"
+        job.set_state(JobState.WAITING, message=message)
+        job.set_state(JobState.READY, message=message)
         self._ready.setdefault(job.launcher.name, deque()).appendleft(job)
         self._paused = True
         self._runner.later(BACK_OFF_S, self._resume, job, error.errno or 0)
 
     def _resume(self, job: Job, number: int) -> None:
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            free = self.machine.files.free_space(job.layout.root)
-            if free.bytes < ENOUGH_BYTES or free.inodes < ENOUGH_INODES:
-                self._runner.later(BACK_OFF_S, self._resume, job, number)
-                return
+        if number in (errno.ENOSPC, errno.EDQUOT) and not self._has_room(job.layout.root):
+            self._runner.later(BACK_OFF_S, self._resume, job, number)
+            return
         self._paused = False
         self._pump()
+
+    def _has_room(self, directory: str) -> bool:
+        try:
+            free = self.machine.files.free_space(directory)
+        except OSError:  # the whole disk is gone: let the jobs find out, and say so
+            return True
+        return free.bytes >= ENOUGH_BYTES and free.inodes >= ENOUGH_INODES
 
     # Ending
 
@@ -539,6 +544,23 @@ class Scheduler:
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         self._notifications.call(lambda: function(*arguments))
+
+
+def _shortage(error: Exception) -> OSError | None:
+    """What the machine is short of for now, if that is what went wrong."""
+    cause = error.__cause__ if isinstance(error, DirectoryUnusable) else error
+    return cause if isinstance(cause, OSError) and cause.errno in _PASSING else None
+
+
+def _failure(job: Job, error: Exception) -> Verdict:
+    """The end of a job that could not be run."""
+    if isinstance(error, LaunchRefused):
+        return Verdict(JobState.ERROR, JobFailureStatus.REJECTED, str(error))
+    if isinstance(error, TenutoError):
+        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
+    if not isinstance(error, OSError):
+        logger.error("job %s could not be run", job.job_id, extra={"action": "run_failed"}, exc_info=error)
+    return Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
 
 
 def _worded(error: Exception) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from tenuto.errors import DirectoryUnusable, LockLost
+from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace import journal as journals
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
@@ -33,6 +33,7 @@ from tenuto.workspace.ports import (
     is_temporary,
 )
 from tenuto.workspace.records import (
+    RECORD_LIMIT,
     Corrupt,
     LaunchRecord,
     LocksRecord,
@@ -141,7 +142,8 @@ def open_attempt(
     """Record the intent to run once more (synced if `external`), then clear what older attempts left.
 
     Removes their markers, result, pid, stop and locks files, and the files of `journal`. Disk for the new
-    marker is set aside before anything changes. Raises `LockLost` if the lock file was replaced meanwhile.
+    marker is set aside before anything changes. Raises `LockLost` if the lock file was replaced meanwhile,
+    and `FileTooLarge` if nobody could read the record.
     """
     if not lock.intact():
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")
@@ -158,8 +160,14 @@ def open_attempt(
         lost_count=lost_count,
         instructions=instructions or {},
     )
+    record = launch.encode()
+    if len(record) > RECORD_LIMIT:
+        raise FileTooLarge(
+            f"{paths.launch} would have {len(record)} bytes, at most {RECORD_LIMIT} can be read again: "
+            f"give the job a shorter command or environment"
+        )
     reserve_marker(files, paths)
-    files.replace(paths.launch, launch.encode(), durable=external)
+    files.replace(paths.launch, record, durable=external)
     _clear_older_attempts(files, paths)
     if journal is not None:
         journals.discard(files, journal)

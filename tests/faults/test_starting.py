@@ -1,0 +1,313 @@
+"""Jobs that cannot be started, and what is told to whom when they are (F26, F31, F33, F40, F42)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import CommandTask
+from tenuto.errors import GraphError, LaunchRefused, UnsubmittedTask
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.listeners import Listener
+from tenuto.workspace.job_directory import look
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.ports import Machine
+
+from .builders import TASK_ID, WAIT_S, Bench, CommandWork, eventually, failure, ledger, lines, oracle
+
+S = JobState
+
+
+# -- what cannot be executed (F40) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        (["/nowhere/at/all"], 127),
+        (["no-such-program-anywhere"], 127),
+        (["/etc/passwd"], 126),
+        (["/tmp"], 126),
+        (["/bin/echo", "x" * (1 << 18)], 126),
+    ],
+    ids=["missing", "not on the path", "not executable", "a directory", "too long"],
+)
+def test_a_command_that_cannot_be_run_fails_with_exec(
+    tmp_path: Path, command: list[str], exit_code: int
+) -> None:
+    with Bench(tmp_path / "ws") as bench:
+        job = bench.task(CommandTask.C(command=command))
+        reason, message = failure(job)
+        assert reason is JobFailureStatus.FAILED
+        assert message.startswith("EXEC")
+        marker = read_markers(bench.machine.files, job.paths).failed
+        assert isinstance(marker, Marker)
+        assert marker.exit_code == exit_code
+
+
+def test_without_an_interpreter_the_job_is_rejected_and_says_so_for_good(tmp_path: Path) -> None:
+    """The refusal is in the directory too, so that a monitor need not ask the scheduler."""
+    launcher = SpawnLauncher(python=str(tmp_path / "no-python"))
+    with Bench(tmp_path / "ws", launcher=launcher) as bench:
+        job = bench.command("job", "true")
+        reason, message = failure(job)
+        assert reason is JobFailureStatus.REJECTED
+        assert message.startswith("EXEC")
+        found = look(bench.machine, job.paths).derived
+        assert (found.state, found.reason) == (S.ERROR, JobFailureStatus.REJECTED)
+    with Bench(tmp_path / "ws") as bench:
+        assert bench.command("job", "true").wait(WAIT_S) is S.DONE
+
+
+def test_an_environment_that_is_too_large_fails_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E2BIG, from the start of the runner."""
+    with Bench(tmp_path / "ws") as bench:
+        with monkeypatch.context() as patched:
+            patched.setenv("TOO_LONG", "x" * (1 << 18))
+            job = bench.command("job", "true")
+            reason, message = failure(job)
+        assert reason is JobFailureStatus.REJECTED
+        assert message.startswith("EXEC")
+        assert "Argument list too long" in message
+        assert look(bench.machine, job.paths).derived.reason is JobFailureStatus.REJECTED
+        bench.command("job", "true")
+        assert job.wait(WAIT_S) is S.DONE
+
+
+def test_an_order_that_is_too_large_to_be_read_again_is_refused(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws") as bench:
+        reason, message = failure(bench.command("job", "/bin/echo", "x" * (1 << 17)))
+        assert reason is JobFailureStatus.FAILED
+        assert "shorter command" in message
+
+
+class Unwilling(SpawnLauncher):
+    """A launcher that fails a few times before it starts anything."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__(slots=2)
+        self.errors = list(errors)
+        self.tried = 0
+
+    async def start(self, order: StartOrder) -> Any:
+        self.tried += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().start(order)
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
+def test_a_machine_that_is_short_of_something_gets_time_to_recover(
+    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F41: nothing is lost."""
+    monkeypatch.setattr("tenuto.scheduler.base.BACK_OFF_S", 0.05)
+    launcher = Unwilling(OSError(code, os.strerror(code)), OSError(code, os.strerror(code)))
+    with Bench(tmp_path / "ws", launcher=launcher) as bench:
+        jobs = [bench.command(f"job-{number}", *oracle(tmp_path / f"job-{number}")) for number in range(4)]
+        bench.wait()
+        assert {job.state for job in jobs} == {S.DONE}
+        assert launcher.tried == 6
+    assert all(ledger(tmp_path / job.job_id) == ["start", "end"] for job in jobs)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), LaunchRefused("never"), KeyError("x")])
+def test_a_launcher_that_raises_fails_its_job_and_no_other(tmp_path: Path, error: Exception) -> None:
+    with Bench(tmp_path / "ws", launcher=Unwilling(error)) as bench:
+        first = bench.command("first", "true")
+        assert first.wait(WAIT_S) is S.ERROR
+        assert bench.command("second", "true").wait(WAIT_S) is S.DONE
+        assert look(bench.machine, first.paths).derived.state is S.ERROR
+
+
+# -- what others do with what they are told (F31) ----------------------------------------------------
+
+
+def test_callbacks_that_raise_change_nothing_for_anybody(tmp_path: Path) -> None:
+    class Broken(Listener):
+        def job_submitted(self, job: Job) -> None:
+            raise RuntimeError("broken listener")
+
+        def job_state(self, job: Job, standing: Standing) -> None:
+            raise RuntimeError("broken listener")
+
+    def broken(job: Job) -> None:
+        raise SystemError("broken callback")
+
+    heard: list[str] = []
+    with Bench(tmp_path / "ws") as bench:
+        bench.scheduler.add_listener(Broken())
+        jobs = [
+            bench.command(f"job-{number}", "true", callbacks=[broken, lambda job: heard.append(job.job_id)])
+            for number in range(8)
+        ]
+        bench.wait()
+        bench.scheduler.drain()
+        assert {job.state for job in jobs} == {S.DONE}
+        assert sorted(heard) == [job.job_id for job in jobs]
+        assert bench.owner.history["job-0"][-1] is S.DONE
+
+
+def test_an_owner_that_raises_fails_its_own_job_and_no_other(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws") as bench:
+
+        def refuse(job: Job) -> None:
+            raise RuntimeError("the list of jobs cannot be written")
+
+        accept, bench.owner.accept = bench.owner.accept, refuse  # type: ignore[method-assign]
+        first = bench.command("first", "true")
+        assert failure(first)[1].endswith("the list of jobs cannot be written")
+        bench.owner.accept = accept  # type: ignore[method-assign]
+        assert bench.command("second", "true").wait(WAIT_S) is S.DONE
+
+
+def test_a_callback_that_takes_its_time_holds_up_only_its_own_job(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with Bench(tmp_path / "ws") as bench:
+        slow = bench.command("slow", "true", callbacks=[lambda job: eventually(gate.exists)])
+        assert bench.command("other", "true").wait(WAIT_S) is S.DONE
+        assert not slow.state.finished()
+        gate.touch()
+        assert slow.wait(WAIT_S) is S.DONE
+
+
+# -- dependencies (F33) ------------------------------------------------------------------------------
+
+
+def test_a_failure_reaches_all_that_need_it_and_names_its_root(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws") as bench:
+        root = bench.shell("root", "exit 3")
+        chain = [root]
+        for number in range(5):
+            command = oracle(tmp_path / f"job-{number}")
+            chain.append(bench.command(f"job-{number}", *command, needs=[chain[-1]]))
+        bench.wait()
+        for job in chain[1:]:
+            reason, message = failure(job)
+            assert reason is JobFailureStatus.DEPENDENCY
+            assert "root" in message
+            assert look(bench.machine, job.paths).derived.marker is None
+        assert not any(ledger(tmp_path / job.job_id) for job in chain[1:])
+
+
+def test_dependencies_that_cannot_be_met_are_refused_at_submit(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws") as bench:
+
+        def job(job_id: str, *needs: Job) -> Job:
+            return Job(
+                TASK_ID,
+                job_id,
+                layout=bench.layout,
+                launcher=bench.launcher,
+                work=CommandWork(["true"]),
+                clock=bench.machine.clock,
+                dependencies=[JobDependency(needed) for needed in needs],
+            )
+
+        with pytest.raises(UnsubmittedTask, match="was not submitted"):
+            bench.scheduler.submit(job("one", job("two")), bench.owner)
+        with pytest.raises(GraphError, match="depends on itself"):
+            bench.scheduler.submit(job("one", job("one")), bench.owner)
+        one = bench.scheduler.submit(job("one"), bench.owner)
+        two = bench.scheduler.submit(job("two", one), bench.owner)
+        # What is known keeps the dependencies it has, so no later submission can close a circle.
+        assert bench.scheduler.submit(job("one", two), bench.owner) is one
+        bench.wait()
+        assert (one.state, two.state) == (S.DONE, S.DONE)
+
+
+# -- without inotify (F42) ---------------------------------------------------------------------------
+
+
+def test_without_inotify_changes_are_found_by_looking(tmp_path: Path) -> None:
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    os.mkfifo(gate)
+    command = ["/bin/sh", "-c", 'echo >> "$0"; cat < "$1"', str(started), str(gate)]
+    with (
+        Bench(tmp_path / "ws", watch=lambda _: None) as bench,
+        Bench(tmp_path / "ws", watch=lambda _: None) as other,
+    ):
+        jobs = [bench.command("job", *command), other.command("job", *command)]
+        eventually(lambda: lines(started), "the job to begin")
+        with gate.open("w"):
+            pass
+        assert [job.wait(WAIT_S) for job in jobs] == [S.DONE, S.DONE]
+    assert len(lines(started)) == 1
+
+
+def test_a_scheduler_that_cannot_watch_a_job_it_adopted_does_not_lose_it(tmp_path: Path) -> None:
+    """F41, F42: no descriptor is left for the pidfd of a runner somebody else started, once."""
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    os.mkfifo(gate)
+    command = ["/bin/sh", "-c", 'echo >> "$0"; cat < "$1"', str(started), str(gate)]
+
+    class Short:
+        """The processes of this machine, on a bad day."""
+
+        def __init__(self, machine: Machine) -> None:
+            self._processes = machine.processes
+            self.refused = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._processes, name)
+
+        def open(self, identity: Any) -> Any:
+            if self.refused < 3:
+                self.refused += 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self._processes.open(identity)
+
+    machine = this_machine()
+    processes = Short(machine)
+    with (
+        Bench(tmp_path / "ws") as bench,
+        Bench(tmp_path / "ws", machine=machine._replace(processes=processes)) as other,  # type: ignore[arg-type]
+    ):
+        first = bench.command("job", *command)
+        eventually(lambda: lines(started), "the job to begin")
+        eventually(lambda: first.state is S.RUNNING, "the job to run")
+        second = other.command("job", *command)
+        eventually(lambda: processes.refused == 3, "the refusals")
+        with gate.open("w"):
+            pass
+        assert first.wait(WAIT_S) is S.DONE
+        assert second.wait(WAIT_S) is S.DONE
+    assert len(lines(started)) == 1
+
+
+# -- many that end at once (F26) ---------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_a_thousand_jobs_that_end_before_anybody_looks_are_all_seen_to_end(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws", slots=8) as bench:
+        jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(1000)]
+        bench.wait(500)
+        assert {job.state for job in jobs} == {S.DONE}
+        assert {job.attempt for job in jobs} == {1}
+        assert no_child_is_left()
+
+
+def test_jobs_that_end_before_anybody_looks_are_seen_to_end(tmp_path: Path) -> None:
+    with Bench(tmp_path / "ws", slots=8) as bench:
+        jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(40)]
+        bench.wait()
+        assert {job.state for job in jobs} == {S.DONE}
+        assert no_child_is_left()
+
+
+def no_child_is_left() -> bool:
+    """No zombie: every runner was reaped. (A child of another test's would be a process that lives.)"""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return not any(Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z" for pid in children)
