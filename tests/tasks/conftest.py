@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class FakeJobContext:
     def remaining_time(self) -> float | None:
         return self.remaining
 
-    def register_task_output(self, method: Any, arguments: Any) -> None:
+    def register_task_output(self, method: Any, arguments: Any, named: Mapping[str, Any]) -> None:
         self.outputs.append((method, tuple(arguments)))
 
 
