@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.cli.tally import Counts
-from tenuto.cli.text import duration, safe
+from tenuto.cli.text import duration, safe, truncate
 from tenuto.experiments.status import RunState
 from tenuto.lifecycle.states import JobFailureStatus, Standing
 from tenuto.scheduler.jobs import Job
@@ -18,6 +18,7 @@ from tenuto.scheduler.jobs import Job
 SHOWN_JOBS = 3
 SHOWN_GROUPS = 5
 SHORT_ID = 12
+LONGEST_ERROR = 300
 _PLACED = re.compile(r"(?P<error>.*) \((?P<place>[^()]+:\d+)\)", re.DOTALL)
 _KIND = re.compile(r"[\w.]+(?=: |$)")
 
@@ -136,7 +137,8 @@ class Summary(NamedTuple):
     def _group(self, group: FailureGroup, directory: str) -> Iterator[str]:
         number = len(group.jobs)
         shown = "" if group.reason is JobFailureStatus.FAILED else f" ({group.reason.name})"
-        yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {safe(group.error)}"
+        error = truncate(safe(group.error), LONGEST_ERROR)
+        yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {error}"
         if group.messages > 1:
             yield f"  and {group.messages - 1} other messages from the same line"
         if group.place:
