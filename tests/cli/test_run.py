@@ -263,6 +263,40 @@ with experiment(HERE / "ws", "x") as xp:
     assert not place.workspace.exists()
 
 
+def test_a_plan_can_read_the_results_of_what_is_reused(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "x"):
+    first = Note.C(name="a").submit()
+print("read", first.job.result())
+"""
+    script = place.script(body)
+    assert run(python(script), place.directory).returncode == 0
+    planned = run(tenuto("plan", script), place.directory)
+    assert planned.returncode == 0, planned.stderr
+    assert "read a" in planned.stderr
+    assert "nothing would run" in planned.stdout
+
+
+def test_an_experiment_that_was_left_and_then_finished_is_done(place: Place) -> None:
+    script = place.script(
+        """
+for leave in (True, False):
+    with experiment(HERE / "ws", "x"):
+        Note.C(name="a").submit()
+        if leave:
+            raise GracefulExperimentExit("later")
+if len(sys.argv) > 1:
+    with experiment(HERE / "ws", "y"):
+        raise GracefulExperimentExit("for good")
+"""
+    )
+    assert run(tenuto("run", script), place.directory).returncode == 0
+    left = run(tenuto("run", script, "leave"), place.directory)
+    assert left.returncode == 5
+    assert "y was left" in left.stderr
+    assert "x was left" not in left.stderr
+
+
 def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:
     script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
     result = run(tenuto("run", "--generate-only", script), place.directory)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.cli.tally import Counts
 from tenuto.cli.text import duration, safe, truncate
-from tenuto.experiments.status import RunState
 from tenuto.lifecycle.states import JobFailureStatus, Standing
 from tenuto.scheduler.jobs import Job
 
@@ -69,6 +68,7 @@ class Summary(NamedTuple):
     """What came of it."""
 
     runs: tuple[ClosedRun, ...]
+    left: tuple[ClosedRun, ...]
     counts: Counts
     failures: tuple[FailureGroup, ...]
     took_s: float
@@ -104,10 +104,9 @@ class Summary(NamedTuple):
     def lines(self, directory: str) -> Iterator[str]:
         """For people; paths under `directory` are shown from there."""
         yield self._headline()
-        for run in self.runs:
-            if run.state is RunState.INTERRUPTED:
-                left = self.counts.running
-                yield f"{safe(run.name)} was left" + (f"; {left} jobs go on" if left else "")
+        for run in self.left:
+            running = self.counts.running
+            yield f"{safe(run.name)} was left" + (f"; {running} jobs go on" if running else "")
         for group in self.failures[:SHOWN_GROUPS]:
             yield ""
             yield from self._group(group, directory)
