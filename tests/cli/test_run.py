@@ -21,6 +21,7 @@ with experiment(HERE / "ws", "sweep"):
 """
 YAML = """
 imports: [tasks.py]
+pre_experiment: setup.py
 task: Note
 workspace: ws
 grid_search: {name: [a, b, c]}
@@ -114,12 +115,14 @@ def test_the_exit_code_of_a_script_is_kept(place: Place, code: str, expected: in
 
 def test_a_yaml_file_is_run_with_its_grid_and_overrides(place: Place) -> None:
     place.script("pass", "tasks.py")
+    (place.directory / "setup.py").write_text("open(__file__ + '.ran', 'w').close()")
     file = place.directory / "sweep.yaml"
     file.write_text(YAML)
     result = run(tenuto("run", file), Path("/"))
     assert result.returncode == 0, result.stderr
     assert sorted(place.ledger()) == ["a", "b", "c"]
     assert place.state("sweep") == "done"
+    assert (place.directory / "setup.py.ran").exists()
     again = run(
         tenuto("run", file, "-c", "name=z", "-c", "grid_search.name=[a,q]", "--name", "other", "--json"),
         place.directory,
@@ -130,6 +133,7 @@ def test_a_yaml_file_is_run_with_its_grid_and_overrides(place: Place) -> None:
 
 def test_an_override_of_the_grid_and_another_workspace(place: Place) -> None:
     place.script("pass", "tasks.py")
+    (place.directory / "setup.py").write_text("open(__file__ + '.ran', 'w').close()")
     file = place.directory / "sweep.yaml"
     file.write_text(YAML)
     result = run(
@@ -159,6 +163,7 @@ def test_an_override_of_the_grid_and_another_workspace(place: Place) -> None:
 def test_wrong_usage_is_exit_code_2_and_leaves_nothing(place: Place, arguments: list[str], said: str) -> None:
     place.script("pass")
     place.script("pass", "tasks.py")
+    (place.directory / "setup.py").write_text("open(__file__ + '.ran', 'w').close()")
     (place.directory / "sweep.yaml").write_text(YAML)
     (place.directory / "broken.yaml").write_text("tosk: x")
     (place.directory / "homeless.yaml").write_text("imports: [tasks.py]\ntask: Note\nparameters: {name: a}")
@@ -167,6 +172,23 @@ def test_wrong_usage_is_exit_code_2_and_leaves_nothing(place: Place, arguments: 
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert not place.workspace.exists()
+
+
+def test_what_jobs_say_cannot_act_on_the_terminal(place: Place) -> None:
+    hostile = "\\x1b]52;c;aGk=\\x07\\x1b[2J\\r\\x9b1m\\u202e"
+    script = place.script(
+        f"""
+with experiment(HERE / "ws", "hostile"):
+    Fail.C(name="{hostile}").tag("{hostile}", "{hostile}").submit()
+"""
+    )
+    result = run(tenuto("run", script), place.directory)
+    assert "1 failed" in result.stderr
+    assert "\\x1b]52;c;aGk=\\x07" in result.stderr
+    again = run(tenuto("plan", script), place.directory)
+    assert "1 to run again" in again.stdout
+    for said in (result.stderr, again.stdout):
+        assert not set(said) & set("\x1b\x07\x9b\u202e\r")
 
 
 # -- plan --------------------------------------------------------------------------------------------
@@ -239,6 +261,40 @@ with experiment(HERE / "ws", "x") as xp:
     assert "1 to run" in result.stdout
     assert "the script stopped there (NoResult" in result.stderr
     assert not place.workspace.exists()
+
+
+def test_a_plan_can_read_the_results_of_what_is_reused(place: Place) -> None:
+    body = """
+with experiment(HERE / "ws", "x"):
+    first = Note.C(name="a").submit()
+print("read", first.job.result())
+"""
+    script = place.script(body)
+    assert run(python(script), place.directory).returncode == 0
+    planned = run(tenuto("plan", script), place.directory)
+    assert planned.returncode == 0, planned.stderr
+    assert "read a" in planned.stderr
+    assert "nothing would run" in planned.stdout
+
+
+def test_an_experiment_that_was_left_and_then_finished_is_done(place: Place) -> None:
+    script = place.script(
+        """
+for leave in (True, False):
+    with experiment(HERE / "ws", "x"):
+        Note.C(name="a").submit()
+        if leave:
+            raise GracefulExperimentExit("later")
+if len(sys.argv) > 1:
+    with experiment(HERE / "ws", "y"):
+        raise GracefulExperimentExit("for good")
+"""
+    )
+    assert run(tenuto("run", script), place.directory).returncode == 0
+    left = run(tenuto("run", script, "leave"), place.directory)
+    assert left.returncode == 5
+    assert "y was left" in left.stderr
+    assert "x was left" not in left.stderr
 
 
 def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:

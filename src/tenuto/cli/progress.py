@@ -58,6 +58,11 @@ class Progress:
         if self._open == 0:
             self.end()
 
+    def left(self) -> list[ClosedRun]:
+        """The experiments that were left, and not run to their end afterwards."""
+        last = {(run.workspace, run.name): run for run in self.runs}
+        return [run for run in last.values() if run.state is RunState.INTERRUPTED]
+
     def planned(self, xp: experiment) -> None:
         """An experiment that runs nothing was left."""
         self.plans.append(xp)

@@ -27,7 +27,6 @@ from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
 from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.reporting import current_reporter
-from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.settings import Settings, load_settings, process_environment
@@ -74,8 +73,7 @@ class Session:
             self.progress.end()
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
-        left = any(run.state is RunState.INTERRUPTED for run in self.progress.runs)
-        return exits.INTERRUPTED if left and code == exits.OK else code
+        return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
 
     def _run(self, request: Request) -> int:
         try:
@@ -108,6 +106,7 @@ class Session:
         """What came of it; `retry` is what `program` is to be called with to try again."""
         return Summary(
             tuple(self.progress.runs),
+            tuple(self.progress.left()),
             self.progress.tally.counts(),
             tuple(grouped(self.progress.tally.ended_badly())),
             self._clock.monotonic() - self._began,

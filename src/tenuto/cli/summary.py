@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.cli.tally import Counts
-from tenuto.cli.text import duration, safe
-from tenuto.experiments.status import RunState
+from tenuto.cli.text import duration, safe, truncate
 from tenuto.lifecycle.states import JobFailureStatus, Standing
 from tenuto.scheduler.jobs import Job
 
 SHOWN_JOBS = 3
 SHOWN_GROUPS = 5
 SHORT_ID = 12
+LONGEST_ERROR = 300
 _PLACED = re.compile(r"(?P<error>.*) \((?P<place>[^()]+:\d+)\)", re.DOTALL)
 _KIND = re.compile(r"[\w.]+(?=: |$)")
 
@@ -68,6 +68,7 @@ class Summary(NamedTuple):
     """What came of it."""
 
     runs: tuple[ClosedRun, ...]
+    left: tuple[ClosedRun, ...]
     counts: Counts
     failures: tuple[FailureGroup, ...]
     took_s: float
@@ -103,10 +104,9 @@ class Summary(NamedTuple):
     def lines(self, directory: str) -> Iterator[str]:
         """For people; paths under `directory` are shown from there."""
         yield self._headline()
-        for run in self.runs:
-            if run.state is RunState.INTERRUPTED:
-                left = self.counts.running
-                yield f"{safe(run.name)} was left" + (f"; {left} jobs go on" if left else "")
+        for run in self.left:
+            running = self.counts.running
+            yield f"{safe(run.name)} was left" + (f"; {running} jobs go on" if running else "")
         for group in self.failures[:SHOWN_GROUPS]:
             yield ""
             yield from self._group(group, directory)
@@ -136,7 +136,8 @@ class Summary(NamedTuple):
     def _group(self, group: FailureGroup, directory: str) -> Iterator[str]:
         number = len(group.jobs)
         shown = "" if group.reason is JobFailureStatus.FAILED else f" ({group.reason.name})"
-        yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {safe(group.error)}"
+        error = truncate(safe(group.error), LONGEST_ERROR)
+        yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {error}"
         if group.messages > 1:
             yield f"  and {group.messages - 1} other messages from the same line"
         if group.place:

@@ -16,7 +16,7 @@ from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode
-from tenuto.experiments.plan import PlannedJob, plan_job, without_unneeded
+from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import prune_history, remove_transient_jobs
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import result_rows
@@ -179,7 +179,10 @@ class experiment:
                 return self._not_run[job.key]
             self._not_run[job.key] = job
         if mode is RunMode.DRY_RUN:
-            self.plan.append(plan_job(self._scheduler.machine, job))
+            planned = plan_job(self._scheduler.machine, job)
+            if planned.intent is Intent.REUSE:
+                job.scheduler = self._scheduler  # its result can be read; others would never come
+            self.plan.append(planned)
             return job
         if type(task) not in self._checked:
             check_script(self._scheduler.machine.files, workspace.layout, task)
