@@ -78,13 +78,16 @@ def _memory_cgroups() -> bool:
     )
 
 
-def _may_mount() -> bool:
-    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0
+def _works(*command: str) -> Callable[[], bool]:
+    return lambda: (
+        shutil.which(command[0]) is not None and not subprocess.run(command, check=False).returncode
+    )
 
 
 COMPONENTS: dict[str, Callable[[], bool]] = {
     "git": _command("git"),
-    "right to mount a disk": _may_mount,
+    "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
+    "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
     "pyright": _module("pyright"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import Liveness, Machine
 from tenuto.workspace.records import PidRecord
 
 HERE = Path(__file__).parent
@@ -206,8 +207,12 @@ def state_of(pid: int) -> str:
     return text[text.rindex(")") + 2]
 
 
-def is_alive(pid: int) -> bool:
-    return state_of(pid) not in ("", "Z", "X")
+def is_alive(pid: int, below: Path) -> bool:
+    """Whether a payload still runs; it works below this directory, and a later owner of its pid does not."""
+    try:
+        return state_of(pid) not in ("", "Z", "X") and os.readlink(f"/proc/{pid}/cwd").startswith(str(below))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def runner_pid(job: Job | JobPaths, machine: Machine | None = None) -> int:
@@ -226,6 +231,23 @@ def failure(job: Job) -> tuple[JobFailureStatus | None, str]:
     """Why a job failed, once it has."""
     assert job.wait(WAIT_S) is JobState.ERROR
     return job.failure_status, job.standing.message or ""
+
+
+def abandoned(tmp_path: Path, job_id: str = "job") -> Bench:
+    """A job whose scheduler and runner were killed while it ran."""
+    started = tmp_path / "started"
+    jobs = {job_id: ["/bin/sh", "-c", 'echo $$ >> "$0"; exec sleep 600', str(started)]}
+    bench = Bench(tmp_path / "ws")
+    with SchedulerProcess(tmp_path / "ws", jobs) as scheduler:
+        scheduler.submitted()
+        eventually(lambda: lines(started), "the job to begin")
+        runner = runner_pid(bench.paths(job_id))
+    os.kill(runner, signal.SIGKILL)
+    paths = bench.paths(job_id)
+    eventually(lambda: look(bench.machine, paths).evidence.liveness is Liveness.DEAD, "the runner to die")
+    payload = int(lines(started)[0])
+    eventually(lambda: not is_alive(payload, tmp_path), "the payload to die with its runner")
+    return bench
 
 
 @contextlib.contextmanager

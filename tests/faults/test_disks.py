@@ -90,10 +90,6 @@ def test_a_full_disk_pauses_the_starts_until_there_is_room(small_disk: Path, tmp
         first = bench.command("first", *oracle(tmp_path / "first"))
         assert first.wait(WAIT_S) is S.DONE
         ids = [f"job-{number}" for number in range(4)]
-        for job_id in ids:
-            bench.paths(job_id)
-            Path(bench.paths(job_id).private).mkdir(parents=True)
-            Path(bench.paths(job_id).lock).touch()
         ballast = fill(small_disk)
         jobs = [bench.command(job_id, *oracle(tmp_path / job_id)) for job_id in ids]
         eventually(lambda: any("DISK_FULL" in (job.standing.message or "") for job in jobs), "a pause")
@@ -112,8 +108,6 @@ def test_a_disk_without_inodes_pauses_the_starts_until_there_are_some(
     with Bench(small_disk / "ws") as bench:
         first = bench.command("first", *oracle(tmp_path / "first"))
         assert first.wait(WAIT_S) is S.DONE
-        Path(bench.paths("job").private).mkdir(parents=True)
-        Path(bench.paths("job").lock).touch()
         crowd = small_disk / "crowd"
         crowd.mkdir()
         with contextlib.suppress(OSError):
@@ -133,9 +127,6 @@ def test_a_disk_that_fills_up_at_any_moment_leaves_nothing_torn(
 ) -> None:
     """F12: with room for so many blocks and no more, whatever the attempt comes to, it can be read."""
     with Bench(small_disk / "ws") as bench:
-        paths = bench.paths("job")
-        Path(paths.private).mkdir(parents=True)
-        Path(paths.lock).touch()
         ballast = fill(small_disk)
         os.truncate(ballast, ballast.stat().st_size - free_pages * 4096)
         job = bench.command("job", *oracle(tmp_path / "job"))
@@ -164,7 +155,7 @@ def test_a_running_job_can_be_cancelled_on_a_full_disk(small_disk: Path, tmp_pat
         fill(small_disk)
         bench.scheduler.cancel(job, "enough")
         assert failure(job)[0] is JobFailureStatus.CANCELLED
-        assert not is_alive(int(lines(started)[0]))
+        assert not is_alive(int(lines(started)[0]), small_disk)
 
 
 def test_a_read_only_disk_is_refused_at_submit(small_disk: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,37 +15,10 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Liveness, Machine
 from tenuto.workspace.processes import SystemProcesses
 
-from .builders import (
-    WAIT_S,
-    Bench,
-    SchedulerProcess,
-    child_process,
-    eventually,
-    is_alive,
-    ledger,
-    lines,
-    oracle,
-    runner_pid,
-)
+from .builders import WAIT_S, Bench, abandoned, child_process, ledger, oracle
 
 S = JobState
-LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
-
-
-def abandoned(tmp_path: Path, job_id: str = "job") -> Bench:
-    """A job whose scheduler and runner were killed while it ran."""
-    started = tmp_path / "started"
-    jobs = {job_id: ["/bin/sh", "-c", 'echo $$ >> "$0"; exec sleep 600', str(started)]}
-    bench = Bench(tmp_path / "ws")
-    with SchedulerProcess(tmp_path / "ws", jobs) as scheduler:
-        scheduler.submitted()
-        eventually(lambda: lines(started), "the job to begin")
-        runner = runner_pid(bench.paths(job_id))
-    os.kill(runner, signal.SIGKILL)
-    eventually(lambda: not is_alive(runner), "the runner to die")
-    payload = int(lines(started)[0])
-    eventually(lambda: not is_alive(payload), "the payload to die with its runner")
-    return bench
+PID_NAMESPACE = "unshare --user --map-root-user --pid --fork --mount-proc".split()
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_the_runner(tmp_path: Path) -> None:
@@ -67,45 +39,15 @@ def test_a_pid_that_was_given_to_another_process_is_not_the_runner(tmp_path: Pat
         assert innocent.poll() is None
 
 
-@pytest.mark.skipif(not os.access(LAST_PID, os.W_OK), reason="the kernel's next pid cannot be chosen here")
-def test_a_reused_pid_is_not_the_runner(tmp_path: Path) -> None:
-    """F05, for real: another process gets the very pid that the runner had."""
-    with abandoned(tmp_path) as bench:
-        paths = bench.paths("job")
-        record = read_pid(bench.machine.files, paths, 1)
-        assert record is not None
-        wanted = record.identity.pid
-        with process_with_pid(wanted) as innocent:
-            assert look(bench.machine, paths).evidence.liveness is Liveness.DEAD
-            assert bench.machine.processes.open(record.identity) is None
-            job = bench.command("job", *oracle(tmp_path / "ran"))
-            assert job.wait(WAIT_S) is S.DONE
-            assert job.attempt == 2
-            assert innocent.poll() is None
+def test_a_reused_pid_is_not_the_runner(tmp_path: Path, require: Callable[[str], None]) -> None:
+    """F05, for real: another process gets the very pid that the runner had.
 
-
-class process_with_pid:
-    """A process that sleeps, under a chosen pid."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def __enter__(self) -> subprocess.Popen[bytes]:
-        def tried() -> subprocess.Popen[bytes] | None:
-            LAST_PID.write_text(str(self._pid - 1))
-            process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-            if process.pid == self._pid:
-                return process
-            process.kill()  # somebody else on this machine forked at the same time
-            process.wait()
-            return None
-
-        self._process: subprocess.Popen[bytes] = eventually(tried, f"pid {self._pid}")
-        return self._process
-
-    def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._process.wait()
+    In a pid namespace of its own, since to choose the next pid is to have those of others reused too.
+    """
+    require("pid namespace")
+    program = [sys.executable, str(Path(__file__).with_name("reused_pid.py")), str(tmp_path)]
+    said = subprocess.run([*PID_NAMESPACE, *program], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "as it should be\n"), said
 
 
 def rebooted(machine: Machine) -> Machine:

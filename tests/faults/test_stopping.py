@@ -50,7 +50,7 @@ def test_killing_the_payload_alone_is_a_failure_that_names_the_signal(tmp_path: 
         assert failure(dependent)[0] is JobFailureStatus.DEPENDENCY
         marker = read_markers(bench.machine.files, job.paths).failed
         assert getattr(marker, "signal", None) == signal.SIGKILL
-        assert not is_alive(child)
+        assert not is_alive(child, tmp_path)
         assert locks_are_free(bench, "job")
 
 
@@ -64,7 +64,7 @@ def test_a_job_that_does_not_listen_is_killed_after_its_grace(tmp_path: Path, st
         reason, message = failure(job)
         assert reason is JobFailureStatus.CANCELLED
         assert message == "enough; it did not stop when asked and was killed"
-        assert not is_alive(payload)
+        assert not is_alive(payload, tmp_path)
         stop = read_stop(bench.machine.files, job.paths, 1)
         assert stop is not None
         assert stop.reason is JobFailureStatus.CANCELLED
@@ -83,7 +83,7 @@ def test_a_runner_that_does_not_answer_is_killed_in_the_end(
         bench.scheduler.cancel(job, "enough")
         assert failure(job) == (JobFailureStatus.CANCELLED, "enough")
         assert job.attempt == 1
-        eventually(lambda: not is_alive(payload), "the payload to die with its runner")
+        eventually(lambda: not is_alive(payload, tmp_path), "the payload to die with its runner")
         assert locks_are_free(bench, "job")
 
 
@@ -128,7 +128,7 @@ def test_daemons_of_a_job_end_with_it(tmp_path: Path, started: Path, descriptors
         assert job.wait(WAIT_S) is S.DONE
         assert job.marker is not None
         assert "leftovers" in job.marker.flags
-        assert not any(is_alive(pid) for pid in begun(started, 2))
+        assert not any(is_alive(pid, tmp_path) for pid in begun(started, 2))
         assert locks_are_free(bench, "job")
 
 
@@ -140,7 +140,7 @@ def test_daemons_end_when_their_job_is_cancelled(tmp_path: Path, started: Path, 
         pids = begun(started, 2)
         bench.scheduler.cancel(job)
         assert failure(job)[0] is JobFailureStatus.CANCELLED
-        assert not any(is_alive(pid) for pid in pids)
+        assert not any(is_alive(pid, tmp_path) for pid in pids)
 
 
 @pytest.mark.parametrize("descriptors", ["kept", "closed"])
@@ -156,10 +156,10 @@ def test_daemons_of_a_lost_job_end_before_it_is_tried_again(
         first = begun(started, 2)
         os.kill(runner_pid(job), signal.SIGKILL)
         second = eventually(lambda: begun(started, 3)[2:], "the second attempt")
-        assert not any(is_alive(pid) for pid in first)
+        assert not any(is_alive(pid, tmp_path) for pid in first)
         bench.scheduler.cancel(job)
         bench.wait()
-        assert not any(is_alive(pid) for pid in second)
+        assert not any(is_alive(pid, tmp_path) for pid in second)
 
 
 def test_a_job_that_takes_too_long_is_timed_out(tmp_path: Path, started: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_job_that_takes_too_long_is_timed_out(tmp_path: Path, started: Path) -
         reason, message = failure(job)
         assert reason is JobFailureStatus.TIMEOUT
         assert message == "it ran longer than 0.3 s; it did not stop when asked and was killed"
-        assert not is_alive(begun(started)[0])
+        assert not is_alive(begun(started)[0], tmp_path)
 
 
 def test_a_resumable_task_goes_on_after_a_timeout(tmp_path: Path) -> None:
@@ -223,5 +223,5 @@ def test_cancelling_over_and_over_leaves_nothing_behind(tmp_path: Path, started:
             bench.scheduler.cancel(job, f"round {number}")
             assert failure(job) == (JobFailureStatus.CANCELLED, f"round {number}")
             assert job.attempt == number + 1
-        assert not any(is_alive(pid) for pid in begun(started, 5))
+        assert not any(is_alive(pid, tmp_path) for pid in begun(started, 5))
     assert time.monotonic() < deadline

@@ -153,7 +153,7 @@ def test_running_jobs_of_a_killed_scheduler_are_adopted_and_waited_for(
         adopted = [bench.command(job_id, *command) for job_id, command in jobs.items()]
         bench.scheduler.wait_until(lambda: all(job.state is S.RUNNING for job in adopted), WAIT_S)
         pids = lines(tmp_path / "started")
-        assert all(is_alive(int(pid)) for pid in pids)
+        assert all(is_alive(int(pid), tmp_path) for pid in pids)
         let_through(gate, lambda: all(job.state is S.DONE for job in adopted))
         assert {job.attempt for job in adopted} == {1}
     assert lines(tmp_path / "started") == pids
@@ -169,7 +169,7 @@ def test_running_jobs_of_a_killed_scheduler_can_be_killed_by_another(
             bench.scheduler.cancel(job, "not needed any more")
         bench.wait()
         assert {failure(job) for job in adopted} == {(JobFailureStatus.CANCELLED, "not needed any more")}
-        assert not any(is_alive(int(pid)) for pid in lines(tmp_path / "started"))
+        assert not any(is_alive(int(pid), tmp_path) for pid in lines(tmp_path / "started"))
         assert {job.attempt for job in adopted} == {1}
 
 

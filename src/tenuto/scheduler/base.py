@@ -45,6 +45,9 @@ STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
 
+_NOT_LOOKED = Derived(JobState.UNSCHEDULED, Action.START, "not looked")
+
+
 class Loop(Protocol):
     """What the scheduler needs of its event loop; `LoopThread`, or the simulator's."""
 
@@ -138,11 +141,7 @@ class Scheduler:
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        found = None
-        if known is None:
-            found = job_directory.look(self.machine, job.paths).derived
-            if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
-                self._check_usable(job)
+        found = self._found(job) if known is None else None
         with self._lock:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
@@ -152,10 +151,19 @@ class Scheduler:
                 self._runner.post(self._take_in)
         return known
 
-    def _check_usable(self, job: Job) -> None:
-        lock = job_directory.take_lock(self.machine, job.paths)
-        if lock is not None:
-            lock.close()
+    def _found(self, job: Job) -> Derived:
+        """What the directory of a new job shows; raises if it can never be used."""
+        try:
+            found = job_directory.look(self.machine, job.paths).derived
+            if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
+                lock = job_directory.take_lock(self.machine, job.paths)
+                if lock is not None:
+                    lock.close()
+        except (OSError, DirectoryUnusable) as error:
+            if _shortage(error) is None:
+                raise
+            return _NOT_LOOKED  # the job waits until the machine recovers; its start looks again
+        return found
 
     def _origin(self, job: Job, origin: Job) -> Job:
         """The job that counts for a dependency: it must be known, so there can be no cycle."""

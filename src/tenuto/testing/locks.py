@@ -77,11 +77,12 @@ class FakeLocks:
 
     def _holding(self, inode: int, byte: int) -> set[int]:
         pids: set[int] = set()
-        for held in self._open.values():
-            if (held.inode, held.byte) == (inode, byte):
-                pids |= {
-                    owner.pid for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE
-                }
+        for held in list(self._open.values()):
+            alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
+            if not alive:
+                del self._open[held.fd]  # else each look would go through all locks there ever were
+            elif (held.inode, held.byte) == (inode, byte):
+                pids |= {owner.pid for owner in alive}
         return pids
 
     def _intact(self, path: str, held: _OpenLock) -> bool:

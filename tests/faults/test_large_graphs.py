@@ -1,0 +1,225 @@
+"""Very many jobs (F43): a deep chain and a wide fan, without recursion, quadratic cost or descriptors.
+
+The launcher ends each job on the spot, so that what is measured is the scheduler. Where there are too many
+jobs for a real disk the machine is a fake one; descriptors are counted on a real one.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.protocols import StartOrder
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.scheduler.jobs import Job
+from tenuto.testing.host import FakeHost
+from tenuto.testing.loop import VirtualLoop
+from tenuto.testing.simulation import Inline, SimulatedLoop
+from tenuto.workspace.job_directory import finish
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Durability, Marker
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+from .builders import TASK_ID, Bench
+
+S = JobState
+FEW_DESCRIPTORS = 256
+
+
+class Ended:
+    """The `Process` of a job that ended as soon as it began."""
+
+    exit_code: int | None = 0
+
+    async def confirmed(self) -> bool:
+        return True
+
+    async def wait(self) -> None:
+        return
+
+    def signal_stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None: ...
+
+
+class InstantLauncher:
+    """A `Launcher` that writes the marker itself and starts nothing."""
+
+    name = "instant"
+    external = False
+    slots = 8
+    lock_path: str | None = None
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.order: list[str] = []
+
+    async def start(self, order: StartOrder) -> Ended:
+        self.order.append(order.launch.job_name)
+        marker = Marker(order.launch.attempt, order.launch.nonce)
+        status = StatusRecord(order.launch.job_name, TASK_ID, Standing(S.DONE), order.launch.attempt)
+        finish(self._machine.files, order.paths, marker, status, Durability.NONE)
+        return Ended()
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> Ended | None:
+        return None
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return ()
+
+
+class Stage:
+    """A bench whose jobs end at once, on a real machine or, without a directory, on a fake one."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._loop: VirtualLoop | None = None
+        if root is not None:
+            machine, options = this_machine(), {}
+        else:
+            host = FakeHost()
+            self._loop = VirtualLoop(host.clock)
+            machine = host.machine()
+            options = {
+                "loop": SimulatedLoop(self._loop),
+                "completions": Inline(),
+                "notifications": Inline(),
+                "watch": lambda _: None,
+            }
+        self.launcher = InstantLauncher(machine)
+        self.bench = Bench(root or Path("/ws"), machine=machine, launcher=self.launcher, **options)
+
+    def __enter__(self) -> Bench:
+        return self.bench
+
+    def __exit__(self, *error: object) -> None:
+        self.bench.scheduler.close()
+        if self._loop is not None:
+            self._loop.close()
+
+
+def seconds(action: Callable[[], object]) -> float:
+    began = time.process_time()
+    action()
+    return time.process_time() - began
+
+
+def run_chain(length: int, root: Path | None = None) -> list[str]:
+    """Runs jobs of which each needs the one before; the order in which they started."""
+    with (stage := Stage(root)) as bench:
+        previous: list[Job] = []
+        for number in range(length):
+            previous = [bench.command(f"job-{number}", "true", needs=previous)]
+        bench.wait(500)
+        assert {job.state for job in bench.scheduler.jobs.values()} == {S.DONE}
+    return stage.launcher.order
+
+
+def run_fan(width: int, root: Path | None = None) -> list[str]:
+    """Runs one job, then all those that need it, then one that needs them all."""
+    with (stage := Stage(root)) as bench:
+        first = bench.command("first", "true")
+        middle = [bench.command(f"job-{number}", "true", needs=[first]) for number in range(width)]
+        bench.command("last", "true", needs=middle)
+        bench.wait(500)
+        assert {job.state for job in bench.scheduler.jobs.values()} == {S.DONE}
+    return stage.launcher.order
+
+
+def fail_chain(length: int) -> None:
+    """The first of a chain cannot be started, so none of it can."""
+    with Stage() as bench:
+        job = bench.command("job-0", "x" * 100_000)
+        for number in range(1, length):
+            job = bench.command(f"job-{number}", "true", needs=[job])
+        bench.wait(500)
+        assert bench.owner.failedJobs == length
+        assert "job-0" in (job.standing.message or "")
+
+
+@pytest.mark.parametrize("run", [run_chain, run_fan, fail_chain])
+def test_the_cost_of_a_job_does_not_grow_with_their_number(run: Callable[[int], object]) -> None:
+    """Four times as many jobs take about four times as long; quadratic cost would make it sixteen."""
+    run(50)
+    small = min(seconds(lambda: run(300)) for _ in range(3))
+    large = min(seconds(lambda: run(1200)) for _ in range(2))
+    assert large < 9 * small
+
+
+def test_the_jobs_of_a_chain_run_in_its_order() -> None:
+    assert run_chain(300) == [f"job-{number}" for number in range(300)]
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_a_chain_of_ten_thousand_jobs() -> None:
+    assert run_chain(10_000) == [f"job-{number}" for number in range(10_000)]
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_a_chain_of_ten_thousand_jobs_whose_first_fails() -> None:
+    fail_chain(10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(900)
+def test_a_fan_of_a_hundred_thousand_jobs() -> None:
+    order = run_fan(100_000)
+    assert order[0] == "first"
+    assert order[-1] == "last"
+    assert len(set(order)) == len(order) == 100_002
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """A limit so low that a descriptor for each job, or each waiting job, would be noticed."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, before[1]))
+    yield len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("run", [run_chain, run_fan])
+def test_waiting_and_finished_jobs_hold_no_descriptors(
+    few_descriptors: int, tmp_path: Path, run: Callable[[int, Path], object]
+) -> None:
+    """On a real disk, with real locks."""
+    run(2 * FEW_DESCRIPTORS, tmp_path / "ws")
+    assert len(os.listdir("/proc/self/fd")) <= few_descriptors + 2
+
+
+def test_real_jobs_get_by_with_few_descriptors(tmp_path: Path) -> None:
+    """More jobs than descriptors, with real runners; a shortage is waited out."""
+    script = (
+        "import resource, sys; from pathlib import Path; from builders import Bench\n"
+        "from tenuto.scheduler import base; base.BACK_OFF_S = 0.05\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
+        "with Bench(Path(sys.argv[1]), slots=32) as bench:\n"
+        "    jobs = [bench.command(f'job-{number}', '/bin/true') for number in range(60)]\n"
+        "    bench.wait(100)\n"
+        "    print({job.state.name for job in jobs}, {job.attempt for job in jobs})\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "ws")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.stdout.startswith("{'DONE'}"), said
