@@ -5,14 +5,13 @@ How one job is started and watched is in `attempts`; what may happen is in `life
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tenuto.errors import DirectoryUnusable, GraphError, LaunchRefused, TenutoError, UnsubmittedTask
+from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
@@ -22,6 +21,8 @@ from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
+from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -36,11 +37,6 @@ logger = logging.getLogger("tenuto.scheduler")
 T = TypeVar("T")
 
 BACK_OFF_S = 1.0
-_PASSING = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
-"""Errors that a machine recovers from: the job waits, and is tried again."""
-ENOUGH_BYTES = 1 << 20
-ENOUGH_INODES = 64
-"""What a disk that was full must have free before jobs are started again."""
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
@@ -116,12 +112,7 @@ class Scheduler:
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
-        self._ready: dict[str, deque[Job]] = {}
-        self._passed_over: set[Job] = set()
-        """Ready jobs that were not started because nobody wanted them any more."""
-        self._in_use: dict[str, int] = {}
-        """Slots in use, by launcher."""
-        self._paused = False
+        self._ready = ReadyQueue(lambda job: self._runner.spawn(self.aio_start(job)))
         self._is_taking_in = False
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
@@ -160,7 +151,7 @@ class Scheduler:
                 if lock is not None:
                     lock.close()
         except (OSError, DirectoryUnusable) as error:
-            if _shortage(error) is None:
+            if shortage(error) is None:
                 raise
             return _NOT_LOOKED  # the job waits until the machine recovers; its start looks again
         return found
@@ -257,11 +248,11 @@ class Scheduler:
                 job.state = JobState.READY
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
-            shortage = _shortage(error)
-            if shortage is not None:
-                self._back_off(job, shortage)
+            passing = shortage(error)
+            if passing is not None:
+                self._back_off(job, passing)
                 return
-            verdict = _failure(job, error)
+            verdict = failure(job.job_id, error)
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job) -> Verdict:
@@ -275,8 +266,7 @@ class Scheduler:
             if job.state is JobState.READY:
                 await self.aio_submit(job)
         finally:
-            self._in_use[job.launcher.name] -= 1
-            self._pump()
+            self._ready.give_back(job)
 
     async def aio_final_state(self, job: Job) -> JobState:
         """The final state of a job, once it has one; at once for a transient job that nobody needs."""
@@ -321,7 +311,7 @@ class Scheduler:
             self._arrive(submission)
         except Exception as error:
             logger.exception("a submission failed", extra={"action": "submission_failed"})
-            self._fail(submission.job, _worded(error))
+            self._fail(submission.job, worded(error))
 
     def _ask_again(self) -> None:
         """Asks who waits, once everything submitted is known: a callback may just have submitted more."""
@@ -365,9 +355,8 @@ class Scheduler:
             job.tries = Tries()
             job.answered = job.attempt
             self._enqueue(job)
-        elif job in self._passed_over:
-            self._passed_over.discard(job)
-            self._queue(job)
+        elif self._ready.want_again(job):
+            return
         elif job in self._dormant and job.transient is TransientMode.NONE:
             self._enqueue(job)
         elif job.state is JobState.DONE and given is not job:
@@ -394,26 +383,7 @@ class Scheduler:
 
     def _make_ready(self, job: Job) -> None:
         job.state = JobState.READY
-        self._queue(job)
-
-    def _queue(self, job: Job) -> None:
-        self._ready.setdefault(job.launcher.name, deque()).append(job)
-        self._pump()
-
-    def _pump(self) -> None:
-        """Starts what is ready, as far as there are slots."""
-        if self._paused:
-            return
-        for name, queue in self._ready.items():
-            while queue and self._in_use.get(name, 0) < queue[0].launcher.slots:
-                job = queue.popleft()
-                if job.state is not JobState.READY:
-                    continue
-                if job.is_wanted():
-                    self._in_use[name] = self._in_use.get(name, 0) + 1
-                    self._runner.spawn(self.aio_start(job))
-                else:
-                    self._passed_over.add(job)
+        self._ready.add(job)
 
     async def _adopt(self, job: Job) -> None:
         """Waits for a job that another scheduler started; it runs on, whatever goes wrong here."""
@@ -422,10 +392,10 @@ class Scheduler:
             try:
                 verdict = await self._attempts.until_ended(job)
             except Exception as error:  # noqa: BLE001  as above
-                if _shortage(error) is None:
-                    verdict = _failure(job, error)
+                if shortage(error) is None:
+                    verdict = failure(job.job_id, error)
                 else:
-                    job.explain(f"cannot be watched until the machine recovers: {_worded(error)}")
+                    job.explain(f"cannot be watched until the machine recovers: {worded(error)}")
                     await asyncio.sleep(BACK_OFF_S)
         if verdict.tries is None:
             self._complete(job, verdict)
@@ -449,27 +419,19 @@ class Scheduler:
 
     def _back_off(self, job: Job, error: OSError) -> None:
         """The machine is short of something: nothing is started for a while, and nothing is lost."""
-        logger.warning("starts are paused: %s", _worded(error), extra={"action": "starts_paused"})
-        message = f"waits until the machine recovers: {_worded(error)}"
+        logger.warning("starts are paused: %s", worded(error), extra={"action": "starts_paused"})
+        message = f"waits until the machine recovers: {worded(error)}"
         job.set_state(JobState.WAITING, message=message)
         job.set_state(JobState.READY, message=message)
-        self._ready.setdefault(job.launcher.name, deque()).appendleft(job)
-        self._paused = True
-        self._runner.later(BACK_OFF_S, self._resume, job, error.errno or 0)
+        self._ready.pause()
+        self._ready.add(job, first=True)
+        self._runner.later(BACK_OFF_S, self._resume, job, error)
 
-    def _resume(self, job: Job, number: int) -> None:
-        if number in (errno.ENOSPC, errno.EDQUOT) and not self._has_room(job.layout.root):
-            self._runner.later(BACK_OFF_S, self._resume, job, number)
-            return
-        self._paused = False
-        self._pump()
-
-    def _has_room(self, directory: str) -> bool:
-        try:
-            free = self.machine.files.free_space(directory)
-        except OSError:  # the whole disk is gone: let the jobs find out, and say so
-            return True
-        return free.bytes >= ENOUGH_BYTES and free.inodes >= ENOUGH_INODES
+    def _resume(self, job: Job, error: OSError) -> None:
+        if has_recovered(error, self.machine.files, job.layout.root):
+            self._ready.resume()
+        else:
+            self._runner.later(BACK_OFF_S, self._resume, job, error)
 
     # Ending
 
@@ -552,29 +514,6 @@ class Scheduler:
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         self._notifications.call(lambda: function(*arguments))
-
-
-def _shortage(error: Exception) -> OSError | None:
-    """What the machine is short of for now, if that is what went wrong."""
-    cause = error.__cause__ if isinstance(error, DirectoryUnusable) else error
-    return cause if isinstance(cause, OSError) and cause.errno in _PASSING else None
-
-
-def _failure(job: Job, error: Exception) -> Verdict:
-    """The end of a job that could not be run."""
-    if isinstance(error, LaunchRefused):
-        return Verdict(JobState.ERROR, JobFailureStatus.REJECTED, str(error))
-    if isinstance(error, TenutoError):
-        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, str(error))
-    if not isinstance(error, OSError):
-        logger.error("job %s could not be run", job.job_id, extra={"action": "run_failed"}, exc_info=error)
-    return Verdict(JobState.ERROR, JobFailureStatus.FAILED, _worded(error))
-
-
-def _worded(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"DISK_FULL: {error}"
-    return f"{type(error).__name__}: {error}"
 
 
 def _reason(job: Job) -> str:

@@ -1,0 +1,70 @@
+"""Ready jobs in the order they came, started as far as their launchers have slots.
+It decides which job is next; how one is started is the scheduler's business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.jobs import Job
+
+
+class ReadyQueue:
+    """One queue for each launcher; to be used in the loop's thread only."""
+
+    def __init__(self, start: Callable[[Job], None]) -> None:
+        """`start` is called for a job that has got a slot; `give_back` returns the slot."""
+        self._start = start
+        self._queues: dict[str, deque[Job]] = {}
+        self._in_use: Counter[str] = Counter()
+        self._passed_over: set[Job] = set()
+        """Jobs that were not started because nobody wanted them any more."""
+        self._is_paused = False
+
+    def add(self, job: Job, *, first: bool = False) -> None:
+        """A job is ready; `first`, if it has waited before."""
+        queue = self._queues.setdefault(job.launcher.name, deque())
+        if first:
+            queue.appendleft(job)
+        else:
+            queue.append(job)
+        self.start_what_fits()
+
+    def want_again(self, job: Job) -> bool:
+        """Somebody wants a job after all; False if it was not passed over."""
+        if job not in self._passed_over:
+            return False
+        self._passed_over.discard(job)
+        self.add(job)
+        return True
+
+    def give_back(self, job: Job) -> None:
+        """The job no longer needs its slot."""
+        self._in_use[job.launcher.name] -= 1
+        self.start_what_fits()
+
+    def pause(self) -> None:
+        """Starts nothing until `resume`."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Starts jobs again."""
+        self._is_paused = False
+        self.start_what_fits()
+
+    def start_what_fits(self) -> None:
+        """Starts what is ready and wanted, as far as there are slots."""
+        if self._is_paused:
+            return
+        for name, queue in self._queues.items():
+            while queue and self._in_use[name] < queue[0].launcher.slots:
+                job = queue.popleft()
+                if job.state is not JobState.READY:
+                    continue
+                if job.is_wanted():
+                    self._in_use[name] += 1
+                    self._start(job)
+                else:
+                    self._passed_over.add(job)
