@@ -25,7 +25,6 @@ if __name__ == "__main__":
 from killing import Strike, Watcher  # noqa: E402  its neighbour
 
 from tenuto.launchers.instructions import Command  # noqa: E402
-from tenuto.launchers.leftovers import STAMP  # noqa: E402
 from tenuto.launchers.runner.kernel import become_subreaper  # noqa: E402
 from tenuto.launchers.spawn import SpawnLauncher  # noqa: E402
 from tenuto.lifecycle.states import JobState  # noqa: E402
@@ -181,7 +180,6 @@ class Theatre:
 
 def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, trace: bool) -> None:
     os.environ["FAULTS_DIRECTORY"] = str(directory)
-    os.environ["FAULTS_STAMP"] = STAMP
     os.environ["FAULTS_SCHEDULER"] = str(os.getpid())
     for name, value in (("FAULTS_RUNNER", case.runner), ("FAULTS_PAYLOAD", case.payload)):
         if value is not None:

@@ -30,7 +30,8 @@ def main(directory: str, victim: str, moment: str) -> None:
 
 def note(directory: str, what: str) -> None:
     ledger = os.open(f"{directory}/ledger", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(ledger, f"{what} {os.environ[os.environ['FAULTS_STAMP']]} {os.getpid()}\n".encode())
+    nonce = next(value for name, value in os.environ.items() if name.endswith("TENUTO_ATTEMPT"))
+    os.write(ledger, f"{what} {nonce} {os.getpid()}\n".encode())
     os.close(ledger)
 
 

@@ -62,7 +62,7 @@ RUNNER = [
     "_exit",
 ]
 PAYLOAD = [
-    *"begin, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err, close lock".split(", "),
+    *"begin, close lock, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err".split(", "),
     *"chdir job, execvp".split(", "),
 ]
 VICTIMS = ("payload", "runner", "scheduler")

@@ -16,6 +16,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace import job_directory
+from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
@@ -73,7 +74,7 @@ class Attempts:
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
             found = await self._settled(job, lock)
-            if found.derived.action is Action.KEEP and found.derived.state is JobState.DONE:
+            if _answers(job, found):
                 return self._verdict(job, found)
             if found.derived.action is Action.WATCH:
                 held.close()
@@ -139,7 +140,7 @@ class Attempts:
         while True:
             found = job_directory.look(self.machine, job.paths)
             job.attempt = found.derived.attempt
-            if found.derived.action is Action.KEEP:
+            if _answers(job, found):
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH:
                 verdict = await self._judge(job)
@@ -166,6 +167,8 @@ class Attempts:
             found = await self._settled(job, lock)
             if found.derived.action is Action.WATCH:
                 return None
+            if found.derived.action is Action.KEEP and not _answers(job, found):
+                return Verdict(JobState.UNSCHEDULED, tries=job.tries)
             verdict = self._verdict(job, found)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
@@ -195,7 +198,14 @@ class Attempts:
         job.marker = found.derived.marker
         launch = _launch(found)
         tries = tries_of(launch) if launch is not None else job.tries
-        return after_attempt(found.derived, tries, job.retry)
+        return after_attempt(self._explained(job, found.derived), tries, job.retry)
+
+    def _explained(self, job: Job, derived: Derived) -> Derived:
+        """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
+        if derived.reason is not JobFailureStatus.LOST or derived.marker is not None:
+            return derived
+        stop = job.stop or job_directory.read_stop(self.machine.files, job.paths, derived.attempt)
+        return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
 
     def _mark(self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None) -> None:
         """Writes the marker that a runner could not write, under the job's lock."""
@@ -260,6 +270,17 @@ class Attempts:
 
 def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
     return StatusRecord(job.job_id, job.task_id, standing, launch.attempt, launch.retry_count)
+
+
+def _answers(job: Job, found: Settled) -> bool:
+    """Whether what is found ends the wait: a final state that is news to whoever submitted the job.
+
+    Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
+    answer, and no reason to try again. The other way round, a failure known before is none, though its marker
+    lies there until whoever has the lock has opened the next attempt.
+    """
+    final = found.derived.action is Action.KEEP
+    return final and (found.derived.state is JobState.DONE or found.derived.attempt > job.answered)
 
 
 def _launch(found: Settled) -> LaunchRecord | None:

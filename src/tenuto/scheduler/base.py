@@ -24,6 +24,7 @@ from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -39,8 +40,8 @@ _PASSING = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC
 ENOUGH_BYTES = 1 << 20
 ENOUGH_INODES = 64
 """What a disk that was full must have free before jobs are started again."""
-STOP_GRACE_S = 15.0
-"""How long a runner may take to end its payload before it is killed itself."""
+STOP_GRACE_S = 5.0
+"""How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
 
 class Loop(Protocol):
@@ -98,6 +99,7 @@ class Scheduler:
         self.experiments: dict[str, Owner] = {}
         self.exitCondition = ExitCondition()
         self.dependencyLock = asyncio.Lock()
+        """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
         self.listeners: list[Listener] = []
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
@@ -230,6 +232,7 @@ class Scheduler:
             verdict = await self.aio_submit_inner(job)
             while verdict.tries is not None:
                 job.tries = verdict.tries
+                job.answered = max(job.answered, job.attempt)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
                 verdict = await self.aio_submit_inner(job)
@@ -259,15 +262,17 @@ class Scheduler:
     async def aio_start(self, job: Job) -> None:
         """Runs a ready job, which has a slot of its launcher, and gives the slot back."""
         try:
-            await self.aio_submit(job)
+            # Between the start of this coroutine and its first step somebody may have cancelled the job.
+            if job.state is JobState.READY:
+                await self.aio_submit(job)
         finally:
             self._in_use[job.launcher.name] -= 1
             self._pump()
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """Returns the final state of a job, once it has one."""
+        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
         self._take_in()
-        if not job.state.finished():
+        if not job.state.finished() and job not in self._dormant:
             if job._final_state is None:
                 job._final_state = self.loop.create_future()
             await asyncio.shield(job._final_state)
@@ -319,6 +324,7 @@ class Scheduler:
         """A new job finds its place: done, running somewhere, or waiting to run."""
         arrival = on_arrival(found)
         job.attempt = found.attempt
+        job.answered = found.attempt if found.action is Action.KEEP else 0
         job.marker = found.marker
         if arrival is Arrival.REUSE:
             self._complete(job, Verdict(JobState.DONE))
@@ -334,6 +340,7 @@ class Scheduler:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
             job.tries = Tries()
+            job.answered = job.attempt
             self._enqueue(job)
         elif job in self._passed_over:
             self._passed_over.discard(job)
@@ -391,6 +398,7 @@ class Scheduler:
             self._complete(job, verdict)
         else:
             job.tries = verdict.tries
+            job.answered = max(job.answered, job.attempt)
             self._enqueue(job)
 
     def _back_off(self, job: Job, error: OSError) -> None:
@@ -474,7 +482,7 @@ class Scheduler:
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
             self._attempts.request_stop(job)
-            self._runner.later(STOP_GRACE_S, self._kill_runner, job, job.attempt)
+            self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._kill_runner, job, job.attempt)
 
     def _kill_runner(self, job: Job, attempt: int) -> None:
         if job.state.running() and job.attempt == attempt and job.process is not None:

@@ -93,6 +93,8 @@ class Job(BaseJob):
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
         self.attempt = 0
+        self.answered = 0
+        """The last attempt whose failure was known when the job was submitted, or was tried again."""
         self.tries = Tries()
         self.marker: Marker | None = None
         """The marker that ended the last attempt, when there is one."""
