@@ -81,6 +81,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "git": _command("git"),
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
+    "numpy": _module("numpy"),
     "pyright": _module("pyright"),
     "tmpfs": _can_mount,
 }

@@ -22,7 +22,14 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.ended import EndedHandle
 from tenuto.launchers.warm.fitness import MEMORY_LIMIT
 from tenuto.launchers.warm.needs import Needs, needs_of
-from tenuto.launchers.warm.parent import Answer, ParentGone, WarmParent, changed_variables, said_ready
+from tenuto.launchers.warm.parent import (
+    Answer,
+    NotSent,
+    ParentGone,
+    WarmParent,
+    changed_variables,
+    said_ready,
+)
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.layout import JobPaths
@@ -160,10 +167,14 @@ class WarmLauncher:
     ) -> LocalProcess | _Otherwise:
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
+        started: LocalProcess | _Otherwise
         try:
             try:
                 async with asyncio.timeout(None if parent.loaded else self._import_takes_s):
                     answer = await parent.fork(order, changes, ready_there)
+            except NotSent:
+                self._drop(parent)
+                started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.SPAWN
             except (ParentGone, TimeoutError):
                 parent.kill()
                 started = await self._after_its_death(parent, order, ready)

@@ -25,6 +25,10 @@ class ParentGone(Exception):
     """The parent ended before it answered."""
 
 
+class NotSent(ParentGone):
+    """It had ended before it was asked."""
+
+
 class Answer:
     """What a parent said: `content`, and the pidfd of a runner if it forked one."""
 
@@ -146,7 +150,7 @@ class WarmParent:
             except BlockingIOError:
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
-                raise ParentGone from None
+                raise NotSent from None
             else:
                 return
 
