@@ -90,6 +90,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
+    "numpy": _module("numpy"),
     "pyright": _module("pyright"),
     "tmpfs": _can_mount,
 }

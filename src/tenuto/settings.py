@@ -217,7 +217,12 @@ class Settings:
     default_workspace: str | None = _setting(
         _optional(TEXT), None, "The workspace used where none is given: a name under `workspaces`."
     )
-    launcher: str = _setting(TEXT, "spawn", "How jobs are started where nothing else is said.")
+    launcher: str = _setting(
+        _choice("warm", "spawn"),
+        "warm",
+        'How jobs are started. "warm": forked from a process that has imported their modules, where that is '
+        'safe. "spawn": a fresh interpreter for each.',
+    )
     slots: int = _found(_integer(1), _cores, "the cores", "Jobs that run at once on this machine.")
     max_retries: int = _setting(_integer(0), 3, "Restarts of a resumable task that ran out of time.")
     max_lost_retries: int | None = _setting(

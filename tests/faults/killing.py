@@ -41,16 +41,19 @@ class Watcher:
         strike: Strike,
         trace: str | None = None,
         *,
-        child: Strike | None = None,
+        role: str = "parent",
+        children: tuple[tuple[str, Strike], ...] = (),
         names: dict[int, str] | None = None,
     ) -> None:
-        """`child`: what is to happen in the first process that this one forks; `names` of descriptors."""
+        """`children`: what is to happen in what this process forks, in what that forks, and so on; `names`
+        of descriptors.
+        """
         self._strike = strike
         self._trace = trace
-        self._child = child
+        self._children = children
         self._seen: dict[str, int] = {}
         self._names = names or {}
-        self._role = "parent"
+        self._role = role
         self._pid = _getpid()
 
     def install(self) -> None:
@@ -65,6 +68,10 @@ class Watcher:
                 setattr(os, name, self._watch_plain(name, getattr(os, name)))
         os.fork = self._watched_fork(os.fork)
         fcntl.fcntl = self._watched_fcntl(fcntl.fcntl)
+
+    def knows(self, fd: int, name: str) -> None:
+        """What a descriptor is called that came by other ways than `open`."""
+        self._names[fd] = name
 
     def sees(self, operation: str) -> None:
         """An operation is about to be made."""
@@ -122,9 +129,9 @@ class Watcher:
         def watched() -> int:
             self.sees("fork")
             pid = function()
-            if pid == 0 and self._child is not None:
-                self._strike, self._child = self._child, None
-                self._role = "child"
+            if pid == 0 and self._children:
+                (self._role, self._strike), *rest = self._children
+                self._children = tuple(rest)
                 self._seen.clear()
                 self._pid = _getpid()
                 self.sees("begin")

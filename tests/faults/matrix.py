@@ -27,6 +27,7 @@ from killing import Strike, Watcher  # noqa: E402  its neighbour
 from tenuto.launchers.instructions import Command  # noqa: E402
 from tenuto.launchers.runner.kernel import become_subreaper  # noqa: E402
 from tenuto.launchers.spawn import SpawnLauncher  # noqa: E402
+from tenuto.launchers.warm.launcher import WarmLauncher  # noqa: E402
 from tenuto.lifecycle.states import JobState  # noqa: E402
 from tenuto.scheduler.base import Scheduler  # noqa: E402
 from tenuto.scheduler.decisions import RetryLimits  # noqa: E402
@@ -41,6 +42,7 @@ from tenuto.workspace.records import LaunchRecord  # noqa: E402
 TASK_ID, JOB_ID = "oracle", "job"
 DEADLINE_S = 30.0
 PARAMS = b'{"nothing": true}'
+LAUNCHERS = {"spawn": SpawnLauncher, "warm": WarmLauncher}
 
 
 class Case(NamedTuple):
@@ -53,16 +55,20 @@ class Case(NamedTuple):
     payload: str | None = None
     """The first payload that gets there, before this operation of its own before it becomes the program."""
     victim: str | None = None
-    """Whom the program kills: payload (itself), runner or scheduler."""
+    """Whom the program kills: payload (itself), runner, the runner's parent if it is warm, or scheduler."""
     moment: str | None = None
     """When: start, middle or end of its work."""
     in_child: bool = False
     """The work is done by a child of the payload, which holds none of its descriptors."""
     together: bool = False
     """The second scheduler does not wait for the end of the first."""
+    launcher: str = "spawn"
+    parent: str | None = None
+    """The first warm parent, before this operation."""
 
     def blows(self) -> int:
-        return sum(what is not None for what in (self.scheduler, self.runner, self.payload, self.victim))
+        struck = (self.scheduler, self.parent, self.runner, self.payload, self.victim)
+        return sum(what is not None for what in struck)
 
     def repeats(self) -> int:
         """How often the work may have to be repeated."""
@@ -181,9 +187,9 @@ class Theatre:
 def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, trace: bool) -> None:
     os.environ["FAULTS_DIRECTORY"] = str(directory)
     os.environ["FAULTS_SCHEDULER"] = str(os.getpid())
-    for name, value in (("FAULTS_RUNNER", case.runner), ("FAULTS_PAYLOAD", case.payload)):
-        if value is not None:
-            os.environ[name] = value
+    for who in ("parent", "runner", "payload"):
+        if getattr(case, who) is not None:
+            os.environ[f"FAULTS_{who.upper()}"] = getattr(case, who)
     if trace:
         os.environ["FAULTS_TRACE"] = "1"
     machine = this_machine()
@@ -191,7 +197,7 @@ def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, tr
         TASK_ID,
         JOB_ID,
         layout=Layout(f"{directory}/ws"),
-        launcher=SpawnLauncher(machine, slots=1, python=interpreter),
+        launcher=LAUNCHERS[case.launcher](machine, slots=1, python=interpreter),
         work=Work(directory, case),
         clock=machine.clock,
         retry=RetryLimits(max_lost_retries=2),

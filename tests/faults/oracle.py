@@ -41,6 +41,7 @@ def strike(directory: str, victim: str, now: str, moment: str) -> None:
     pids = {
         "payload": os.getpid,
         "runner": os.getppid if "--in-child" not in sys.argv else lambda: int(os.environ["RUNNER"]),
+        "parent": lambda: parent_of(os.getppid()),
         "scheduler": lambda: int(os.environ["FAULTS_SCHEDULER"]),
     }
     try:
@@ -48,6 +49,11 @@ def strike(directory: str, victim: str, now: str, moment: str) -> None:
     except FileExistsError:
         return
     os.kill(pids[victim](), signal.SIGKILL)
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as stream:
+        return int(stream.read().rpartition(")")[2].split()[1])
 
 
 if "--start-child" in sys.argv:

@@ -65,6 +65,16 @@ PAYLOAD = [
     *"begin, close lock, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err".split(", "),
     *"chdir job, execvp".split(", "),
 ]
+# The same under the warm launcher: what differs, and the parent.
+WARM_SCHEDULER = [step for step in SCHEDULER if step not in ("pidfd_open", "waitid")]
+WARM_RUNNER = [
+    *"begin, open oracle.err, dup2, dup2 #2, close oracle.err".split(", "),
+    *("open oracle.err #2" if step == "open oracle.err" else step for step in RUNNER[1:]),
+]
+PARENT = [
+    *"begin, pidfd_open, recvmsg, sendmsg, recvmsg #2, fork".split(", "),
+    *"close ready, close descendants, close lock, pidfd_open #2, sendmsg #2, recvmsg #3, _exit".split(", "),
+]
 VICTIMS = ("payload", "runner", "scheduler")
 MOMENTS = ("start", "middle", "end")
 
@@ -126,7 +136,29 @@ if os.environ.get("HYPOTHESIS_PROFILE") == "prove":
         crossed(striking("scheduler", STARTED), striking("runner", RUNNER)), striking("payload", PAYLOAD)
     )
 
-BULK = [*ALONE, *AT_ONCE, *PAIRS, *TRIPLES]
+WARM_ORACLE = [*ORACLE, *({"victim": "parent", "moment": moment} for moment in MOMENTS)]
+WARM = [
+    {**case, "launcher": "warm"}
+    for case in (
+        *striking("scheduler", WARM_SCHEDULER),
+        *striking("parent", PARENT),
+        *striking("runner", WARM_RUNNER),
+        *striking("payload", PAYLOAD),
+        *WARM_ORACLE,
+        *({**case, "in_child": True} for case in ORACLE),
+        *striking("parent", PARENT, together=True),
+        *striking("runner", WARM_RUNNER, together=True),
+        *({**case, "together": True} for case in WARM_ORACLE),
+        *crossed(striking("parent", PARENT), striking("scheduler", WARM_SCHEDULER[-4:])),
+        *crossed(striking("parent", PARENT[4:]), striking("runner", telling(WARM_RUNNER)[::2])),
+        *crossed(striking("parent", PARENT[4:]), striking("payload", ["begin", "execvp"])),
+        *crossed(striking("scheduler", WARM_SCHEDULER[-4:]), striking("runner", telling(WARM_RUNNER)[::2])),
+        *crossed(
+            striking("scheduler", WARM_SCHEDULER[-4:]), [c for c in ORACLE if c["victim"] != "scheduler"]
+        ),
+    )
+]
+BULK = [*ALONE, *AT_ONCE, *PAIRS, *TRIPLES, *WARM]
 PARTS = 16
 
 
@@ -157,21 +189,26 @@ def assert_all_is_well(cases: list[Case], results: list[dict[str, Any]]) -> None
     assert not wrong, "\n".join(json.dumps(result, indent=1) for result in wrong)
 
 
-def test_the_tables_name_every_step_there_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["spawn", "warm"])
+def test_the_tables_name_every_step_there_is(tmp_path: Path, launcher: str) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path; from matrix import Case, Theatre\n"
-        "print(Theatre(Path(sys.argv[2])).play(Case(), trace=True)['directory'])\n"
+        "case = Case(launcher=sys.argv[3])\n"
+        "print(Theatre(Path(sys.argv[2])).play(case, trace=True)['directory'])\n"
     )
-    command = [sys.executable, "-c", script, str(MATRIX.parent), str(tmp_path)]
+    command = [sys.executable, "-c", script, str(MATRIX.parent), str(tmp_path), launcher]
     directory = Path(subprocess.check_output(command, text=True).strip())
 
     def steps(of: str) -> list[str]:
         return (directory / f"trace-{of}").read_text().splitlines()
 
-    assert steps("scheduler-parent") == SCHEDULER
-    assert steps("runner-parent") == RUNNER
+    is_warm = launcher == "warm"
+    assert steps("scheduler-parent") == (WARM_SCHEDULER if is_warm else SCHEDULER)
+    assert steps("runner-parent") == (WARM_RUNNER if is_warm else RUNNER)
     assert steps("runner-child") == PAYLOAD
+    if is_warm:
+        assert steps("runner-warm") == PARENT
 
 
 def test_the_matrix_is_as_large_as_promised() -> None:
@@ -188,13 +225,15 @@ def test_a_job_survives_a_kill_at_chosen_steps(tmp_path: Path) -> None:
         *ORACLE[::2],
         {"victim": "runner", "moment": "start", "in_child": True},
         *PAIRS[7::90],
+        *({"parent": step, "launcher": "warm"} for step in PARENT),
+        *WARM[::20],
     ]
     results = play(cases, tmp_path)
     assert_all_is_well(cases, results)
     assert all(len(result["struck"]) == len(set(result["case"]) & STRIKERS) for result in results)
 
 
-STRIKERS = {"scheduler", "runner", "payload", "victim"}
+STRIKERS = {"scheduler", "parent", "runner", "payload", "victim"}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Owns what the tests of launchers share: a workspace, the spawn launcher, and tasks written on the spot."""
+"""Owns what the tests of launchers share: a workspace, the local launchers, and tasks written on the spot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.leftovers import find_leftovers
+from tenuto.launchers.protocols import Process
 from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.job_directory import read_pid
@@ -25,6 +27,8 @@ from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
 
 DEADLINE_S = 60.0
+
+LocalLauncher = SpawnLauncher | WarmLauncher
 
 
 @pytest.fixture
@@ -47,9 +51,25 @@ def bench(tmp_path: Path, machine: Machine) -> Iterator[JobBench]:
             runner.close()
 
 
+@pytest.fixture(params=["spawn", "warm"])
+def launcher(request: pytest.FixtureRequest, machine: Machine) -> Iterator[LocalLauncher]:
+    """Each of the launchers of this machine: what holds for one holds for the other."""
+    if request.param == "spawn":
+        yield SpawnLauncher(machine)
+        return
+    warm = WarmLauncher(machine)
+    yield warm
+    warm.close()
+
+
 @pytest.fixture
-def launcher(machine: Machine) -> SpawnLauncher:
-    return SpawnLauncher(machine)
+def exited(launcher: LocalLauncher) -> Callable[[Process, int], bool]:
+    """Whether a runner ended with an exit code, as far as it is told: of a warm one its parent knows."""
+
+    def exited(process: Process, expected: int) -> bool:
+        return process.exit_code == expected or (process.exit_code is None and launcher.name == "warm")
+
+    return exited
 
 
 @pytest.fixture
@@ -65,12 +85,14 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
 
 
 @pytest.fixture
-def ended(launcher: SpawnLauncher, run: Callable[..., Any]) -> Callable[[ReadyJob], Marker]:
+def ended(
+    launcher: LocalLauncher, run: Callable[..., Any], exited: Callable[..., bool]
+) -> Callable[[ReadyJob], Marker]:
     """Runs a job to its end and returns its marker."""
 
     def ended(job: ReadyJob) -> Marker:
         process = run(finished(launcher, job))
-        assert process.exit_code == 0, Path(job.paths.err).read_text()
+        assert exited(process, 0), Path(job.paths.err).read_text()
         return job.marker()
 
     return ended

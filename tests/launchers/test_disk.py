@@ -11,22 +11,23 @@ from typing import Any
 
 import pytest
 
+from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.runner.attempt import UNRECORDED
-from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench
 from tenuto.workspace.markers import Durability
 
 Run = Callable[..., Any]
+Exited = Callable[..., bool]
 
 
 def test_f08_a_vanished_directory_ends_the_runner_and_nothing_else(
-    bench: JobBench, launcher: SpawnLauncher, run: Run
+    bench: JobBench, launcher: Launcher, run: Run, exited: Exited
 ) -> None:
     job = bench.command("sh", "-c", f'rm -rf "{job_dir(bench)}"')
     process = run(finished(launcher, job))
-    assert process.exit_code == UNRECORDED
+    assert exited(process, UNRECORDED)
     assert not Path(job.paths.directory).exists()
 
 
@@ -45,7 +46,7 @@ def small_disk(require: Callable[[str], None], tmp_path: Path) -> Iterator[Path]
 
 
 def test_f12_a_job_that_fills_the_disk_fails_with_a_marker(
-    small_disk: Path, bench: JobBench, launcher: SpawnLauncher, run: Run
+    small_disk: Path, bench: JobBench, launcher: Launcher, run: Run
 ) -> None:
     bench = JobBench(str(small_disk), bench.machine)
     job = bench.command("sh", "-c", "cat /dev/zero > big; cat /dev/zero > more", durability=Durability.MARKER)
@@ -59,7 +60,7 @@ def test_f12_a_task_on_a_full_disk_says_so(
     small_disk: Path,
     module: Callable[[str], Any],
     bench: JobBench,
-    launcher: SpawnLauncher,
+    launcher: Launcher,
     run: Run,
     tmp_path: Path,
 ) -> None:
@@ -83,7 +84,7 @@ def test_f12_a_task_on_a_full_disk_says_so(
 
 
 def test_f12_a_runner_that_cannot_write_its_pid_record_fails_the_job(
-    small_disk: Path, bench: JobBench, launcher: SpawnLauncher, run: Run
+    small_disk: Path, bench: JobBench, launcher: Launcher, run: Run, exited: Exited
 ) -> None:
     bench = JobBench(str(small_disk), bench.machine)
     job = bench.command("true")
@@ -93,7 +94,7 @@ def test_f12_a_runner_that_cannot_write_its_pid_record_fails_the_job(
         process = await launcher.start(job.order)
         assert not await process.confirmed()
         await process.wait()
-        assert process.exit_code == 0
+        assert exited(process, 0)
         process.close()
 
     run(scenario())
@@ -105,7 +106,7 @@ def test_f12_a_result_that_does_not_fit_the_disk_is_a_failure(
     small_disk: Path,
     module: Callable[[str], Any],
     bench: JobBench,
-    launcher: SpawnLauncher,
+    launcher: Launcher,
     run: Run,
     tmp_path: Path,
 ) -> None:

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.protocols import Launcher
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench
 
 Until = Callable[..., Any]
 Run = Callable[..., Any]
+Exited = Callable[..., bool]
 
 
 @pytest.mark.watchdog(300)
 def test_f26_no_exit_is_missed_however_early_it_comes(
-    bench: JobBench, launcher: SpawnLauncher, run: Run, until: Until, alive: Callable[[int], bool]
+    bench: JobBench, launcher: Launcher, run: Run, until: Until, alive: Callable[[int], bool], exited: Exited
 ) -> None:
     """200 jobs, each looked at only after it has ended."""
     jobs = [bench.command("true") for _ in range(200)]
@@ -36,7 +37,7 @@ def test_f26_no_exit_is_missed_however_early_it_comes(
             await asyncio.gather(*(process.wait() for process in processes))
             for job, process in zip(batch, processes, strict=True):
                 job.release()
-                assert process.exit_code == 0
+                assert exited(process, 0)
                 process.close()
 
     run(scenario())
@@ -57,7 +58,7 @@ def child_zombies() -> list[int]:
     return zombies
 
 
-def test_f26_no_descriptor_is_left_open(bench: JobBench, launcher: SpawnLauncher, run: Run) -> None:
+def test_f26_no_descriptor_is_left_open(bench: JobBench, launcher: Launcher, run: Run) -> None:
     run(finished(launcher, bench.command("true")))
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(5):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -72,7 +72,7 @@ def test_no_control_group_is_left_behind(
 
 
 def test_the_group_of_a_killed_runner_is_cleared_by_the_sweep(
-    bench: JobBench, launcher: SpawnLauncher, run: Run, require: Callable[[str], None]
+    bench: JobBench, launcher: Launcher, run: Run, require: Callable[[str], None]
 ) -> None:
     require("memory cgroups")
     from tenuto.launchers.runner.memory import _own_group
@@ -127,7 +127,7 @@ def test_f28_a_resumable_task_has_its_grace(task: TaskBuilder, ended: Ended) -> 
 
 
 def test_f28_a_cancelled_resumable_task_is_interrupted(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     job = task("print('ready'); time.sleep(1000)", base="ResumableTask", limits=Limits(grace_s=30))
 
@@ -146,9 +146,7 @@ def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuil
     assert (marker.reason, marker.signal) == (JobFailureStatus.TIMEOUT, signal.SIGKILL)
 
 
-def test_workers_of_a_cancelled_task_end_as_usual(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run
-) -> None:
+def test_workers_of_a_cancelled_task_end_as_usual(task: TaskBuilder, launcher: Launcher, run: Run) -> None:
     """A forked worker must not inherit the job's handler of TERM, not even for its first moment."""
     body = """
     import multiprocessing

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.protocols import Launcher
 from tenuto.testing.contracts.launchers import started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.markers import Marker
@@ -43,7 +43,7 @@ def test_f21_output_is_bounded_on_disk_and_its_head_and_tail_stay(bench: JobBenc
 
 
 def test_f21_the_disk_is_bounded_while_the_job_runs(
-    bench: JobBench, launcher: SpawnLauncher, run: Run, until: Until
+    bench: JobBench, launcher: Launcher, run: Run, until: Until
 ) -> None:
     cap = 4 << 20
     job = bench.command(

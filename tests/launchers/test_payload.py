@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tenuto.launchers.outputs import read_outputs
+from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus
@@ -242,7 +243,7 @@ def test_a_payload_inherits_no_descriptor_but_the_second_byte(task: TaskBuilder,
 
 
 def test_a_task_knows_its_attempt_and_its_remaining_time(
-    task: TaskBuilder, ended: Ended, run: Callable[..., object], launcher: SpawnLauncher
+    task: TaskBuilder, ended: Ended, run: Callable[..., object], launcher: Launcher
 ) -> None:
     from tenuto.launchers.instructions import Limits
 

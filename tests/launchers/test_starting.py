@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tenuto.launchers import spawn
+from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.runner.attempt import STALE
-from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
 from tenuto.testing.jobs import JobBench
@@ -28,7 +28,7 @@ Run = Callable[..., Any]
 
 
 def test_two_schedulers_processes_do_not_share_a_lock_by_accident(
-    bench: JobBench, launcher: SpawnLauncher, run: Run
+    bench: JobBench, launcher: Launcher, run: Run
 ) -> None:
     """A program that another thread starts while a job is being started must not keep the job's lock."""
     job = bench.command("true")
@@ -43,9 +43,7 @@ def test_two_schedulers_processes_do_not_share_a_lock_by_accident(
         bystander.wait()
 
 
-def test_out_of_descriptors_is_an_error_that_may_pass(
-    bench: JobBench, launcher: SpawnLauncher, run: Run
-) -> None:
+def test_out_of_descriptors_is_an_error_that_may_pass(bench: JobBench, launcher: Launcher, run: Run) -> None:
     """F41: nothing was started, nothing is left open, and the same order works later."""
     import resource
 
@@ -95,7 +93,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_scheduler_that_dies_leaves_its_job_running(
-    tmp_path: Path, bench: JobBench, launcher: SpawnLauncher, run: Run
+    tmp_path: Path, bench: JobBench, launcher: Launcher, run: Run
 ) -> None:
     """The job outlives the process that started it, and is adopted, waited for and read by this one."""
     code = f"""

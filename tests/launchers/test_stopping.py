@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -24,7 +24,7 @@ Alive = Callable[[int], bool]
 
 
 def test_f24_a_task_that_swallows_everything_is_killed_after_its_grace(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     body = """
     print('ready')
@@ -48,7 +48,7 @@ def test_f24_a_task_that_swallows_everything_is_killed_after_its_grace(
 
 
 def test_a_stopped_task_may_clean_up(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     body = """
     try:
@@ -72,7 +72,7 @@ def test_a_stopped_task_may_clean_up(
 
 
 def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     body = """
     from tenuto.errors import TaskCancelled
@@ -93,9 +93,7 @@ def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
     assert (job.marker().reason, job.marker().result) == (None, "finished all the same")
 
 
-def test_a_suspended_job_can_be_stopped(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, pids: Pids
-) -> None:
+def test_a_suspended_job_can_be_stopped(task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids) -> None:
     job = task("print(os.getpid()); time.sleep(1000)")
 
     async def scenario() -> None:
@@ -108,9 +106,7 @@ def test_a_suspended_job_can_be_stopped(
     assert "killed" not in (job.marker().message or "")
 
 
-def test_a_stop_before_the_task_began_is_not_lost(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run
-) -> None:
+def test_a_stop_before_the_task_began_is_not_lost(task: TaskBuilder, launcher: Launcher, run: Run) -> None:
     job = task("time.sleep(1000)")
 
     async def scenario() -> None:
@@ -126,7 +122,7 @@ def test_a_stop_before_the_task_began_is_not_lost(
     assert job.marker().message == "its runner was sent SIGTERM"
 
 
-def test_a_hangup_does_not_end_a_job(bench: JobBench, launcher: SpawnLauncher, run: Run) -> None:
+def test_a_hangup_does_not_end_a_job(bench: JobBench, launcher: Launcher, run: Run) -> None:
     job = bench.command("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")
 
     async def scenario() -> None:
@@ -140,7 +136,7 @@ def test_a_hangup_does_not_end_a_job(bench: JobBench, launcher: SpawnLauncher, r
 
 
 def test_user_signals_reach_the_payload(
-    task: TaskBuilder, launcher: SpawnLauncher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     body = """
     import signal
@@ -201,7 +197,7 @@ def test_a_helper_that_ends_by_itself_is_no_leftover(bench: JobBench, ended: End
 
 
 def test_a_stopped_command_takes_its_children_along(
-    bench: JobBench, launcher: SpawnLauncher, run: Run, pids: Pids, alive: Alive
+    bench: JobBench, launcher: Launcher, run: Run, pids: Pids, alive: Alive
 ) -> None:
     job = bench.command("sh", "-c", "setsid sleep 1000000 & echo $! > child; sleep 1000000")
 

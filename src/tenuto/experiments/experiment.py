@@ -25,10 +25,10 @@ from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
-from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.settings import Settings, load_settings, process_environment
@@ -75,6 +75,8 @@ class experiment:
         self.environment: dict[str, str] = {}
         self.port = port
         self._launcher = launcher
+        self._chosen: Launcher | None = None
+        """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
         self._wait_for_lock_s = wait_for_lock_s
@@ -196,7 +198,7 @@ class experiment:
     def _defaults(self) -> Defaults:
         chosen = self.settings
         if self._launcher is None:
-            self._launcher = SpawnLauncher(slots=chosen.slots)
+            self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
         limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
         return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
 
@@ -272,6 +274,8 @@ class experiment:
                 self._leave_run(self._run, error)
             if self._open is not None:
                 self._open.close()
+            if self._chosen is not None:
+                self._scheduler.call(self._chosen.close)
         if self.run_mode is not RunMode.NORMAL:
             self._tell_plan()
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted

@@ -94,3 +94,7 @@ class Launcher(Protocol):
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
         """End what a runner that is dead left behind; the pids of what would not go. Under the job's lock."""
         ...
+
+    def close(self) -> None:
+        """Let go of what the launcher keeps for its next starts; its jobs go on, and it can be used again."""
+        ...

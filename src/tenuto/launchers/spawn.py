@@ -70,6 +70,9 @@ class SpawnLauncher:
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
         return await sweep_local(self._machine, paths, launch)
 
+    def close(self) -> None:
+        pass
+
     def _spawn(self, order: StartOrder, said_ready: int) -> int:
         paths = order.paths
         passed = [

@@ -111,6 +111,9 @@ class FakeLauncher:
             self.host.end(pid)
         return ()
 
+    def close(self) -> None:
+        pass
+
     def notice(self) -> None:
         """Tell who waits of every runner that is gone: to be called after a power loss and the like."""
         for runner in self.runners.values():

@@ -1,11 +1,13 @@
 """Where a runner's interpreter begins; it loads as little as it can, since every job waits for it.
 
-Arguments: DIRECTORY SCRIPT_NAME NONCE, then descriptors: LOCK DESCENDANTS READY [TOKEN...].
+Arguments: DIRECTORY SCRIPT_NAME NONCE, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
+or, for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher.
 """
 
 import gc
 import os
 import sys
+from importlib import import_module
 from importlib.machinery import PathFinder
 
 gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
@@ -22,10 +24,20 @@ sys.modules["tenuto"] = _PACKAGE
 
 from tenuto.launchers.runner.attempt import Inherited, run  # noqa: E402  the bare package had to come first
 
-directory, script_name, nonce, *descriptors = sys.argv[1:]
-lock, descendants, ready, *tokens = map(int, descriptors)
+if sys.argv[1] == "--warm":
+    serve = import_module("tenuto.launchers.warm.serving").serve
+    inherited = serve(*map(int, sys.argv[2:]))  # returns in each child that it forks
+    if inherited is None:
+        os._exit(0)
+else:
+    directory, script_name, nonce, *descriptors = sys.argv[1:]
+    lock, descendants, ready, *tokens = map(int, descriptors)
+    inherited = Inherited(directory, script_name, nonce, lock, descendants, ready, tuple(tokens))
 runner = os.getpid()
-exit_code = run(Inherited(directory, script_name, nonce, lock, descendants, ready, tuple(tokens)))
+exit_code = run(inherited)
 if os.getpid() == runner:
     os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
+if inherited.preloaded is not None:
+    leave = import_module("tenuto.launchers.runner.leaving").leave
+    leave(exit_code, tear_down=inherited.preloaded.tear_down)
 sys.exit(exit_code)

@@ -17,7 +17,7 @@ from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.kernel import become_subreaper
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, close_all_but, run_payload
+from tenuto.launchers.runner.payload import Payload, Preloaded, close_all_but, run_payload
 from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
@@ -50,6 +50,8 @@ class Inherited(NamedTuple):
     ready: int
     tokens: tuple[int, ...] = ()
     """Never looked at: to have them open is to hold the tokens."""
+    preloaded: Preloaded | None = None
+    """Given if the task's modules were imported before the fork."""
 
 
 class Attempt(NamedTuple):
@@ -73,7 +75,7 @@ def run(inherited: Inherited) -> int:
     _stand_apart(inherited)
     attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
     try:
-        payload = _prepare(attempt, inherited.descendants)
+        payload = _prepare(attempt, inherited)
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
         with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
             os.write(inherited.ready, b"\1")
@@ -108,7 +110,7 @@ def _stand_apart(inherited: Inherited) -> None:
     become_subreaper()
 
 
-def _prepare(attempt: Attempt, descendants: int) -> Payload:
+def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
     limits = attempt.instructions.limits
     walltime_s = limits.walltime_s
     return Payload(
@@ -118,10 +120,11 @@ def _prepare(attempt: Attempt, descendants: int) -> Payload:
         instructions=attempt.instructions,
         logs=open_logs(attempt.paths),
         report=open_report(),
-        descendants=descendants,
+        descendants=inherited.descendants,
         deadline=None if walltime_s is None else attempt.machine.clock.monotonic() + walltime_s,
         memory=limit_memory(limits.memory_bytes, attempt.launch.nonce),
         parent=os.getpid(),
+        preloaded=inherited.preloaded,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
@@ -27,6 +27,19 @@ _TASK_MODULE = "tenuto.launchers.runner.task"
 _COPY_BYTES = 1 << 20
 
 
+class Preloaded(Protocol):
+    """What was done in another process, from which this one was forked."""
+
+    @property
+    def tear_down(self) -> bool:
+        """Whether something of it needs the interpreter's own end."""
+        ...
+
+    def settle(self) -> None:
+        """In the payload, once it is settled in: make up for it, so that nothing shows."""
+        ...
+
+
 class Payload(NamedTuple):
     """What the two sides of the fork share."""
 
@@ -41,6 +54,7 @@ class Payload(NamedTuple):
     """When the walltime ends, on the monotonic clock."""
     memory: MemoryLimit | None
     parent: int
+    preloaded: Preloaded | None = None
 
     @property
     def is_command(self) -> bool:

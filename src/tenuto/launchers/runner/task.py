@@ -61,11 +61,14 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
 def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     complete_package()
-    _look_like_a_plain_program()
+    look_like_a_plain_program()
     current_job.set(job)
     gc.enable()
-    parameters = payload.machine.files.read(payload.paths.params, MAX_BYTES)
-    sys.path[:] = loads(parameters, payload.paths.params)["import_path"]
+    if payload.preloaded is not None:
+        payload.preloaded.settle()
+    else:
+        parameters = payload.machine.files.read(payload.paths.params, MAX_BYTES)
+        sys.path[:] = loads(parameters, payload.paths.params)["import_path"]
     task, init_tasks = read_job(payload.paths.directory)
     job.runs(task)
     cancellation.graceful = isinstance(task, ResumableTask)
@@ -129,7 +132,7 @@ def complete_package() -> None:
         spec.loader.exec_module(package)
 
 
-def _look_like_a_plain_program() -> None:
+def look_like_a_plain_program() -> None:
     """Hide the runner: multiprocessing starts its workers by running the file of `__main__` again."""
     sys.modules["__main__"] = ModuleType("__main__")
     sys.argv[1:] = []

@@ -233,6 +233,22 @@ class LauncherContract:
 
         run(scenario())
 
+    def test_a_launcher_that_is_closed_harms_no_job_and_can_be_used_again(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        job = bench.command(*ENDLESS)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            launcher.close()
+            launcher.close()
+            await finished(launcher, bench.command(*SUCCEEDS))
+            assert job.derived().state is JobState.RUNNING
+            await stopped(job, process)
+
+        run(scenario())
+        assert job.marker().reason is JobFailureStatus.CANCELLED
+
     def test_only_the_living_runner_of_the_attempt_is_found(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:

@@ -1,9 +1,9 @@
-"""The spawn launcher keeps the contract of launchers."""
+"""The launchers of this machine keep the contract of launchers."""
 
 from __future__ import annotations
 
 from tenuto.testing.contracts.launchers import LauncherContract
 
 
-class TestSpawnLauncher(LauncherContract):
+class TestLocalLaunchers(LauncherContract):
     pass

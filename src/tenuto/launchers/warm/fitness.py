@@ -1,0 +1,154 @@
+"""Whether a process that imported a task's modules may be forked, so that a child is as good as a fresh one.
+Each rule answers with the end of the sentence "the module ...", or None.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tenuto.launchers.warm.watching import Asked
+
+MEMORY_LIMIT = 512 << 20
+_POOLS = ("openblas",)
+"""Libraries whose threads end before a fork and come back when they are needed. Each has a test."""
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
+
+
+class Before(NamedTuple):
+    """What the process was like when nothing of the user's was loaded."""
+
+    descriptors: frozenset[int]
+    signals: tuple[Any, ...]
+    random_words: tuple[int, ...]
+
+
+def before() -> Before:
+    return Before(frozenset(_descriptors()), _signals(), _random_words())
+
+
+def why_unfit(then: Before, asked: Asked, memory_limit: int = MEMORY_LIMIT) -> str | None:
+    """The first rule that is broken; None if the process may be forked."""
+    rules: list[Callable[[], str | None]] = [
+        lambda: _uses_gpu(then),
+        _starts_threads,
+        _starts_processes,
+        lambda: _keeps_files_open(then),
+        lambda: _handles_signals(then),
+        lambda: _has_random_numbers_of_its_own(then),
+        lambda: (
+            asked.directory and f"asks for the working directory while it is imported ({asked.directory})"
+        ),
+        lambda: too_large(memory_limit),
+    ]
+    return next((why for rule in rules if (why := rule())), None)
+
+
+def too_large(limit: int = MEMORY_LIMIT) -> str | None:
+    with open("/proc/self/statm", "rb") as stream:
+        size = int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return f"takes {size >> 20} MB of memory, which makes a fork slow" if size > limit else None
+
+
+def _uses_gpu(then: Before) -> str | None:
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        return "uses CUDA while it is imported"
+    devices = [path for path in _opened(then).values() if path.startswith(_DEVICES)]
+    return f"opens a GPU while it is imported ({devices[0]})" if devices else None
+
+
+def _starts_threads() -> str | None:
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if others:
+        return f"starts threads while it is imported ({others[0]})"
+    if _threads() == 1:
+        return None
+    if _has_library(_POOLS):
+        _try_fork()  # a pool that is right with forks is gone now
+    return "starts threads while it is imported" if _threads() > 1 else None
+
+
+def _starts_processes() -> str | None:
+    with open(f"/proc/self/task/{os.getpid()}/children") as stream:
+        return "starts processes while it is imported" if stream.read().strip() else None
+
+
+def _keeps_files_open(then: Before) -> str | None:
+    opened = sorted(_opened(then).values())
+    return f"leaves files or sockets open while it is imported ({opened[0]})" if opened else None
+
+
+def _handles_signals(then: Before) -> str | None:
+    return None if _signals() == then.signals else "handles signals from its import on"
+
+
+def _has_random_numbers_of_its_own(then: Before) -> str | None:
+    if _random_words() != then.random_words:
+        return "seeds `random` while it is imported"
+    numpy_random: Any = sys.modules.get("numpy.random")
+    kinds: tuple[type, ...] = (sys.modules["random"].Random,)
+    known: tuple[Any, ...] = (sys.modules["random"]._inst,)
+    if numpy_random is not None:
+        shared = numpy_random.mtrand._rand
+        if shared._bit_generator.seed_seq is None:
+            return "seeds `numpy.random` while it is imported"
+        kinds += (numpy_random.Generator, numpy_random.RandomState)
+        known += (shared,)
+    system: type = sys.modules["random"].SystemRandom
+    for made in gc.get_objects():
+        if type(made) in kinds and not isinstance(made, system) and not any(made is k for k in known):
+            return "makes a generator of random numbers while it is imported"
+    return None
+
+
+def _descriptors() -> Iterator[int]:
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.fstat(int(name))
+        except OSError:
+            continue  # the one that listed them
+        yield int(name)
+
+
+def _opened(then: Before) -> dict[int, str]:
+    found = {}
+    for fd in set(_descriptors()) - then.descriptors:
+        try:
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # closed meanwhile
+    return found
+
+
+def _signals() -> tuple[Any, ...]:
+    return tuple(signal.getsignal(number) for number in sorted(signal.valid_signals()))
+
+
+def _random_words() -> tuple[int, ...]:
+    """The words that seeding sets, and drawing leaves alone for a long while."""
+    random: Any = sys.modules["random"]
+    return tuple(random.getstate()[1][:-1])
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _has_library(names: tuple[str, ...]) -> bool:
+    with open("/proc/self/maps") as stream:
+        maps = stream.read()
+    return any(name in maps for name in names)
+
+
+def _try_fork() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)

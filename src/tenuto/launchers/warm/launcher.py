@@ -1,0 +1,271 @@
+"""The warm launcher: forks runners from parents that have imported their tasks' modules already.
+What must not be forked goes to the plain launcher, and is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum, unique
+
+from tenuto.errors import LaunchRefused
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.local import LocalProcess, find_local, sweep_local
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.warm.ended import EndedHandle
+from tenuto.launchers.warm.fitness import MEMORY_LIMIT
+from tenuto.launchers.warm.needs import Needs, needs_of
+from tenuto.launchers.warm.parent import (
+    Answer,
+    NotSent,
+    ParentGone,
+    WarmParent,
+    changed_variables,
+    said_ready,
+)
+from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS
+from tenuto.workspace.job_directory import read_pid
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine, ProcessHandle
+from tenuto.workspace.processes import PidfdHandle
+from tenuto.workspace.records import LaunchRecord, PidRecord, to_json
+
+logger = logging.getLogger("tenuto.launchers")
+
+_MOST_PARENTS = 8
+"""The one that was used least recently makes room. To start one takes as long as a fresh interpreter."""
+_IMPORT_TAKES_S = 60.0
+"""A parent that imports for longer is given up, so that the job shows by itself where it hangs."""
+_ENDS_S = 0.2
+
+
+@unique
+class _Otherwise(Enum):
+    """What to do if a parent forked nothing."""
+
+    ANOTHER_PARENT = "ask a new parent"
+    SPAWN = "start a fresh interpreter"
+
+
+class WarmLauncher:
+    """Starts each runner by a fork, where that is safe."""
+
+    name = "warm"
+    external = False
+    lock_path: str | None = None
+
+    def __init__(
+        self,
+        machine: Machine | None = None,
+        *,
+        slots: int | None = None,
+        python: str | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        import_takes_s: float = _IMPORT_TAKES_S,
+    ) -> None:
+        """As `SpawnLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked."""
+        self._machine = machine or this_machine()
+        self._python = python or sys.executable
+        self._spawn = SpawnLauncher(self._machine, slots=slots, python=python)
+        self._spawn.name = self.name
+        self.slots = self._spawn.slots
+        self._memory_limit = memory_limit
+        self._import_takes_s = import_takes_s
+        self._own = self._machine.processes.own()
+        self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
+        self._retired: list[WarmParent] = []
+        self._told: set[tuple[str, str]] = set()
+        self._unfit: dict[Needs, tuple[int, ...]] = {}
+        """needs -> when the files of their modules had last been changed."""
+
+    async def start(self, order: StartOrder) -> LocalProcess:
+        environment = dict(os.environ)
+        needs = self._needs(order, environment)
+        for _ in range(2):  # once more if the source has changed since it was imported
+            parent = self._parent(needs) if needs is not None else None
+            if parent is None:
+                break
+            started = await self._fork(parent, order, changed_variables(parent.environment, environment))
+            if isinstance(started, LocalProcess):
+                return started
+            if started is _Otherwise.SPAWN:
+                break
+        return await self._spawn.start(order)
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> LocalProcess | None:
+        return find_local(self._machine, self.name, launch, pid)
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return await sweep_local(self._machine, paths, launch)
+
+    def close(self) -> None:
+        while self._parents:
+            self._retire(self._parents.popitem()[1])
+        give_up = time.monotonic() + _ENDS_S
+        while self._bury() and time.monotonic() < give_up:
+            time.sleep(0.002)
+
+    # Which parent.
+
+    def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs | None:
+        """What the job's parent must be like; None if it has to do without."""
+        if len(order.tokens) + 3 > MOST_DESCRIPTORS:
+            return None
+        instructions = Instructions.of(order.launch)
+        needs = needs_of(self._machine.files, order.paths, instructions, environment)
+        if needs is None or (needs in self._unfit and self._unfit[needs] == _changed(needs)):
+            return None
+        return needs
+
+    def _parent(self, needs: Needs) -> WarmParent | None:
+        self._bury()
+        if self._own.pid != os.getpid():  # this process was forked: the parents are another's
+            self._own = self._machine.processes.own()
+            self._parents.clear()
+        parent = self._parents.get(needs)
+        if parent is not None and parent.usable:
+            self._parents.move_to_end(needs)
+            return parent
+        if not os.access(self._python, os.X_OK):
+            raise LaunchRefused(f"EXEC: the Python interpreter {self._python!r} cannot be run")
+        if len(to_json(needs)) > LARGEST // 2:
+            return None
+        if parent is not None:
+            self._drop(parent)
+        while len(self._parents) >= _MOST_PARENTS:
+            self._retire(self._parents.popitem(last=False)[1])
+        self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
+        return self._parents[needs]
+
+    def _drop(self, parent: WarmParent) -> None:
+        if self._parents.get(parent.needs) is parent:
+            del self._parents[parent.needs]
+        self._retire(parent)
+
+    def _retire(self, parent: WarmParent) -> None:
+        parent.close()
+        if parent not in self._retired:
+            self._retired.append(parent)
+
+    def _bury(self) -> bool:
+        """Reap parents that ended; whether some have not."""
+        self._retired = [parent for parent in self._retired if not parent.reap()]
+        return bool(self._retired)
+
+    # One start.
+
+    async def _fork(
+        self, parent: WarmParent, order: StartOrder, changes: Mapping[str, str | None]
+    ) -> LocalProcess | _Otherwise:
+        ready, ready_there = os.pipe()
+        os.set_blocking(ready, False)
+        started: LocalProcess | _Otherwise
+        try:
+            try:
+                async with asyncio.timeout(None if parent.loaded else self._import_takes_s):
+                    answer = await parent.fork(order, changes, ready_there)
+            except NotSent:
+                self._drop(parent)
+                started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.SPAWN
+            except (ParentGone, TimeoutError):
+                parent.kill()
+                started = await self._after_its_death(parent, order, ready)
+            else:
+                started = self._answered(parent, order, answer, ready)
+        except BaseException:
+            os.close(ready)
+            raise
+        if not isinstance(started, LocalProcess):
+            os.close(ready)
+        return started
+
+    def _answered(
+        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int
+    ) -> LocalProcess | _Otherwise:
+        said = answer.content
+        if "pid" in said:
+            handle = self._handle(parent, said["pid"], answer.pidfd)
+            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready)
+        if "errno" in said:
+            raise OSError(said["errno"], said["problem"])
+        if "environment" in said:
+            self._say(
+                parent.needs, f"reads {said['environment']} while it is imported, which has changed since"
+            )
+            return _Otherwise.SPAWN
+        self._drop(parent)
+        if "unfit" in said:
+            self._note_unfit(parent.needs, said["unfit"])
+            return _Otherwise.SPAWN
+        return _Otherwise.ANOTHER_PARENT  # a source file has changed
+
+    def _handle(self, parent: WarmParent, pid: int, pidfd: int | None) -> ProcessHandle:
+        identity = self._own._replace(pid=pid, start_time=0)
+        if pidfd is not None:
+            return PidfdHandle(identity, pidfd)
+        # One of the two processes has no descriptor left. A runner that cannot be watched must not run.
+        found = self._machine.processes.identify(pid)
+        try:
+            handle = found and self._machine.processes.open(found)
+        except OSError:
+            parent.kill_runner(pid)
+            raise
+        return handle or EndedHandle(identity)
+
+    async def _after_its_death(
+        self, parent: WarmParent, order: StartOrder, ready: int
+    ) -> LocalProcess | _Otherwise:
+        """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
+        self._drop(parent)
+        if await said_ready(ready):
+            os.close(ready)
+            return self._found(order)
+        if not parent.loaded:
+            self._note_unfit(
+                parent.needs, "ends its process, or does not come to an end, when it is imported"
+            )
+            return _Otherwise.SPAWN
+        raise OSError(errno.EAGAIN, "the warm parent died; nothing was started")
+
+    def _found(self, order: StartOrder) -> LocalProcess:
+        """The runner that wrote its pid record, whether it still lives or not."""
+        attempt = order.launch.attempt
+        pid = read_pid(self._machine.files, order.paths, attempt)
+        found = find_local(self._machine, self.name, order.launch, pid)
+        return found or LocalProcess(self.name, EndedHandle(pid.identity if pid else self._own), attempt)
+
+    # What is said once.
+
+    def _note_unfit(self, needs: Needs, why: str) -> None:
+        self._unfit[needs] = _changed(needs)
+        self._say(needs, why)
+
+    def _say(self, needs: Needs, why: str) -> None:
+        names = ", ".join(needs.modules()) or "a command"
+        if (names, why) not in self._told:
+            self._told.add((names, why))
+            logger.warning(
+                "each job of %s starts in a fresh interpreter, since it %s",
+                names,
+                why,
+                extra={"action": "not_warm"},
+            )
+
+
+def _changed(needs: Needs) -> tuple[int, ...]:
+    """When the files of the modules were last changed."""
+    times = []
+    for file in dict.fromkeys(file for _, _, file in needs.classes):
+        try:
+            times.append(os.stat(file).st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return tuple(times)

@@ -1,0 +1,102 @@
+"""A warm parent's one act before it serves: import what the jobs need, as each of them would have.
+Runs the user's imports, and nothing else of the user's.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import time
+from typing import Any, NamedTuple
+
+from tenuto.launchers.runner import task
+from tenuto.launchers.runner.leaving import must_be_torn_down
+from tenuto.launchers.warm import fitness
+from tenuto.launchers.warm.sources import Sources
+from tenuto.launchers.warm.watching import Asked
+from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.ports import current_job
+
+_LONGEST_OUTPUT = 1 << 20
+
+
+class Loaded(NamedTuple):
+    """What the parent knows of itself once everything is imported; in a payload, the `Preloaded`."""
+
+    asked: Asked
+    sources: Sources
+    printed: tuple[bytes, bytes]
+    """What the imports wrote to standard output and standard error."""
+    tear_down: bool
+
+    def settle(self) -> None:
+        for standard, text in enumerate(self.printed, start=1):
+            if text:
+                os.write(standard, text)
+        random.seed()
+        numpy_random: Any = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed()
+
+
+def load(
+    classes: list[list[str]], import_path: list[str], environment: dict[str, str], memory_limit: int
+) -> Loaded | str:
+    """Import the modules of the classes; if the process must not be forked after that, the reason."""
+    began_ns = time.time_ns()
+    _look_like_a_job(import_path)
+    os.environ.update(environment)
+    random.random()  # so that the words of its state stay as they are for hundreds of numbers
+    then = fitness.before()
+    asked = Asked()
+    output = Output()
+    asked.watch()
+    try:
+        for module, name, file in classes:
+            find_class(Location(module, name, file))
+    except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
+        return f"cannot be imported ({type(error).__name__}: {error})"[:500]
+    finally:
+        asked.stop()
+        printed = output.taken()
+    gc.collect()
+    why = fitness.why_unfit(then, asked, memory_limit)
+    if why is not None:
+        return why
+    tear_down = must_be_torn_down()
+    gc.freeze()
+    return Loaded(asked, Sources(began_ns), printed, tear_down)
+
+
+def _look_like_a_job(import_path: list[str]) -> None:
+    os.chdir("/")  # where nobody's relative path leads anywhere
+    task.complete_package()
+    task.look_like_a_plain_program()
+    sys.path[:] = import_path
+    # An experiment that a script opens while it is imported must fail here as it does in a job.
+    inside: Any = object()
+    current_job.set(inside)
+
+
+class Output:
+    """Keeps what is written to the standard streams, from its making to `taken`."""
+
+    def __init__(self) -> None:
+        self._kept = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("out", "err")]
+        for standard, fd in enumerate(self._kept, start=1):
+            os.dup2(fd, standard)
+
+    def taken(self) -> tuple[bytes, bytes]:
+        for stream in (sys.stdout, sys.stderr):  # or each child would print again what is in the buffers
+            if stream is not None and not stream.closed:
+                stream.flush()
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        texts = []
+        for standard, fd in enumerate(self._kept, start=1):
+            os.dup2(nowhere, standard)
+            texts.append(os.pread(fd, _LONGEST_OUTPUT, 0))
+            os.close(fd)
+        os.close(nowhere)
+        return texts[0], texts[1]

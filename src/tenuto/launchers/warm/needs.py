@@ -1,0 +1,67 @@
+"""What a job needs of a warm parent: the modules its parameters name, and what decides how they are imported.
+Reads `params.json` and the environment; starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tenuto.errors import FileTooLarge
+from tenuto.launchers.instructions import Instructions
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import from_json
+
+PREFIXES = (
+    *("LD_", "OMP_", "OPENBLAS_", "MKL_", "CUDA_", "PYTHON"),
+    *("BLIS_", "GOMP_", "GOTO_", "KMP_", "NUMEXPR_", "VECLIB_", "NVIDIA_", "HIP_", "ROCR_"),
+    *("GLIBC_", "MALLOC_", "LANG", "LC_", "TZ"),
+)
+"""Variables that an interpreter or a library reads when it is loaded, past Python: too late for a child."""
+_LARGEST_PARAMS = 1 << 20
+"""Reading more takes as long as starting an interpreter."""
+
+
+class Needs(NamedTuple):
+    """Two jobs with equal needs can be forked from the same parent."""
+
+    classes: tuple[tuple[str, str, str], ...] = ()
+    """Module, qualified name and file of every class in the parameters; none for a command."""
+    import_path: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """What the job adds to the environment before anything of the user's is imported."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of this process: those with one of the `PREFIXES`."""
+
+    def modules(self) -> list[str]:
+        return list(dict.fromkeys(module for module, _, _ in self.classes))
+
+
+FOR_COMMANDS = Needs()
+
+
+def needs_of(
+    files: Files, paths: JobPaths, instructions: Instructions, variables: Mapping[str, str]
+) -> Needs | None:
+    """The needs of a job that is ready to start; None if a fresh interpreter is better."""
+    if instructions.command is not None and instructions.command.arguments:
+        return FOR_COMMANDS
+    try:
+        params = from_json(files.read(paths.params, _LARGEST_PARAMS))
+        classes = dict.fromkeys(_class(entry) for entry in params["objects"])
+        import_path = tuple(params["import_path"])
+    except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
+        return None  # too much, or a job that will itself say what is wrong
+    return Needs(
+        tuple(classes),
+        import_path,
+        tuple(sorted(instructions.environment.items())),
+        tuple(sorted((name, value) for name, value in variables.items() if name.startswith(PREFIXES))),
+    )
+
+
+def _class(entry: Any) -> tuple[str, str, str]:
+    module, name, file = entry["class"]
+    return str(module), str(name), os.fspath(file)

@@ -1,0 +1,218 @@
+"""A warm parent, seen from the launcher: started, given orders, let go.
+What it answers is told as it is; what to do about it is `launcher`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from signal import SIGKILL
+from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
+from typing import Any
+
+from tenuto.launchers.local import Readable
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.runner.supervisor import SIGNALS
+from tenuto.launchers.warm.needs import Needs
+from tenuto.launchers.warm.wire import close_all, receive, send
+
+_ENTRY = f"{__file__.rpartition('/warm/')[0]}/runner/__main__.py"
+
+
+class ParentGone(Exception):
+    """The parent ended before it answered."""
+
+
+class NotSent(ParentGone):
+    """It had ended before it was asked."""
+
+
+class Answer:
+    """What a parent said: `content`, and the pidfd of a runner if it forked one."""
+
+    def __init__(self, content: Mapping[str, Any], pidfd: int | None) -> None:
+        self.content = content
+        self.pidfd = pidfd
+
+
+class WarmParent:
+    """One parent process."""
+
+    def __init__(self, python: str, needs: Needs, memory_limit: int) -> None:
+        """Raises `OSError` if it cannot be started."""
+        self.needs = needs
+        self.environment = dict(os.environ)
+        """What its children start from."""
+        self.loaded = False
+        """It has said that it can be forked."""
+        self.usable = True
+        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._orders = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self.pid = self._spawn(python, theirs)
+            self._socket.setblocking(False)
+            send(
+                self._socket,
+                {
+                    "classes": needs.classes,
+                    "import_path": needs.import_path,
+                    "environment": dict(needs.environment),
+                    "memory_limit": memory_limit,
+                },
+            )
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _spawn(self, python: str, theirs: socket) -> int:
+        fd = theirs.fileno()
+        # A command needs no packages, so its parent does without `site`.
+        flags = ["-P"] if self.needs.classes else ["-I", "-S"]
+        return os.posix_spawn(
+            python,
+            [python, *flags, _ENTRY, "--warm", str(fd), str(os.getpid())],
+            self.environment,
+            file_actions=[
+                *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)),
+                (os.POSIX_SPAWN_DUP2, fd, fd),
+            ],
+            setsid=True,  # a Ctrl-C in the terminal must not reach it
+            setsigmask=SIGNALS,
+            setsigdef=SIGNALS,
+        )
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pending)
+
+    async def fork(self, order: StartOrder, changes: Mapping[str, str | None], ready: int) -> Answer:
+        """Have a runner forked, which is given `ready` to say that it is up. Raises `ParentGone`."""
+        self._orders += 1
+        number = self._orders
+        content = {
+            "number": number,
+            "directory": order.paths.directory,
+            "script_name": order.paths.script_name,
+            "nonce": order.launch.nonce,
+            "environment": changes,
+        }
+        descriptors = [
+            order.runner_lock.fileno(),
+            order.descendants_lock.fileno(),
+            ready,
+            *(token.fileno() for token in order.tokens),
+        ]
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._pending[number] = answer
+        self._listen()
+        try:
+            try:
+                await self._send(content, descriptors)
+            finally:
+                os.close(ready)
+            return await answer
+        finally:
+            del self._pending[number]
+            self._stop_listening()
+
+    def kill_runner(self, pid: int) -> None:
+        with suppress(OSError):  # it died: so did, or will, its runner be found by other means
+            send(self._socket, {"kill": pid})
+
+    def kill(self) -> None:
+        """End a parent that does not answer."""
+        self.usable = False
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, SIGKILL)
+
+    def close(self) -> None:
+        """Let the parent go: it ends when it sees that nobody is there."""
+        self.usable = False
+        if not self._pending:
+            self._socket.close()
+
+    def reap(self) -> bool:
+        """Whether the process is gone."""
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:  # somebody else's `wait` got it
+            return True
+
+    async def _send(self, content: dict[str, Any], descriptors: list[int]) -> None:
+        while True:
+            try:
+                send(self._socket, content, descriptors)
+            except BlockingIOError:
+                await asyncio.sleep(0.001)  # it has hundreds of orders to fill
+            except (BrokenPipeError, ConnectionResetError):
+                raise NotSent from None
+            else:
+                return
+
+    # Listening, only while somebody waits: a launcher may be used from one loop after another.
+
+    def _listen(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._socket.fileno(), self._take)
+
+    def _stop_listening(self) -> None:
+        if not self._pending and self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop = None
+            if not self.usable:
+                self._socket.close()
+
+    def _take(self) -> None:
+        try:
+            received = receive(self._socket)
+        except BlockingIOError:
+            return
+        if received is None:
+            self.usable = False
+            self._settle_all(ParentGone())
+        elif "loaded" in received.content:
+            self.loaded = True
+        elif "unfit" in received.content:
+            self.usable = False
+            for number in list(self._pending):
+                self._settle(number, Answer(received.content, None))
+        else:
+            number = received.content["number"]
+            handle = received.descriptors[0] if received.descriptors else None
+            if not self._settle(number, Answer(received.content, handle)):
+                close_all(received.descriptors)  # who asked has gone
+
+    def _settle(self, number: int, answer: Answer) -> bool:
+        future = self._pending.get(number)
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+    def _settle_all(self, error: Exception) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(self._socket.fileno())
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+
+async def said_ready(ready: int) -> bool:
+    """Whether a runner says that it is up; False if there is none any more that could."""
+    await Readable(ready).wait()
+    return bool(os.read(ready, 1))
+
+
+def changed_variables(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    """What to set, and with None to remove, to get from one environment to another."""
+    if before == now:
+        return {}
+    changes: dict[str, str | None] = {name: None for name in before if name not in now}
+    changes.update({name: value for name, value in now.items() if before.get(name) != value})
+    return changes

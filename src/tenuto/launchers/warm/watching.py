@@ -1,0 +1,67 @@
+"""What modules ask of their process while they are imported: variables, and the working directory.
+A forked child has other answers than its parent had, so the parent must know what was asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+_PATHS = frozenset({"posixpath", "genericpath", "pathlib", "os"})
+_STANDARD = f"{os.path.dirname(os.__file__)}/"
+_PACKAGES = f"{_STANDARD}site-packages/"
+
+
+class Asked:
+    """Remembers questions, from `watch` to `stop`."""
+
+    def __init__(self) -> None:
+        self.variables: set[str] = set()
+        self.all_variables = False
+        self.directory: str | None = None
+        """The module that asked where it is."""
+        self._plain: Any = type(os.environ)
+        self._getcwd = os.getcwd
+
+    def watch(self) -> None:
+        asked = self
+        plain = self._plain
+
+        class Watched(plain):  # type: ignore[valid-type, misc]
+            def __getitem__(self, key: str) -> str:
+                asked.variables.add(key)
+                return str(plain.__getitem__(self, key))
+
+            def __iter__(self) -> Iterator[str]:
+                asked.all_variables = True
+                return iter(plain.__iter__(self))
+
+        def getcwd() -> str:
+            asked.directory = asked.directory or _asker(sys._getframe(1))
+            return asked._getcwd()
+
+        os.environ.__class__ = Watched
+        os.getcwd = getcwd
+
+    def stop(self) -> None:
+        os.environ.__class__ = self._plain
+        os.getcwd = self._getcwd
+
+    def matters(self, name: str) -> bool:
+        """Whether another value of this variable could have made another module."""
+        return self.all_variables or name in self.variables
+
+
+def _asker(frame: FrameType | None) -> str | None:
+    """Who asked through functions for paths; None for the standard library, which asks in vain."""
+    while frame is not None and frame.f_globals.get("__name__") in _PATHS:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    if file.startswith(("<frozen", _STANDARD)) and not file.startswith(_PACKAGES):
+        return None
+    return str(frame.f_globals.get("__name__"))

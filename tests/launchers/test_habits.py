@@ -1,0 +1,180 @@
+"""What tasks do with their process, be it a fresh interpreter or a fork of one that is warm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.jobs import ReadyJob
+from tenuto.workspace.markers import Marker
+
+TaskBuilder = Callable[..., ReadyJob]
+Ended = Callable[[ReadyJob], Marker]
+
+GOOD_HABITS = {
+    "fork": """
+        pid = os.fork()
+        if pid == 0:
+            os._exit(7)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    """,
+    "fork and return": """
+        pid = os.fork()
+        if pid == 0:
+            return 1
+        os.waitpid(pid, 0)
+        return 7
+    """,
+    "subprocess": """
+        import subprocess
+        return subprocess.run([sys.executable, "-c", "raise SystemExit(7)"]).returncode
+    """,
+    "multiprocessing": """
+        import multiprocessing
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            return sum(pool.map(abs, [-3, -4]))
+    """,
+    "executor": """
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(2) as pool:
+            return sum(pool.map(abs, [-3, -4]))
+    """,
+    "asyncio": """
+        import asyncio
+        async def main():
+            process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
+            return await process.wait()
+        return asyncio.run(main())
+    """,
+    "change of directory": """
+        os.chdir("/")
+        return 7
+    """,
+    "closed standard streams": """
+        sys.stdout.close(); sys.stderr.close()
+        return 7
+    """,
+    "closed descriptors": """
+        os.close(1); os.close(2)
+        return 7
+    """,
+    "daemon thread": """
+        import threading
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+        return 7
+    """,
+    "sys.argv": "return 7 if len(sys.argv) == 1 else sys.argv",
+    "signals": """
+        import signal
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        return 7
+    """,
+    "child of its runner": """
+        import ctypes
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        return 7 if not children and os.getpgrp() == os.getpid() else children
+    """,
+}
+
+
+@pytest.mark.parametrize("habit", GOOD_HABITS)
+def test_a_task_may(task: TaskBuilder, ended: Ended, habit: str) -> None:
+    marker = ended(task(GOOD_HABITS[habit]))
+    assert (marker.reason, marker.result) == (None, 7), marker.message
+
+
+BAD_HABITS = {
+    "sys.exit": ("sys.exit(3)", 3),
+    "os._exit": ("os._exit(4)", 4),
+    "exit in a forked child's name": ("os.fork(); sys.exit(5)", 5),
+    "abort": ("os.abort()", None),
+}
+
+
+@pytest.mark.parametrize("habit", BAD_HABITS)
+def test_a_task_that_leaves_early_fails(task: TaskBuilder, ended: Ended, habit: str) -> None:
+    body, code = BAD_HABITS[habit]
+    marker = ended(task(body))
+    assert (marker.reason, marker.exit_code) == (JobFailureStatus.FAILED, code)
+
+
+LAST_WORDS = {
+    "a file in a global": "kept.append(open('left', 'w')); kept[0].write('words')",
+    "a finalizer": """
+        class Last:
+            def __del__(self, write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
+                write(fd, b"words")
+        kept.append(Last())
+    """,
+    "a suspended generator": """
+        def waiting(write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
+            try:
+                yield
+            finally:
+                write(fd, b"words")
+        kept.append(waiting()); next(kept[0])
+    """,
+    "atexit": "import atexit; atexit.register(lambda: Path('left').write_text('words'))",
+    "a thread": """
+        import threading
+        def late():
+            time.sleep(0.05)
+            Path('left').write_text('words')
+        threading.Thread(target=late).start()
+    """,
+    "weakref.finalize": """
+        import weakref
+        weakref.finalize(self, lambda: Path('left').write_text('words'))
+    """,
+    "the C library": """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        libc.fopen.restype = ctypes.c_void_p
+        file = libc.fopen(b"left", b"w")
+        libc.fputs(b"words", ctypes.c_void_p(file))
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", LAST_WORDS)
+def test_what_waits_for_the_end_of_the_process_is_done(task: TaskBuilder, ended: Ended, kind: str) -> None:
+    job = task(LAST_WORDS[kind], before="kept = []")
+    assert ended(job).reason is None
+    assert Path(job.paths.directory, "left").read_text() == "words"
+
+
+def test_a_finalizer_of_an_object_made_on_import_is_called(task: TaskBuilder, ended: Ended) -> None:
+    before = """
+    class Last:
+        def __del__(self, write=os.write):
+            write(self.fd, b"words")
+    kept = Last()
+    """
+    job = task("kept.fd = os.open('left', os.O_CREAT | os.O_WRONLY, 0o600)", before=before)
+    assert ended(job).reason is None
+    assert Path(job.paths.directory, "left").read_text() == "words"
+
+
+def test_what_a_module_prints_on_import_is_in_the_log_of_each_job(task: TaskBuilder, ended: Ended) -> None:
+    before = "print('imported'); print('warned', file=sys.stderr)"
+    job = task("print('run')", before=before)
+    for _ in range(2):
+        assert ended(job).reason is None
+        assert Path(job.paths.out).read_text() == "imported\nrun\n"
+        assert Path(job.paths.err).read_text() == "warned\n"
+        Path(job.paths.out).unlink()
+        Path(job.paths.err).unlink()
+        job.open_attempt()
+    job.release()
+
+
+def test_what_a_module_does_to_the_import_path_stays(task: TaskBuilder, ended: Ended) -> None:
+    assert ended(task("return sys.path[0]", before="sys.path.insert(0, '/mine')")).result == "/mine"
+
+
+def test_variables_that_a_module_sets_stay(task: TaskBuilder, ended: Ended) -> None:
+    assert ended(task("return os.environ['MINE']", before="os.environ['MINE'] = '1'")).result == "1"
