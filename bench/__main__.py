@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 
-from bench import peers, report, w5_start, w7_identity
+from bench import peers, report, w1_throughput, w5_start, w7_identity
 from bench.measure import child, repeat
 from bench.workload import Options, Workload
 
-WORKLOADS: dict[str, Workload] = {w.name: w for w in (w5_start.WORKLOAD, w7_identity.WORKLOAD)}
+WORKLOADS: dict[str, Workload] = {
+    w.name: w for w in (w1_throughput.WORKLOAD, w5_start.WORKLOAD, w7_identity.WORKLOAD)
+}
 
 
 def main() -> None:

@@ -423,6 +423,27 @@ def test_a_parent_that_dies_with_an_order_in_its_hands_has_started_nothing(
     assert ended(job).result is True
 
 
+def test_a_parent_that_does_not_answer_is_given_up(
+    task: TaskBuilder, machine: Machine, run: Run, until: Until, alive: Alive
+) -> None:
+    launcher = WarmLauncher(machine, answer_takes_s=0.3)
+    job = task(WAS_FORKED)
+    run(finished(launcher, job))
+    job.open_attempt()
+    (parent,) = parents(launcher)
+    os.kill(parent.pid, signal.SIGSTOP)
+
+    async def scenario() -> None:
+        with pytest.raises(BlockingIOError, match="died"):
+            await launcher.start(job.order)
+        await finished(launcher, job)
+
+    run(scenario())
+    launcher.close()
+    assert job.marker().result is True
+    assert not alive(parent.pid)
+
+
 def test_a_runner_whose_parent_died_before_it_answered_is_found(
     task: TaskBuilder, ended: Ended, run: Run, launcher: WarmLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

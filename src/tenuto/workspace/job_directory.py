@@ -4,19 +4,34 @@ Decides nothing: what the evidence means is `derive`'s business, when to start i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace import journal as journals
+from tenuto.workspace.attempt_files import (
+    STORED_RESULT_LIMIT,
+    finish,
+    keep_result,
+    read_launch,
+    read_locks,
+    read_pid,
+    read_result,
+    read_status,
+    read_stop,
+    request_stop,
+    rotate_logs,
+    write_locks,
+    write_params,
+    write_pid,
+    write_script,
+    write_status,
+)
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.layout import JobPaths, JournalPlace
 from tenuto.workspace.markers import (
-    RESULT_LIMIT,
-    Durability,
     Marker,
     read_markers,
     reserve_marker,
@@ -36,19 +51,36 @@ from tenuto.workspace.records import (
     RECORD_LIMIT,
     Corrupt,
     LaunchRecord,
-    LocksRecord,
     PidRecord,
     StatusRecord,
-    StopRecord,
-    from_json,
     read_record,
-    to_json,
 )
 
-STORED_RESULT_LIMIT = 256 << 20
-
-R = TypeVar("R")
-A = TypeVar("A", PidRecord, StopRecord, LocksRecord)
+__all__ = [
+    "STORED_RESULT_LIMIT",
+    "Settled",
+    "finish",
+    "keep_result",
+    "look",
+    "open_attempt",
+    "read_evidence",
+    "read_launch",
+    "read_locks",
+    "read_pid",
+    "read_result",
+    "read_status",
+    "read_stop",
+    "request_stop",
+    "rotate_logs",
+    "settle",
+    "take_lock",
+    "write_external_id",
+    "write_locks",
+    "write_params",
+    "write_pid",
+    "write_script",
+    "write_status",
+]
 
 
 class Settled(NamedTuple):
@@ -181,116 +213,6 @@ def write_external_id(files: Files, paths: JobPaths, launch: LaunchRecord, exter
     return named
 
 
-def write_params(files: Files, paths: JobPaths, params: bytes) -> None:
-    _put(files, paths.params, params)
-
-
-def write_script(files: Files, paths: JobPaths, script: bytes) -> None:
-    _put(files, paths.script, script)
-
-
-def write_status(files: Files, paths: JobPaths, status: StatusRecord) -> None:
-    _put(files, paths.status, status.encode())
-
-
-def write_pid(files: Files, paths: JobPaths, pid: PidRecord) -> None:
-    _put(files, paths.pid, pid.encode())
-
-
-def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
-    _put(files, paths.locks, locks.encode())
-
-
-def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
-    """Say that an attempt is to end, and why; before the first signal is sent."""
-    _put(files, paths.stop, stop.encode())
-
-
-def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
-    return _readable(read_record(files, paths.launch, LaunchRecord.decode))
-
-
-def read_pid(files: Files, paths: JobPaths, attempt: int) -> PidRecord | None:
-    """The runner of this attempt; None if it has not written its record."""
-    return _of_attempt(files, paths.pid, PidRecord.decode, attempt)
-
-
-def read_stop(files: Files, paths: JobPaths, attempt: int) -> StopRecord | None:
-    """The wish to stop this attempt; None if there is none, or only for another attempt."""
-    return _of_attempt(files, paths.stop, StopRecord.decode, attempt)
-
-
-def read_locks(files: Files, paths: JobPaths, attempt: int) -> LocksRecord | None:
-    """The tokens this attempt holds."""
-    return _of_attempt(files, paths.locks, LocksRecord.decode, attempt)
-
-
-def read_status(files: Files, paths: JobPaths) -> StatusRecord | None:
-    return _readable(read_record(files, paths.status, StatusRecord.decode))
-
-
-def finish(
-    files: Files,
-    paths: JobPaths,
-    marker: Marker,
-    status: StatusRecord,
-    durability: Durability = Durability.MARKER,
-) -> None:
-    """Write the marker of an attempt, then the status: by its runner, or under the lock with no runner alive.
-
-    Fails only if the marker cannot be written. Without the status (the disk is full) its readers derive it.
-    """
-    write_marker(files, paths, marker, durability)
-    with suppress(OSError):
-        write_status(files, paths, status)
-
-
-def keep_result(
-    files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
-) -> Marker:
-    """The marker with the result in it if it is small; a larger one is written to `result.json` first.
-
-    Raises `TypeError` or `ValueError` for what JSON cannot say.
-    """
-    data = to_json(result)
-    if len(data) <= RESULT_LIMIT:
-        return marker._replace(result=result, result_stored=False)
-    files.replace(paths.result, data, durable=durability is Durability.MARKER)
-    return marker._replace(result=None, result_stored=True)
-
-
-def read_result(files: Files, paths: JobPaths, marker: Marker) -> Any:
-    """What the task returned. Raises `ValueError` or `OSError` if `result.json` was tampered with."""
-    if not marker.result_stored:
-        return marker.result
-    return from_json(files.read(paths.result, STORED_RESULT_LIMIT))
-
-
-def rotate_logs(files: Files, paths: JobPaths) -> int:
-    """Keep the logs of the attempt before: `x.out` becomes `x.out.n`; returns n, 0 if there was nothing."""
-    logs = [log for log in (paths.out, paths.err) if files.stat(log) is not None]
-    if not logs:
-        return 0
-    number = 1
-    while any(files.stat(paths.rotated(log, number)) is not None for log in (paths.out, paths.err)):
-        number += 1
-    for log in logs:
-        files.rename(log, paths.rotated(log, number))
-    return number
-
-
-def _put(files: Files, path: str, data: bytes) -> None:
-    """Write a file that nobody relies on yet: create it, or replace an earlier one atomically.
-
-    A rename costs several times as much as a creation, and each job has many of these files. A reader that
-    finds one half created makes of it what it makes of a missing one.
-    """
-    try:
-        files.create_exclusive(path, data)
-    except FileExistsError:
-        files.replace(path, data, durable=False)
-
-
 def _clear_older_attempts(files: Files, paths: JobPaths) -> None:
     for path in (paths.done, paths.failed, paths.pid, paths.stop, paths.locks, paths.result):
         files.remove(path)
@@ -320,12 +242,3 @@ def _marker_of_corruption(machine: Machine, evidence: Evidence, derived: Derived
         message=derived.message,
         endtime=machine.clock.now(),
     )
-
-
-def _of_attempt(files: Files, path: str, decode: Callable[[bytes], A | Corrupt], attempt: int) -> A | None:
-    record = _readable(read_record(files, path, decode))
-    return record if record is not None and record.attempt == attempt else None
-
-
-def _readable(record: R | Corrupt | None) -> R | None:
-    return None if isinstance(record, Corrupt) else record

@@ -39,5 +39,5 @@ if os.getpid() == runner:
     os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
 if inherited.preloaded is not None:
     leave = import_module("tenuto.launchers.runner.leaving").leave
-    leave(exit_code, tear_down=inherited.preloaded.tear_down)
+    leave(exit_code, known=inherited.preloaded.modules)
 sys.exit(exit_code)

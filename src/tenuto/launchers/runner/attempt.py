@@ -22,7 +22,7 @@ from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace.job_directory import finish, keep_result, read_launch, read_status, write_pid
+from tenuto.workspace.attempt_files import finish, keep_result, read_launch, read_status, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -50,6 +50,8 @@ class Inherited(NamedTuple):
     ready: int
     tokens: tuple[int, ...] = ()
     """Never looked at: to have them open is to hold the tokens."""
+    machine: Machine | None = None
+    """Given if it was put together before the fork."""
     preloaded: Preloaded | None = None
     """Given if the task's modules were imported before the fork."""
 
@@ -67,7 +69,7 @@ class Attempt(NamedTuple):
 def run(inherited: Inherited) -> int:
     """Run the attempt; returns, twice, the exit code: of the runner, and in its child of the payload."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    machine = this_machine()
+    machine = inherited.machine or this_machine()
     paths = JobPaths(inherited.directory, inherited.script_name)
     launch = _current_launch(machine, paths, inherited)
     if launch is None:

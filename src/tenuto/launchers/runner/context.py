@@ -8,18 +8,23 @@ import os
 import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import JournalError
 from tenuto.launchers.outputs import OutputsWriter
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.results import plain
-from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.tasks.base import ConfigBase
-from tenuto.workspace.journal import EventWriter
+
+if TYPE_CHECKING:
+    from tenuto.lifecycle.events import JobProgressEvent
+    from tenuto.workspace.journal import EventWriter
 
 _PROGRESS_EVERY_S = 0.2
+_EVENTS_MODULE = "tenuto.lifecycle.events"
+_JOURNAL_MODULE = "tenuto.workspace.journal"
 
 
 class RunningJob:
@@ -55,7 +60,8 @@ class RunningJob:
     def progress(self, value: float, level: int, desc: str | None) -> None:
         instructions = self._payload.instructions
         clock = self._payload.machine.clock
-        event = JobProgressEvent(
+        # 8 ms that a task without progress need not pay
+        event: JobProgressEvent = import_module(_EVENTS_MODULE).JobProgressEvent(
             timestamp=clock.now(),
             job_id=instructions.job_id,
             task_id=instructions.task_id,
@@ -98,7 +104,9 @@ class RunningJob:
             instructions = self._payload.instructions
             place = self._layout.job_journal(instructions.task_id, instructions.job_id)
             machine = self._payload.machine
-            self._writer = EventWriter(machine.files, place, machine.randomness.nonce())
+            journal = import_module(_JOURNAL_MODULE)
+            self._writer = journal.EventWriter(machine.files, place, machine.randomness.nonce())
+            assert self._writer is not None
         try:
             self._writer.write(event)
         except (OSError, JournalError) as error:  # a bar that does not move is no reason to fail a job

@@ -10,6 +10,8 @@ import io
 import os
 import sys
 import threading
+from itertools import islice
+from types import ModuleType
 from typing import Any, NoReturn
 
 from tenuto.launchers.runner.kernel import exit_like_c
@@ -21,15 +23,16 @@ _PACKAGES = f"{_STANDARD}site-packages/"
 _STANDARD_STREAMS = (0, 1, 2)
 
 
-def leave(exit_code: int, *, tear_down: bool) -> NoReturn:
+def leave(exit_code: int, *, known: int | None) -> NoReturn:
     """End the process, with everything done that the interpreter does at its end and anybody could notice.
 
-    `tear_down`: something from before the fork needs the interpreter's own end.
+    `known`: how many modules were loaded before the fork, after which `must_be_torn_down` said no; None if
+    it said yes.
     """
     shutdown: Any = threading._shutdown  # type: ignore[attr-defined]
     shutdown()
     atexit._run_exitfuncs()
-    if not tear_down and not must_be_torn_down():
+    if known is not None and not must_be_torn_down(known):
         try:
             _flush()
         except (OSError, ValueError):
@@ -40,26 +43,25 @@ def leave(exit_code: int, *, tear_down: bool) -> NoReturn:
     sys.exit(exit_code)
 
 
-def must_be_torn_down() -> bool:
+def must_be_torn_down(known: int = 0) -> bool:
     """Whether something waits for the end: a file to be written out, a method `__del__`, a `finally`.
 
-    After a fork, what the parent had is frozen and not looked at; the parent has asked for itself.
+    After a fork only what came since is looked at: modules after the first `known`, and what is not frozen.
+    To look at the rest would copy its pages.
     """
-    return _has_foreign_extensions() or any(map(_has_last_words, gc.get_objects()))
+    modules = islice(reversed(sys.modules.values()), len(sys.modules) - known)
+    return any(map(_is_foreign_extension, modules)) or any(map(_has_last_words, gc.get_objects()))
 
 
-def _has_foreign_extensions() -> bool:
-    """Whether machine code is loaded that may want to be told of the end, beyond Python's knowledge."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if (
-            isinstance(file, str)
-            and file.endswith(".so")
-            and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
-            and name.partition(".")[0] not in _KNOWN_EXTENSIONS
-        ):
-            return True
-    return False
+def _is_foreign_extension(module: ModuleType) -> bool:
+    """Whether it is machine code that may want to be told of the end, beyond Python's knowledge."""
+    file = getattr(module, "__file__", None)
+    return (
+        isinstance(file, str)
+        and file.endswith(".so")
+        and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
+        and str(module.__name__).partition(".")[0] not in _KNOWN_EXTENSIONS
+    )
 
 
 def _has_last_words(made: object) -> bool:

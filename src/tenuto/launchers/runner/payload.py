@@ -31,8 +31,13 @@ class Preloaded(Protocol):
     """What was done in another process, from which this one was forked."""
 
     @property
-    def tear_down(self) -> bool:
-        """Whether something of it needs the interpreter's own end."""
+    def modules(self) -> int | None:
+        """How many were loaded; None if something of it needs the interpreter's own end."""
+        ...
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of files that were imported and have not changed since."""
         ...
 
     def settle(self) -> None:

@@ -15,7 +15,7 @@ from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.report import read_report
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.workspace.job_directory import read_stop, request_stop
+from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)

@@ -27,7 +27,7 @@ from tenuto.tasks import ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import read_job
 from tenuto.tasks.serialization import MAX_BYTES, loads
-from tenuto.workspace.job_directory import read_stop
+from tenuto.workspace.attempt_files import read_stop
 from tenuto.workspace.records import to_json
 
 _LONGEST_MESSAGE = 1500
@@ -72,7 +72,7 @@ def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _C
     task, init_tasks = read_job(payload.paths.directory)
     job.runs(task)
     cancellation.graceful = isinstance(task, ResumableTask)
-    reporter.provenance(_provenance(type(task)))
+    reporter.provenance(_provenance(type(task), payload))
     for init_task in init_tasks:
         init_task.execute()
     command = command_of(task)
@@ -141,12 +141,18 @@ def look_like_a_plain_program() -> None:
     faulthandler.enable()
 
 
-def _provenance(cls: type) -> dict[str, str]:
+def _provenance(cls: type, payload: Payload) -> dict[str, str]:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if not file:
         return {}
+    known = payload.preloaded.digests if payload.preloaded is not None else {}
+    return {"file": file, "sha256": known.get(file) or digest(file)}
+
+
+def digest(file: str) -> str:
+    """The SHA-256 of a file."""
     with open(file, "rb") as stream:
-        return {"file": file, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _report_result(reporter: Reporter, task: Any, result: Any) -> None:

@@ -44,6 +44,8 @@ _MOST_PARENTS = 8
 """The one that was used least recently makes room. To start one takes as long as a fresh interpreter."""
 _IMPORT_TAKES_S = 60.0
 """A parent that imports for longer is given up, so that the job shows by itself where it hangs."""
+_ANSWER_TAKES_S = 30.0
+"""A parent that takes longer for a fork is stopped or stuck: it is killed, and the start tried again."""
 _ENDS_S = 0.2
 
 
@@ -70,6 +72,7 @@ class WarmLauncher:
         python: str | None = None,
         memory_limit: int = MEMORY_LIMIT,
         import_takes_s: float = _IMPORT_TAKES_S,
+        answer_takes_s: float = _ANSWER_TAKES_S,
     ) -> None:
         """As `SpawnLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked."""
         self._machine = machine or this_machine()
@@ -79,6 +82,7 @@ class WarmLauncher:
         self.slots = self._spawn.slots
         self._memory_limit = memory_limit
         self._import_takes_s = import_takes_s
+        self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
         self._retired: list[WarmParent] = []
@@ -170,7 +174,7 @@ class WarmLauncher:
         started: LocalProcess | _Otherwise
         try:
             try:
-                async with asyncio.timeout(None if parent.loaded else self._import_takes_s):
+                async with asyncio.timeout(self._answer_takes_s if parent.loaded else self._import_takes_s):
                     answer = await parent.fork(order, changes, ready_there)
             except NotSent:
                 self._drop(parent)

@@ -18,6 +18,7 @@ from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
 from tenuto.tasks.location import Location, find_class
 from tenuto.tasks.ports import current_job
+from tenuto.tasks.schema import schema_of
 
 _LONGEST_OUTPUT = 1 << 20
 
@@ -29,7 +30,8 @@ class Loaded(NamedTuple):
     sources: Sources
     printed: tuple[bytes, bytes]
     """What the imports wrote to standard output and standard error."""
-    tear_down: bool
+    modules: int | None
+    digests: dict[str, str]
 
     def settle(self) -> None:
         for standard, text in enumerate(self.printed, start=1):
@@ -55,7 +57,7 @@ def load(
     asked.watch()
     try:
         for module, name, file in classes:
-            find_class(Location(module, name, file))
+            schema_of(find_class(Location(module, name, file)))  # or each child would work it out again
     except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
         return f"cannot be imported ({type(error).__name__}: {error})"[:500]
     finally:
@@ -65,9 +67,16 @@ def load(
     why = fitness.why_unfit(then, asked, memory_limit)
     if why is not None:
         return why
-    tear_down = must_be_torn_down()
+    modules = None if must_be_torn_down() else len(sys.modules)
+    loaded = Loaded(asked, Sources(began_ns), printed, modules, _digests(classes))
+    gc.collect()
     gc.freeze()
-    return Loaded(asked, Sources(began_ns), printed, tear_down)
+    return loaded
+
+
+def _digests(classes: list[list[str]]) -> dict[str, str]:
+    files = {getattr(sys.modules[module], "__file__", None) for module, _, _ in classes}
+    return {file: task.digest(file) for file in files if file}
 
 
 def _look_like_a_job(import_path: list[str]) -> None:

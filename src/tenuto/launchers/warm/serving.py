@@ -17,6 +17,7 @@ from tenuto.launchers.runner.supervisor import SIGNALS
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
     from tenuto.launchers.warm.loading import Loaded
@@ -43,6 +44,7 @@ class Parent:
         self._socket = launcher
         self._launcher_pid = pid
         self._loaded: Loaded | None = None
+        self._machine = this_machine()
         self._runners: set[int] = set()
         self._poll = select.poll()
         self._poll.register(launcher.fileno(), select.POLLIN)
@@ -160,5 +162,6 @@ class Parent:
             descendants,
             ready,
             tuple(tokens),
+            self._machine,
             self._loaded,
         )

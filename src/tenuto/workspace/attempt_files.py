@@ -1,0 +1,148 @@
+"""The files of one attempt, written and read by small functions: what a runner needs of a job's directory.
+Kept apart from `job_directory`, whose imports every job would pay for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, write_marker
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import (
+    Corrupt,
+    LaunchRecord,
+    LocksRecord,
+    PidRecord,
+    StatusRecord,
+    StopRecord,
+    from_json,
+    read_record,
+    to_json,
+)
+
+STORED_RESULT_LIMIT = 256 << 20
+
+R = TypeVar("R")
+A = TypeVar("A", PidRecord, StopRecord, LocksRecord)
+
+
+def write_params(files: Files, paths: JobPaths, params: bytes) -> None:
+    _put(files, paths.params, params)
+
+
+def write_script(files: Files, paths: JobPaths, script: bytes) -> None:
+    _put(files, paths.script, script)
+
+
+def write_status(files: Files, paths: JobPaths, status: StatusRecord) -> None:
+    _put(files, paths.status, status.encode())
+
+
+def write_pid(files: Files, paths: JobPaths, pid: PidRecord) -> None:
+    _put(files, paths.pid, pid.encode())
+
+
+def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
+    _put(files, paths.locks, locks.encode())
+
+
+def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
+    """Say that an attempt is to end, and why; before the first signal is sent."""
+    _put(files, paths.stop, stop.encode())
+
+
+def read_launch(files: Files, paths: JobPaths) -> LaunchRecord | None:
+    return _readable(read_record(files, paths.launch, LaunchRecord.decode))
+
+
+def read_pid(files: Files, paths: JobPaths, attempt: int) -> PidRecord | None:
+    """The runner of this attempt; None if it has not written its record."""
+    return _of_attempt(files, paths.pid, PidRecord.decode, attempt)
+
+
+def read_stop(files: Files, paths: JobPaths, attempt: int) -> StopRecord | None:
+    """The wish to stop this attempt; None if there is none, or only for another attempt."""
+    return _of_attempt(files, paths.stop, StopRecord.decode, attempt)
+
+
+def read_locks(files: Files, paths: JobPaths, attempt: int) -> LocksRecord | None:
+    """The tokens this attempt holds."""
+    return _of_attempt(files, paths.locks, LocksRecord.decode, attempt)
+
+
+def read_status(files: Files, paths: JobPaths) -> StatusRecord | None:
+    return _readable(read_record(files, paths.status, StatusRecord.decode))
+
+
+def finish(
+    files: Files,
+    paths: JobPaths,
+    marker: Marker,
+    status: StatusRecord,
+    durability: Durability = Durability.MARKER,
+) -> None:
+    """Write the marker of an attempt, then the status: by its runner, or under the lock with no runner alive.
+
+    Fails only if the marker cannot be written. Without the status (the disk is full) its readers derive it.
+    """
+    write_marker(files, paths, marker, durability)
+    with suppress(OSError):
+        write_status(files, paths, status)
+
+
+def keep_result(
+    files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
+) -> Marker:
+    """The marker with the result in it if it is small; a larger one is written to `result.json` first.
+
+    Raises `TypeError` or `ValueError` for what JSON cannot say.
+    """
+    data = to_json(result)
+    if len(data) <= RESULT_LIMIT:
+        return marker._replace(result=result, result_stored=False)
+    files.replace(paths.result, data, durable=durability is Durability.MARKER)
+    return marker._replace(result=None, result_stored=True)
+
+
+def read_result(files: Files, paths: JobPaths, marker: Marker) -> Any:
+    """What the task returned. Raises `ValueError` or `OSError` if `result.json` was tampered with."""
+    if not marker.result_stored:
+        return marker.result
+    return from_json(files.read(paths.result, STORED_RESULT_LIMIT))
+
+
+def rotate_logs(files: Files, paths: JobPaths) -> int:
+    """Keep the logs of the attempt before: `x.out` becomes `x.out.n`; returns n, 0 if there was nothing."""
+    logs = [log for log in (paths.out, paths.err) if files.stat(log) is not None]
+    if not logs:
+        return 0
+    number = 1
+    while any(files.stat(paths.rotated(log, number)) is not None for log in (paths.out, paths.err)):
+        number += 1
+    for log in logs:
+        files.rename(log, paths.rotated(log, number))
+    return number
+
+
+def _put(files: Files, path: str, data: bytes) -> None:
+    """Write a file that nobody relies on yet: create it, or replace an earlier one atomically.
+
+    A rename costs several times as much as a creation, and each job has many of these files. A reader that
+    finds one half created makes of it what it makes of a missing one.
+    """
+    try:
+        files.create_exclusive(path, data)
+    except FileExistsError:
+        files.replace(path, data, durable=False)
+
+
+def _of_attempt(files: Files, path: str, decode: Callable[[bytes], A | Corrupt], attempt: int) -> A | None:
+    record = _readable(read_record(files, path, decode))
+    return record if record is not None and record.attempt == attempt else None
+
+
+def _readable(record: R | Corrupt | None) -> R | None:
+    return None if isinstance(record, Corrupt) else record
