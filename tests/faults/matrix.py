@@ -40,6 +40,8 @@ from tenuto.workspace.records import LaunchRecord  # noqa: E402
 
 TASK_ID, JOB_ID = "oracle", "job"
 DEADLINE_S = 30.0
+BEFORE = 99
+"""The number of the scheduler that runs the job into its first failure."""
 PARAMS = b'{"nothing": true}'
 
 
@@ -60,13 +62,16 @@ class Case(NamedTuple):
     """The work is done by a child of the payload, which holds none of its descriptors."""
     together: bool = False
     """The second scheduler does not wait for the end of the first."""
+    again: bool = False
+    """The job had failed before, so that its directory is full of what the attempt before left."""
 
     def blows(self) -> int:
         return sum(what is not None for what in (self.scheduler, self.runner, self.payload, self.victim))
 
     def repeats(self) -> int:
         """How often the work may have to be repeated."""
-        return sum((self.runner is not None, self.payload is not None, self.victim in ("runner", "payload")))
+        killed = (self.runner is not None, self.payload is not None, self.victim in ("runner", "payload"))
+        return sum(killed) + self.again
 
     def may_fail(self) -> bool:
         """A payload that dies alone has failed, and is not tried again until it is submitted again."""
@@ -115,6 +120,8 @@ class Theatre:
         began = time.monotonic()
         directory = self._root / f"case-{self._played}"
         directory.mkdir()
+        if case.again:
+            self._fail_once(directory)
         schedulers = self._schedule(case, directory, trace)
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
@@ -128,6 +135,11 @@ class Theatre:
             "seconds": round(time.monotonic() - began, 3),
             "directory": str(directory),
         }
+
+    def _fail_once(self, directory: Path) -> None:
+        (directory / "fail-once").touch()
+        end = ended(self._start(Case(), directory, BEFORE), directory, BEFORE)
+        assert end == "ERROR FAILED exited with code 3", end
 
     def _schedule(self, case: Case, directory: Path, trace: bool) -> list[str]:
         """Scheduler after scheduler, until one that came after the first sees the job done."""
