@@ -41,6 +41,8 @@ from tenuto.workspace.records import LaunchRecord  # noqa: E402
 
 TASK_ID, JOB_ID = "oracle", "job"
 DEADLINE_S = 30.0
+BEFORE = 99
+"""The number of the scheduler that runs the job into its first failure."""
 PARAMS = b'{"nothing": true}'
 LAUNCHERS = {"spawn": SpawnLauncher, "warm": WarmLauncher}
 
@@ -65,6 +67,8 @@ class Case(NamedTuple):
     launcher: str = "spawn"
     parent: str | None = None
     """The first warm parent, before this operation."""
+    again: bool = False
+    """The job had failed before, so that its directory is full of what the attempt before left."""
 
     def blows(self) -> int:
         struck = (self.scheduler, self.parent, self.runner, self.payload, self.victim)
@@ -72,7 +76,8 @@ class Case(NamedTuple):
 
     def repeats(self) -> int:
         """How often the work may have to be repeated."""
-        return sum((self.runner is not None, self.payload is not None, self.victim in ("runner", "payload")))
+        killed = (self.runner is not None, self.payload is not None, self.victim in ("runner", "payload"))
+        return sum(killed) + self.again
 
     def may_fail(self) -> bool:
         """A payload that dies alone has failed, and is not tried again until it is submitted again."""
@@ -121,6 +126,8 @@ class Theatre:
         began = time.monotonic()
         directory = self._root / f"case-{self._played}"
         directory.mkdir()
+        if case.again:
+            self._fail_once(directory)
         schedulers = self._schedule(case, directory, trace)
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
@@ -134,6 +141,11 @@ class Theatre:
             "seconds": round(time.monotonic() - began, 3),
             "directory": str(directory),
         }
+
+    def _fail_once(self, directory: Path) -> None:
+        (directory / "fail-once").touch()
+        end = ended(self._start(Case(), directory, BEFORE), directory, BEFORE)
+        assert end == "ERROR FAILED exited with code 3", end
 
     def _schedule(self, case: Case, directory: Path, trace: bool) -> list[str]:
         """Scheduler after scheduler, until one that came after the first sees the job done."""

@@ -19,6 +19,9 @@ def main(directory: str, victim: str, moment: str) -> None:
     except BlockingIOError:
         note(directory, "overlap")
     note(directory, "start")
+    if os.path.exists(f"{directory}/fail-once"):
+        os.unlink(f"{directory}/fail-once")
+        sys.exit(3)
     strike(directory, victim, "start", moment)
     # Work, so that there is something to come in between of. A child that its parent does not take along when
     # it is killed goes on working until another attempt is under way.

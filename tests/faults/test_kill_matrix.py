@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,29 @@ SCHEDULER = [
     # 6, 8, 11
     *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
 ]
+SCHEDULER_AGAIN = [
+    # 2, 3
+    *"mkdir .tenuto, open oracle.lock, lock0 oracle.lock, close oracle.lock".split(", "),
+    *"mkdir .tenuto #2, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    # 4
+    *"rename oracle.out.1, rename oracle.err.1".split(", "),
+    *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"close launch.json.tmp, rename launch.json".split(", "),
+    *"unlink oracle.done, unlink oracle.failed, unlink oracle.pid".split(", "),
+    *"unlink stop.json, unlink locks.json, unlink result.json".split(", "),
+    *"open oracle.lock #3, lock1 oracle.lock".split(", "),
+    # 5
+    *"open params.json, open params.json.tmp, write params.json.tmp".split(", "),
+    *"ftruncate params.json.tmp, close params.json.tmp, rename params.json".split(", "),
+    *"open oracle.py, open oracle.py.tmp, write oracle.py.tmp".split(", "),
+    *"ftruncate oracle.py.tmp, close oracle.py.tmp, rename oracle.py".split(", "),
+    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    # 6, 8, 11
+    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
+]
+"""The same where an attempt before has failed."""
 RUNNER = [
     "begin",
     *"lock0 lock, lock1 descendants, setsid".split(", "),
@@ -86,17 +109,23 @@ def striking(who: str, operations: Iterable[str], **more: Any) -> list[Case]:
 
 
 def telling(operations: list[str]) -> list[str]:
-    """Without those after which the disk looks as it did before; they are struck alone only."""
+    """Without those that leave all as it was for whoever comes next; they are struck alone, not in pairs."""
     silent = (
         "mkdir",
         "ftruncate",
         "posix_fallocate",
         "fsync",
-        "close params",
-        "close oracle.py",
-        "close status",
+        "unlink stop",
+        "unlink locks",
+        "unlink result",
     )
-    return [operation for operation in operations if not operation.startswith(silent)]
+    unread = ("params.json", "oracle.py", "launch.json.tmp")
+    return [
+        operation
+        for operation in operations
+        if not operation.startswith(silent)
+        and not (operation.endswith(unread) and operation.startswith(("open", "close")))
+    ]
 
 
 def crossed(one: list[Case], other: list[Case]) -> list[Case]:
@@ -117,9 +146,24 @@ AT_ONCE = [
     *striking("payload", PAYLOAD, together=True),
     *({**case, "together": True} for case in ORACLE),
 ]
+AGAIN = [
+    *striking("scheduler", SCHEDULER_AGAIN, again=True),
+    *striking("runner", RUNNER, again=True),
+    *striking("scheduler", SCHEDULER_AGAIN, again=True, together=True),
+    *(
+        {"scheduler": scheduler, "runner": runner, "again": True}
+        for scheduler in SCHEDULER_AGAIN
+        for runner in ("begin", "write oracle.pid", "rename oracle.done")
+    ),
+]
 STARTED = ["posix_spawn", "pidfd_open", "close oracle.lock #2", "close oracle.lock #3", "waitid"]
 PAIRS = [
-    *crossed(striking("scheduler", telling(SCHEDULER)), striking("runner", telling(RUNNER))),
+    # Every second field of the board; all of them when there is time (see below).
+    *(
+        {"scheduler": scheduler, "runner": runner}
+        for row, scheduler in enumerate(telling(SCHEDULER))
+        for runner in telling(RUNNER)[row % 2 :: 2]
+    ),
     *crossed(striking("scheduler", STARTED), striking("payload", PAYLOAD)),
     *crossed(striking("scheduler", STARTED), [case for case in ORACLE if case["victim"] != "scheduler"]),
     *crossed(striking("runner", telling(RUNNER)), striking("payload", ["begin", "chdir job", "execvp"])),
@@ -158,7 +202,7 @@ WARM = [
         ),
     )
 ]
-BULK = [*ALONE, *AT_ONCE, *PAIRS, *TRIPLES, *WARM]
+BULK = [*ALONE, *AT_ONCE, *AGAIN, *PAIRS, *TRIPLES, *WARM]
 PARTS = 16
 
 
@@ -189,26 +233,34 @@ def assert_all_is_well(cases: list[Case], results: list[dict[str, Any]]) -> None
     assert not wrong, "\n".join(json.dumps(result, indent=1) for result in wrong)
 
 
-@pytest.mark.parametrize("launcher", ["spawn", "warm"])
-def test_the_tables_name_every_step_there_is(tmp_path: Path, launcher: str) -> None:
+def traced(tmp_path: Path, **case: Any) -> Callable[[str], list[str]]:
+    """The operations of each process of a job that nobody harms."""
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path; from matrix import Case, Theatre\n"
-        "case = Case(launcher=sys.argv[3])\n"
-        "print(Theatre(Path(sys.argv[2])).play(case, trace=True)['directory'])\n"
+        f"print(Theatre(Path(sys.argv[2])).play(Case(**{case}), trace=True)['directory'])\n"
     )
-    command = [sys.executable, "-c", script, str(MATRIX.parent), str(tmp_path), launcher]
+    command = [sys.executable, "-c", script, str(MATRIX.parent), str(tmp_path)]
     directory = Path(subprocess.check_output(command, text=True).strip())
+    return lambda process: (directory / f"trace-{process}").read_text().splitlines()
 
-    def steps(of: str) -> list[str]:
-        return (directory / f"trace-{of}").read_text().splitlines()
 
+@pytest.mark.parametrize("launcher", ["spawn", "warm"])
+def test_the_tables_name_every_step_there_is(tmp_path: Path, launcher: str) -> None:
+    steps = traced(tmp_path, launcher=launcher)
     is_warm = launcher == "warm"
     assert steps("scheduler-parent") == (WARM_SCHEDULER if is_warm else SCHEDULER)
     assert steps("runner-parent") == (WARM_RUNNER if is_warm else RUNNER)
     assert steps("runner-child") == PAYLOAD
     if is_warm:
         assert steps("runner-warm") == PARENT
+
+
+def test_the_tables_name_every_step_of_another_attempt(tmp_path: Path) -> None:
+    steps = traced(tmp_path, again=True)
+    assert steps("scheduler-parent") == SCHEDULER_AGAIN
+    assert steps("runner-parent") == RUNNER
+    assert steps("runner-child") == PAYLOAD
 
 
 def test_the_matrix_is_as_large_as_promised() -> None:
@@ -224,6 +276,7 @@ def test_a_job_survives_a_kill_at_chosen_steps(tmp_path: Path) -> None:
         *striking("payload", PAYLOAD[::4]),
         *ORACLE[::2],
         {"victim": "runner", "moment": "start", "in_child": True},
+        *AGAIN[9:40:6],
         *PAIRS[7::90],
         *({"parent": step, "launcher": "warm"} for step in PARENT),
         *WARM[::20],
