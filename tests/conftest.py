@@ -6,11 +6,16 @@ import faulthandler
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+
+# A run started in the background ignores Ctrl-C and hang-ups, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
