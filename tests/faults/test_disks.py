@@ -121,7 +121,9 @@ def test_a_disk_without_inodes_pauses_the_starts_until_there_are_some(
         assert everything_is_readable(bench, "job")
 
 
-@pytest.mark.parametrize("free_pages", range(12))
+@pytest.mark.parametrize(
+    "free_pages", [3, 7, *(pytest.param(pages, marks=pytest.mark.slow) for pages in range(16))]
+)
 def test_a_disk_that_fills_up_at_any_moment_leaves_nothing_torn(
     small_disk: Path, tmp_path: Path, free_pages: int
 ) -> None:

@@ -203,6 +203,7 @@ def test_waiting_and_finished_jobs_hold_no_descriptors(
     assert len(os.listdir("/proc/self/fd")) <= few_descriptors + 2
 
 
+@pytest.mark.slow
 def test_real_jobs_get_by_with_few_descriptors(tmp_path: Path) -> None:
     """More jobs than descriptors, with real runners; a shortage is waited out."""
     script = (
