@@ -488,7 +488,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("this user may not mount, so a real full disk is NOT tested here")
     yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
 def test_a_really_full_disk_is_reported(small_disk: Path) -> None:
