@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
     from tenuto.experiments.modes import RunMode
+    from tenuto.experiments.services import Service
     from tenuto.experiments.workspace import Workspace
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
@@ -73,6 +74,7 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "RunMode": "tenuto.experiments.modes",
+    "Service": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
     "TransientMode": "tenuto.lifecycle.states",
     "Workspace": "tenuto.experiments.workspace",
@@ -118,6 +120,7 @@ __all__ = [
     "ResumableTask",
     "RunMode",
     "Scheduler",
+    "Service",
     "Task",
     "TaskCancelled",
     "TenutoError",

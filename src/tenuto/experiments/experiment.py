@@ -22,6 +22,7 @@ from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
+from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
@@ -144,6 +145,12 @@ class experiment:
     def results(self) -> list[dict[str, Any]]:
         """One row for each finished job: task, state, tags and result."""
         return result_rows(self._scheduler.machine.files, self.jobs)
+
+    def add_service(self, service: Service) -> Service:
+        """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
+        if self.run_mode is RunMode.NORMAL:
+            self.run.add_service(service)
+        return service
 
     def wait(self) -> None:
         """Blocks until every job submitted so far has ended; where nothing is run, there is no waiting."""
@@ -296,6 +303,7 @@ class experiment:
 
     def _leave_run(self, run: Run, error: BaseException | None) -> None:
         machine = self._scheduler.machine
+        run.stop_services()
         self._scheduler.release(run)
         if error is not None:
             state, message = RunState.FAILED, f"{type(error).__name__}: {error}"

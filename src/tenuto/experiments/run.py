@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
+from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.lifecycle.events import RunCompletedEvent
+from tenuto.lifecycle.events import RunCompletedEvent, ServiceAddedEvent, ServiceStateChangedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -15,6 +18,8 @@ from tenuto.workspace import journal
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
+
+logger = logging.getLogger("tenuto.experiments")
 
 
 class Run:
@@ -44,6 +49,7 @@ class Run:
             self._machine.files, self._journal, self._machine.randomness.nonce()
         )
         self._events = StateListener(self._writer, experiment_id, run_id)
+        self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
         self._write_status(RunState.RUNNING)
 
@@ -106,14 +112,46 @@ class Run:
         failed = [job for job in list(self.jobs.values()) if job.state is JobState.ERROR]
         return sorted(failed, key=lambda job: job.failure_status is JobFailureStatus.DEPENDENCY)
 
+    def add_service(self, service: Service) -> None:
+        """Starts a service; it is stopped with the run."""
+        service.start()
+        self._services.append(service)
+        self._scheduler.tell(
+            self._writer.write,
+            ServiceAddedEvent(
+                **self._event_fields(),
+                service_id=service.id,
+                state=ServiceState.RUNNING.value,
+                description=service.description(),
+            ),
+        )
+
+    def stop_services(self) -> None:
+        """Stops the services, the last one first; one that cannot stop keeps nobody from leaving."""
+        while self._services:
+            service = self._services.pop()
+            state = ServiceState.STOPPED
+            try:
+                service.stop()
+            except Exception:
+                logger.exception("service %s did not stop", service.id, extra={"action": "service_failed"})
+                state = ServiceState.FAILED
+            event = ServiceStateChangedEvent(**self._event_fields(), service_id=service.id, state=state.value)
+            self._scheduler.tell(self._writer.write, event)
+
+    def _event_fields(self) -> dict[str, Any]:
+        return {
+            "timestamp": self._machine.clock.now(),
+            "experiment_id": self.experiment_id,
+            "run_id": self.run_id,
+        }
+
     def finish(self, state: RunState, message: str | None = None) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
         self._writer.write(
             RunCompletedEvent(
-                timestamp=self._machine.clock.now(),
-                experiment_id=self.experiment_id,
-                run_id=self.run_id,
+                **self._event_fields(),
                 failed=state is not RunState.DONE,
                 done_jobs=done,
                 failed_jobs=self.failedJobs,

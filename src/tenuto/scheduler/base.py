@@ -325,9 +325,9 @@ class Scheduler:
         if all(known is not owner for known in job.owners):
             job.add_owner(owner)
             owner.accept(job)
-        self._tell(owner.job_submitted, job)
+        self.tell(owner.job_submitted, job)
         for listener in self.listeners:
-            self._tell(listener.job_submitted, job)
+            self.tell(listener.job_submitted, job)
         if found is not None:
             self._place(job, found)
         else:
@@ -510,9 +510,10 @@ class Scheduler:
         if standing.state is JobState.RUNNING and job.watched_outputs:
             self._follow(job)
         for hearer in (*job.owners, *self.listeners):
-            self._tell(hearer.job_state, job, standing)  # type: ignore[attr-defined]
+            self.tell(hearer.job_state, job, standing)  # type: ignore[attr-defined]
 
-    def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
+    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Calls somebody off the loop, after all that was told before."""
         self._notifications.call(lambda: function(*arguments))
 
 
