@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-# A run started in the background ignores Ctrl-C and hang-ups, and so would every process that a test starts.
+# A run started in the background ignores what a terminal sends, and so would all that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(ignored, signal.SIG_DFL)
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
