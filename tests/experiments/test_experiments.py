@@ -283,3 +283,13 @@ with experiment(HERE / "ws", "transient"):
     assert "2 not needed" in plan.stdout
     assert run(python(script), place.directory).returncode == 0
     assert place.ledger() == ["a", "after a"]
+
+
+def test_what_a_failed_job_says_cannot_steer_the_terminal(place: Place) -> None:
+    script = place.script(
+        'with experiment(HERE / "ws", "evil"):\n    Fail.C(name="\\x1b]0;owned\\x07\\u202e").submit()'
+    )
+    result = run(python(script), place.directory)
+    assert result.returncode == 1
+    assert "owned" in result.stderr
+    assert not set("\x1b\x07\u202e") & set(result.stderr)

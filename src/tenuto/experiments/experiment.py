@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
@@ -345,7 +345,15 @@ def is_leaving(error: BaseException) -> bool:
 def say(message: str) -> None:
     """Tells the person at the terminal, if there still is one: to be gone is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"tenuto: {message}", file=sys.stderr)  # noqa: T201
+        print(f"tenuto: {printable(message)}", file=sys.stderr)  # noqa: T201
+
+
+def printable(text: str) -> str:
+    """Text of somebody else's for a terminal: what would steer it is spelled out."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
+        for character in text
+    )
 
 
 def failure_text(run: Run) -> str:
@@ -355,8 +363,5 @@ def failure_text(run: Run) -> str:
     reason = first.failure_status.name if first.failure_status else "FAILED"
     text = f"{len(failed)} of {len(run.jobs)} jobs failed; the first: {first.task_id} ({reason})"
     if first.standing.message:
-        text += f": {first.standing.message}"
+        text += f": {printable(first.standing.message)}"
     return f"{text}\nits output: {first.stderr}"
-
-
-Say = Callable[[str], None]
