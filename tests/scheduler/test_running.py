@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,23 @@ def test_callbacks_that_raise_change_nothing(bench: Bench, tmp_path: Path) -> No
     job.on_completed(heard.append)
     bench.scheduler.submit(job, bench.owner)
     assert job.wait(WAIT_S) is S.DONE
+    assert heard == [job]
+
+
+def test_who_asks_after_the_end_is_called_and_the_owner_waits_for_that(bench: Bench, tmp_path: Path) -> None:
+    job = bench.submit(note("a", tmp_path / "ledger"))
+    assert job.wait(WAIT_S) is S.DONE
+    may_end = threading.Event()
+    heard: list[Job] = []
+
+    def completed(job: Job) -> None:
+        may_end.wait(WAIT_S)
+        heard.append(job)
+
+    job.on_completed(completed)
+    assert bench.scheduler.call(lambda: bench.owner.taskOutputQueueSize) == 1
+    may_end.set()
+    bench.scheduler.wait_until(lambda: bench.owner.taskOutputQueueSize == 0, WAIT_S)
     assert heard == [job]
 
 

@@ -189,6 +189,10 @@ class Scheduler:
         self._outputs.read(job)
         self._runner.post(self._follow, job)
 
+    def follow_completion(self, job: Job) -> None:
+        """Somebody wants to be called when a job is done: it may be done already."""
+        self._runner.post(self._call_completed, job)
+
     def release(self, owner: Owner) -> None:
         """The owner is no longer told of its jobs; what only it wanted is not started any more."""
         self._runner.wait(self._aio_release(owner))
@@ -359,8 +363,8 @@ class Scheduler:
             return
         elif job in self._dormant and job.transient is TransientMode.NONE:
             self._enqueue(job)
-        elif job.state is JobState.DONE and given is not job:
-            self._completions.call(lambda: given.done_handler(JobState.DONE))
+        elif given is not job:
+            self._call_completed(job)
 
     def _enqueue(self, first: Job) -> None:
         """Has a job wait for what it depends on; wakes transient jobs that are needed now."""
@@ -454,6 +458,7 @@ class Scheduler:
         else:
             job.set_state(verdict.state)
         self._release(job)
+        self._call_completed(job)
         if verdict.state is JobState.DONE:
             for dependent in self._graph.done(job):
                 self._make_ready(dependent)
@@ -461,6 +466,11 @@ class Scheduler:
             for stranded in self._graph.failed(job):
                 self._strand(stranded, job)
         self._ask_again()
+
+    def _call_completed(self, job: Job) -> None:
+        """Calls those who asked since the end of the job was processed; its owners wait for that."""
+        if job.state is JobState.DONE and job.completion_callbacks:
+            self._outputs.call(job, lambda: job.done_handler(JobState.DONE))
 
     def _strand(self, job: Job, cause: Job) -> None:
         """A job that cannot run because another failed; the directory is not touched."""

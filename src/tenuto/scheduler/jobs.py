@@ -163,6 +163,8 @@ class Job(BaseJob):
         """Calls back once the job is done, with the job, where the same experiment is open as now."""
         context = copy_context()
         self.completion_callbacks.append(lambda job: context.copy().run(callback, job))
+        if self.scheduler is not None:
+            self.scheduler.follow_completion(self)
 
     # What the scheduler asks of a job
 
@@ -193,9 +195,10 @@ class Job(BaseJob):
 
     def done_handler(self, state: JobState) -> None:
         """What must happen, off the loop, before anybody is told that the job ended."""
-        if state is JobState.DONE:
-            for callback in self.completion_callbacks:
-                call_safely(lambda callback=callback: callback(self))  # type: ignore[misc]
+        while state is JobState.DONE and self.completion_callbacks:
+            # Taken before it is called: whoever asks meanwhile is called once, too.
+            callback = self.completion_callbacks.pop(0)
+            call_safely(lambda: callback(self))  # noqa: B023  called at once
 
     async def aio_run(self, order: StartOrder) -> Process:
         """Starts the runner of a prepared attempt."""

@@ -29,23 +29,31 @@ class TaskOutputsWorker:
 
     def read(self, job: Job) -> None:
         """Hands over what is new, once for each watcher; from any thread, returns at once."""
+        self.call(job, lambda: self._read(job))
+
+    def call(self, job: Job, function: Callable[[], None]) -> None:
+        """Calls a function after all that was handed over before; the owners of the job wait for it."""
         waiting = list(job.owners)
         self._add(waiting, 1)
-        self._worker.call(lambda: self._read(job, waiting))
+
+        def called() -> None:
+            try:
+                function()
+            finally:
+                self._add(waiting, -1)
+                self._changed()
+
+        self._worker.call(called)
 
     def close(self) -> None:
         """Returns once everything handed over was dealt with."""
         self._worker.close()
 
-    def _read(self, job: Job, waiting: Sequence[JobOwner]) -> None:
-        try:
-            for watched in list(job.watched_outputs):
-                outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
-                for output in outputs:
-                    self._hand_over(job, watched, output)
-        finally:
-            self._add(waiting, -1)
-            self._changed()
+    def _read(self, job: Job) -> None:
+        for watched in list(job.watched_outputs):
+            outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
+            for output in outputs:
+                self._hand_over(job, watched, output)
 
     def _hand_over(self, job: Job, watched: WatchedOutput, output: TaskOutput) -> None:
         try:
