@@ -57,9 +57,9 @@ class Run:
 
     def accept(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
-        self.jobs[job.key] = job
-        if job.state is JobState.DONE:
+        if job.state is JobState.DONE and job.key not in self.jobs:
             self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
+        self.jobs[job.key] = job
         self._list.append(
             JobLine(
                 job_id=job.job_id,
@@ -82,7 +82,9 @@ class Run:
 
     def job_state(self, job: Job, standing: Standing) -> None:
         """Off the loop: writes the event, and tells who watches the run."""
-        if standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
+        if standing.state is JobState.WAITING:
+            self.reused.discard(job.key)  # it was done when it was submitted, and has been removed since
+        elif standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
             self.reused.add(job.key)  # it was found done: it neither waited nor was seen running
         self._events.job_state(job, standing)
         for listener in self._listeners:

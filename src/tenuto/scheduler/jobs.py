@@ -56,7 +56,7 @@ class Owner(JobOwner, Protocol):
     """True once it wants nothing more to be started."""
 
     def accept(self, job: Job) -> None:
-        """Called once for each job, when its submission is taken in: the owner records it."""
+        """Called for each job when its submission is taken in, and when its mode changes: it is recorded."""
         ...
 
     def job_submitted(self, job: Job) -> None:

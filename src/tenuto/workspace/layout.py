@@ -251,6 +251,11 @@ class Layout:
         return f"{self.root}/.trash"
 
     @property
+    def trash_lock(self) -> str:
+        """Held by whoever empties the trash."""
+        return f"{self.root}/.trash/.lock"
+
+    @property
     def tokens(self) -> str:
         return f"{self.root}/.tokens"
 
