@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tenuto.experiments.workspace import Workspace
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
-    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.jobs import Job, OutputKey
     from tenuto.scheduler.listeners import Listener
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
@@ -73,6 +73,7 @@ _ON_DEMAND = {
     "JobFailureStatus": "tenuto.lifecycle.states",
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
+    "OutputKey": "tenuto.scheduler.jobs",
     "RunMode": "tenuto.experiments.modes",
     "Service": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
@@ -114,6 +115,7 @@ __all__ = [
     "Listener",
     "Meta",
     "Option",
+    "OutputKey",
     "Param",
     "PathGenerator",
     "Prepare",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -35,16 +36,41 @@ class JobDependency(NamedTuple):
     origin: Job
 
 
+class OutputKey(NamedTuple):
+    """Which output of which job: the same whenever the output is handed over, in any process."""
+
+    job: str
+    """The id of the job."""
+    sequence: int
+    """Its place among all outputs of the job, from 1, over all attempts."""
+
+
 class WatchedOutput:
     """A callback for what a running task registers through one of its methods."""
 
     def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         self.method = method
         self.callback = callback
+        self.takes_key = _takes_key(callback)
         self.context = copy_context()
         """Where to call back: the experiment that is open for the watcher is open there, too."""
         self.offset = 0
-        """How far the outputs of the job were handed over."""
+        """How far the outputs of the job were read."""
+        self.sequence = 0
+        """How many they were."""
+
+    def call(self, value: Any, key: OutputKey) -> None:
+        """Calls back, in the context of the watcher, with the key if it wants that."""
+        named = {"key": key} if self.takes_key else {}
+        self.context.copy().run(self.callback, value, **named)
+
+
+def _takes_key(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a parameter of that name."""
+    try:
+        return "key" in signature(callback).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
 
 
 class Owner(JobOwner, Protocol):
@@ -154,7 +180,11 @@ class Job(BaseJob):
         return self.scheduler.wait_for_job(self, timeout_s)
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Calls back with each output that the task registers through `method`, also those before."""
+        """Calls back with each output that the task registers through `method`, also those before.
+
+        A callback with a parameter `key` gets the `OutputKey`, by which to know an output that it has had
+        before: after a restart all outputs are handed over again.
+        """
         self.watched_outputs.append(WatchedOutput(method, callback))
         if self.scheduler is not None:
             self.scheduler.follow_outputs(self)
