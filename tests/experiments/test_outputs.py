@@ -200,3 +200,18 @@ print(len(heard))
     result = run(python(script), place.directory)
     assert (result.returncode, result.stdout) == (0, "7\n"), result.stderr
     assert "from a watcher" in result.stderr
+
+
+def test_who_is_told_that_a_job_is_done_may_ask_for_its_result(place: Place) -> None:
+    script = place.script(
+        """
+heard = []
+with experiment(HERE / "ws", "outputs") as xp:
+    task = Note.C(name="a")
+    task.on_completed(lambda job: heard.append((job.state.name, job.wait().name, job.result())))
+    task.submit()
+print(heard)
+"""
+    )
+    result = run(python(script), place.directory)
+    assert result.stdout == "[('DONE', 'DONE', 'a')]\n", result.stderr

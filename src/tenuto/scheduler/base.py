@@ -23,7 +23,7 @@ from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
-from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -527,13 +527,12 @@ class Scheduler:
 
     def _complete(self, job: Job, verdict: Verdict) -> None:
         """Has the end of a job processed off the loop, then settles it."""
-        if not job.completion_callbacks and not job.watched_outputs:
+        if not job.watched_outputs:
             self._finalize(job, verdict)
             return
 
         def handle() -> None:
             self._outputs.read(job)
-            call_safely(lambda: job.done_handler(verdict.state))
             self._runner.post(self._finalize, job, verdict)
 
         self._completions.call(handle)
@@ -554,7 +553,10 @@ class Scheduler:
         self._ask_again()
 
     def _call_completed(self, job: Job) -> None:
-        """Calls those who asked since the end of the job was processed; its owners wait for that."""
+        """Calls those who asked to be told, once the job is settled: they may ask for its result.
+
+        The owners of the job wait for them.
+        """
         if job.state is JobState.DONE and job.completion_callbacks:
             self._outputs.call(job, lambda: job.done_handler(JobState.DONE))
 

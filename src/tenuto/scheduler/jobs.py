@@ -224,7 +224,7 @@ class Job(BaseJob):
         return read_result(self.scheduler.machine.files, self.paths, self.marker)
 
     def done_handler(self, state: JobState) -> None:
-        """What must happen, off the loop, before anybody is told that the job ended."""
+        """Calls those who wanted to know that the job is done; off the loop."""
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: whoever asks meanwhile is called once, too.
             callback = self.completion_callbacks.pop(0)

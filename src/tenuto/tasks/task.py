@@ -138,8 +138,8 @@ class Task(Config, Generic[Out_co]):
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         """Calls back with each output that the running task registers through `method`.
 
-        ``callback(output)``, or with a parameter of that name ``callback(output, key)``: the key stays the same
-        when, after a restart, the output is handed over again.
+        ``callback(output)``, or with a parameter of that name ``callback(output, key)``: the key stays the
+        same when, after a restart, the output is handed over again.
         """
         state = state_of(self)
         if state.job is not None:
