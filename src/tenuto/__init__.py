@@ -12,6 +12,8 @@ from tenuto.errors import (
     FailedExperiment,
     GracefulExperimentExit,
     GracefulTimeout,
+    PortTaken,
+    ServiceError,
     TaskCancelled,
     TenutoError,
 )
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
     from tenuto.experiments.modes import RunMode
-    from tenuto.experiments.services import Service
+    from tenuto.experiments.process_service import ProcessService
+    from tenuto.experiments.services import Service, ServiceState
+    from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
@@ -74,10 +78,13 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "OutputKey": "tenuto.scheduler.jobs",
+    "ProcessService": "tenuto.experiments.process_service",
     "RunMode": "tenuto.experiments.modes",
     "Service": "tenuto.experiments.services",
+    "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
     "TransientMode": "tenuto.lifecycle.states",
+    "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
     "describe_config": "tenuto.tasks.documentation",
     "deserialize": "tenuto.tasks.saving",
@@ -118,15 +125,20 @@ __all__ = [
     "OutputKey",
     "Param",
     "PathGenerator",
+    "PortTaken",
     "Prepare",
+    "ProcessService",
     "ResumableTask",
     "RunMode",
     "Scheduler",
     "Service",
+    "ServiceError",
+    "ServiceState",
     "Task",
     "TaskCancelled",
     "TenutoError",
     "TransientMode",
+    "WebService",
     "Workspace",
     "cache",
     "copyconfig",

@@ -34,6 +34,8 @@ TenutoError
 │   ├── ExperimentLocked      another process runs an experiment of this name
 │   ├── ExperimentInJob       an experiment was opened inside a job
 │   ├── FailedExperiment      jobs of the experiment failed
+│   ├── ServiceError          a service beside the experiment cannot be run like this
+│   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
@@ -188,6 +190,14 @@ class ExperimentInJob(ExperimentError):
 
 class FailedExperiment(ExperimentError):
     """Jobs of the experiment failed."""
+
+
+class ServiceError(ExperimentError):
+    """A service beside the experiment cannot be run like this."""
+
+
+class PortTaken(ServiceError):
+    """Another process listens on the port of a service."""
 
 
 class GracefulExperimentExit(ExperimentError):

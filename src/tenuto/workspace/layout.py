@@ -207,6 +207,10 @@ class RunPaths:
     def data(self) -> str:
         return f"{self.directory}/data"
 
+    def service_log(self, service_id: str) -> str:
+        """What a service of the run has to say."""
+        return f"{self.directory}/services/{directory_name(service_id)}.log"
+
     def job_link(self, task_id: str, job_id: str) -> str:
         return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
 
