@@ -14,6 +14,7 @@ from tenuto.errors import (
     GracefulTimeout,
     PortTaken,
     ServiceError,
+    SubmissionRefused,
     TaskCancelled,
     TenutoError,
 )
@@ -55,6 +56,8 @@ from tenuto.tasks import (
 if TYPE_CHECKING:
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
+    from tenuto.experiments.hooks import SubmitHook
+    from tenuto.experiments.info import load_xp_info
     from tenuto.experiments.modes import RunMode
     from tenuto.experiments.process_service import ProcessService
     from tenuto.experiments.services import Service, ServiceState
@@ -83,6 +86,7 @@ _ON_DEMAND = {
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
+    "SubmitHook": "tenuto.experiments.hooks",
     "TransientMode": "tenuto.lifecycle.states",
     "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
@@ -94,6 +98,7 @@ _ON_DEMAND = {
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",
+    "load_xp_info": "tenuto.experiments.info",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.saving",
     "serialize": "tenuto.tasks.saving",
@@ -134,6 +139,8 @@ __all__ = [
     "Service",
     "ServiceError",
     "ServiceState",
+    "SubmissionRefused",
+    "SubmitHook",
     "Task",
     "TaskCancelled",
     "TenutoError",
@@ -157,6 +164,7 @@ __all__ = [
     "initializer",
     "input_file",
     "load",
+    "load_xp_info",
     "param_group",
     "partial",
     "pathgenerator",

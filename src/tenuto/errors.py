@@ -34,6 +34,9 @@ TenutoError
 │   ├── ExperimentLocked      another process runs an experiment of this name
 │   ├── ExperimentInJob       an experiment was opened inside a job
 │   ├── FailedExperiment      jobs of the experiment failed
+│   ├── PreparationFailed     `Prepare` work raised
+│   ├── SubmissionRefused     a submit hook does not want this task
+│   ├── SubmitHookError       a submit hook raised
 │   ├── ServiceError          a service beside the experiment cannot be run like this
 │   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
@@ -190,6 +193,18 @@ class ExperimentInJob(ExperimentError):
 
 class FailedExperiment(ExperimentError):
     """Jobs of the experiment failed."""
+
+
+class PreparationFailed(ExperimentError):
+    """`Prepare` work raised."""
+
+
+class SubmissionRefused(ExperimentError):
+    """A submit hook does not want this task; raised by the hook, with the reason."""
+
+
+class SubmitHookError(ExperimentError):
+    """A submit hook raised."""
 
 
 class ServiceError(ExperimentError):

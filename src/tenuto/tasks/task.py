@@ -178,7 +178,13 @@ class LightweightTask(Config):
 
 
 class Prepare(LightweightTask):
-    """Work done once on the machine that submits, such as a download, before any job needs it."""
+    """Work done once on the machine that submits, such as a download, before any job needs it.
+
+    Define `execute()`. Tasks have it as a parameter, or among their ``init_tasks``; its generated paths lie
+    in a directory that all of them share.
+    """
+
+    __is_prepare__ = True
 
 
 class InputFile(Config):

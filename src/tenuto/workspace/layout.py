@@ -171,6 +171,23 @@ class JobPaths:
         return f"{log}.{number}"
 
 
+class PreparedPaths:
+    """The files that tell of one `Prepare` config."""
+
+    __slots__ = ("directory",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/prepare.lock"
+
+    def done(self, host: str) -> str:
+        """Says that it is done on a machine."""
+        return f"{self.directory}/prepared-{directory_name(host)}.json"
+
+
 class RunPaths:
     """The files of one run of an experiment."""
 
@@ -242,13 +259,12 @@ class Layout:
         return f"{self.root}/partials"
 
     @property
-    def cache(self) -> str:
-        """Where cached methods of configs keep their files."""
-        return f"{self.root}/cache"
-
-    @property
     def config(self) -> str:
+        """What belongs to configs and not to jobs: files of cached methods, and what was prepared."""
         return f"{self.root}/config"
+
+    def prepared(self, type_id: str, identity: str) -> PreparedPaths:
+        return PreparedPaths(f"{self.config}/{directory_name(type_id)}/{_checked_job_id(identity)}")
 
     @property
     def trash(self) -> str:
