@@ -37,6 +37,7 @@ from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.showing import jobs_html
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.config import Config
 from tenuto.tasks.graph import configs_in, postorder
@@ -212,6 +213,12 @@ class experiment:
         self.run.is_stopping = True
         self._scheduler.changed()
 
+    def _repr_html_(self) -> str:
+        """The experiment in a notebook."""
+        run_id = f" {self._run.run_id}" if self._run is not None else ""
+        jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
+        return jobs_html(f"experiment {self.name}{run_id} in {self.workspace.path}", jobs)
+
     # Submitting (`tasks.ports.Submitter`)
 
     def submit(self, task: Any, submission: Submission) -> Job:
@@ -313,7 +320,7 @@ class experiment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._outer is not None:
-            current_submitter.reset(self._outer)
+            _reset_submitter(self._outer)
         left = isinstance(error, GracefulExperimentExit)
         try:
             if error is None and self._run is not None:
@@ -390,6 +397,17 @@ class experiment:
         self._run.is_stopping = True
         self._scheduler.changed()
         return f"{len(self._run.running_jobs())} running jobs are waited for"
+
+
+def _reset_submitter(outer: Token[Submitter | None]) -> None:
+    """Gives way to the experiment around this one.
+
+    A notebook may run each cell in a context of its own: then the token is of another one.
+    """
+    try:
+        current_submitter.reset(outer)
+    except ValueError:
+        current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
 
 
 def is_leaving(error: BaseException) -> bool:

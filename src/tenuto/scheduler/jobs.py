@@ -18,6 +18,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import RetryLimits, Tries
+from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.job_directory import read_result, rotate_logs
@@ -245,6 +246,13 @@ class Job(BaseJob):
     def rotate_logs(self, files: Files) -> None:
         """Keeps what the attempt before printed."""
         rotate_logs(files, self.paths)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.task_id} {self.job_id[:12]} {self.state.name}>"
+
+    def _repr_html_(self) -> str:
+        """The job in a notebook."""
+        return job_html(self)
 
     def _reset_final_state(self) -> None:
         self._final_state = None
