@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.workspace.layout import JobPaths, Layout
@@ -50,6 +51,8 @@ class Instructions(NamedTuple):
     """Variables added to the inherited ones. They lie in a file: no place for secrets."""
     durability: Durability = Durability.MARKER
     command: Command | None = None
+    submitted: datetime | None = None
+    """When the job was submitted, for its status."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
@@ -63,6 +66,8 @@ class Instructions(NamedTuple):
             written["environment"] = dict(self.environment)
         if self.durability is not Durability.MARKER:
             written["durability"] = self.durability.value
+        if self.submitted is not None:
+            written["submitted"] = self.submitted.isoformat()
         if self.command is not None:
             written["command"] = {
                 "arguments": list(self.command.arguments),
@@ -74,6 +79,7 @@ class Instructions(NamedTuple):
     def decode(cls, written: Mapping[str, Any]) -> Instructions:
         """What `encode` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
         command = written.get("command")
+        submitted = written.get("submitted")
         return cls(
             task_id=written["task_id"],
             job_id=written["job_id"],
@@ -82,6 +88,7 @@ class Instructions(NamedTuple):
             environment=written.get("environment", {}),
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
+            submitted=submitted and datetime.fromisoformat(submitted),
         )
 
     @classmethod
@@ -102,7 +109,10 @@ def instruct(
     environment: Mapping[str, str] | None = None,
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
+    submitted: datetime | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
-    return Instructions(task_id, job_id, root, limits, environment or {}, durability, command).encode()
+    return Instructions(
+        task_id, job_id, root, limits, environment or {}, durability, command, submitted
+    ).encode()

@@ -126,6 +126,7 @@ class Attempts:
                 limits=job.limits,
                 environment=job.work.environment,
                 command=job.work.command(),
+                submitted=job.submittime,
             ),
         )
         job.attempt = launch.attempt

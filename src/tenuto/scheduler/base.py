@@ -37,6 +37,8 @@ logger = logging.getLogger("tenuto.scheduler")
 T = TypeVar("T")
 
 BACK_OFF_S = 1.0
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
@@ -139,7 +141,7 @@ class Scheduler:
             known.scheduler = self
             self._inbox.append(_Submission(known, job, owner, found if is_new else None))
             if len(self._inbox) == 1:
-                self._runner.post(self._take_in)
+                self._runner.post(self._runner.later, GATHER_S, self._take_in)
         return known
 
     def _found(self, job: Job) -> Derived:
