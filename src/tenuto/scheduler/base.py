@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
@@ -358,7 +358,7 @@ class Scheduler:
     def _submit_again(self, job: Job, given: Job) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
-            job.tries = Tries()
+            job.tries = NO_TRIES
             job.answered = job.attempt
             self._enqueue(job)
         elif self._ready.want_again(job):

@@ -51,6 +51,9 @@ class Tries(NamedTuple):
     lost_count: int = 0
 
 
+NO_TRIES = Tries()
+
+
 class Verdict(NamedTuple):
     """What an ended attempt amounts to: a final state, or another try."""
 
