@@ -169,7 +169,7 @@ class Locks(Protocol):
         ...
 
     def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[LockHandle, ...] | None:
-        """Lock several bytes of one file, all or none, without waiting; through as few descriptors as can be."""
+        """Lock several bytes of one file without waiting, all or none, by as few descriptors as can be."""
         ...
 
     def locked(self, path: str) -> frozenset[int]:
