@@ -22,7 +22,7 @@ from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
-from tenuto.scheduler.token_desk import TokenDesks
+from tenuto.scheduler.token_desk import Floor, TokenDesks
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
@@ -115,7 +115,9 @@ class Scheduler:
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
         self._ready = ReadyQueue(self._begin)
-        self._tokens = TokenDesks(machine, self, self._ready, self._runner, watch)
+        self._tokens = TokenDesks(
+            machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
+        )
         self._is_taking_in = False
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
@@ -410,11 +412,11 @@ class Scheduler:
         else:
             self._runner.spawn(self.aio_start(job))
 
-    def start_granted(self, job: Job, grant: Grant) -> None:
+    def _start_granted(self, job: Job, grant: Grant) -> None:
         """Starts a job that has a slot and its tokens."""
         self._runner.spawn(self.aio_start(job, grant))
 
-    def refuse(self, job: Job, error: Exception | str) -> None:
+    def _refuse(self, job: Job, error: Exception | str) -> None:
         """Ends a job that can never have the tokens it asks for."""
         if isinstance(error, str):
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, error))

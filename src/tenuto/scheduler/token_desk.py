@@ -62,16 +62,13 @@ class Slots(Protocol):
         ...
 
 
-class Floor(Protocol):
-    """What the desk asks of the scheduler."""
+class Floor(NamedTuple):
+    """What the desk has the scheduler do."""
 
-    def start_granted(self, job: Job, grant: Grant) -> None:
-        """Starts a job that has a slot and its tokens."""
-        ...
-
-    def refuse(self, job: Job, error: Exception | str) -> None:
-        """Ends a job that can never have what it asks for."""
-        ...
+    start: Callable[[Job, Grant], None]
+    """Starts a job that has a slot and its tokens."""
+    refuse: Callable[[Job, Exception | str], None]
+    """Ends a job that can never have what it asks for."""
 
 
 class _Outcome(NamedTuple):
@@ -194,7 +191,7 @@ class TokenDesk:
             if job.state is JobState.WAITING:
                 job.state = JobState.READY
             self._held[job] = grant
-            self._floor.start_granted(job, grant)
+            self._floor.start(job, grant)
         for job, error in outcome.refused:
             self._floor.refuse(job, error)
         if self._waiting and not self._is_polling:

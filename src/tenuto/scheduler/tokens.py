@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import TokenError
 from tenuto.workspace.layout import TokenPlace, directory_name
-from tenuto.workspace.ports import LockHandle
+from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import MOST_UNITS, Need
+from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles
 
 T = TypeVar("T")
 
@@ -55,6 +55,9 @@ class CounterToken:
         config.add_dependencies(self.dependency(count))
         return task
 
+    is_fixed = False
+    """Whether its units are things with a number of their own."""
+
     @property
     def capacity(self) -> int:
         """How far its units are numbered."""
@@ -78,6 +81,8 @@ class GpuToken(CounterToken):
             raise TokenError("no GPU is visible here: see nvidia-smi, and the variable CUDA_VISIBLE_DEVICES")
         super().__init__(GPU_TOKEN, len(devices), directory)
         self.devices = dict(devices)
+
+    is_fixed = True
 
     @property
     def capacity(self) -> int:
@@ -121,6 +126,16 @@ class Grant:
 
 
 NO_TOKENS = Grant(None)
+
+
+def declare(machine: Machine, token: CounterToken) -> None:
+    """Lets every scheduler of the machine know how many units there are."""
+    files = TokenFiles(machine, TokenPlace(token.directory))
+    known = files.capacity(token.name)
+    if token.is_fixed and known is not None:  # others may see devices that this process does not
+        files.declare(token.name, max(known, token.capacity))
+    else:
+        files.declare(token.name, token.capacity)
 
 
 def needs_of(dependencies: Iterable[TokenDependency], lock_path: str | None) -> tuple[Need, ...]:
