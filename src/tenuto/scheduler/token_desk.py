@@ -404,7 +404,20 @@ class TokenDesk:
 
     def _poll(self) -> None:
         self._is_polling = False
+        self._watch_what_others_run()
         self.pump()
+
+    def _watch_what_others_run(self) -> None:
+        """A job that another scheduler runs, or has run, needs no tokens here."""
+        files, locks = self._machine.files, self._machine.locks
+        for job in list(self._tickets.values()):
+            if (
+                job in self._waiting
+                and self._slots.has_room(job)
+                and (locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None)
+            ):
+                self._slots.occupy(job)
+                self._settle(_Outcome([(job, Grant(None))], []))
 
     def _start_watching(self) -> None:
         self._watch = self._open_watch(self.files.place.directory)
