@@ -1,9 +1,9 @@
 """The payload of the token tests: shows that it has its units to itself, by locks of the test's own.
 Runs without Tenuto, so that nothing of what is judged helps to judge.
 
-Arguments: DIRECTORY SECONDS NAME {TOKEN CAPACITY AMOUNT}... It writes `enter NAME`, works for SECONDS or until
-the file `release` is there, and writes `leave NAME`; `overcommit NAME` if fewer than AMOUNT of CAPACITY locks
-are free.
+Arguments: DIRECTORY SECONDS NAME {TOKEN CAPACITY AMOUNT}... It writes `enter NAME`, works for SECONDS or
+until the file `release` is there, and writes `leave NAME`; before, `overcommit NAME` if fewer than AMOUNT of
+CAPACITY locks are free.
 """
 
 import fcntl

@@ -258,8 +258,8 @@ class TokenDesk:
         for job in self._tickets.values():
             has_room = self._slots.has_room(job)
             self._tell(job, _why(job.needs, states) if has_room else "waits for a slot")
-        if (after := Queue(next_number, left)) != before:
-            self.files.write_queue(after)
+        if left != before.tickets:  # a number that nobody has seen may be given once more
+            self.files.write_queue(Queue(next_number, left))
 
     def _number(self) -> int:
         """This scheduler's number. Tickets that bear it from before are a dead one's: no job has them."""
