@@ -73,7 +73,7 @@ def test_schedulers_that_submit_the_same_jobs_run_each_once(tmp_path: Path) -> N
 
 
 def test_a_large_request_is_overtaken_ten_times_and_not_once_more_across_processes(tmp_path: Path) -> None:
-    """F34: the holder stays, so that the large one is short of a unit; then what falls free is kept for it."""
+    """F34: the holder stays, so that the large one is short; then what falls free is kept for it."""
     tokens = {"a": 2}
     with TokenScheduler(tmp_path, tokens, {"holder": (FOREVER_S, {"a": 1})}) as holder:
         eventually(lambda: ledger(tmp_path, "enter"), "the holder to begin")
