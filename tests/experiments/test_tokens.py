@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tenuto.errors import TokenError
 from tenuto.launchers.devices import visible_devices
 from tenuto.settings import Settings, load_settings
 
-from .scripts import Place, environment, python, run
+from .scripts import Place, environment, eventually, python, run, tenuto
 
 BOTH = pytest.mark.parametrize("launcher", ["spawn", "warm"])
 TASKS = """
@@ -182,3 +183,26 @@ def test_no_gpu_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_default_place_is_the_users_state_directory() -> None:
     assert str(load_settings(environ=environment()).tokens_path).endswith("/tenuto/tokens")
+
+
+def test_why_and_jobs_say_what_a_job_waits_for(place: Place) -> None:
+    script = place.script(
+        """
+        with experiment("ws", "tokens") as xp:
+            token = xp.token("a", 2)
+            for n in range(2):
+                token(2, Hold.C(name=f"hold-{n}")).submit()
+        """.replace("\n        ", "\n")
+    )
+    variables = tokens_path(place)
+    with subprocess.Popen(python(script), cwd=place.directory, env=environment(**variables)) as process:
+        try:
+            eventually(lambda: len(place.ledger()) == 1, "one to hold the token")
+            jobs = run(tenuto("jobs", "--json", "-w", "ws"), place.directory, **variables)
+            waiting = next(job for job in json.loads(jobs.stdout) if job["state"] == "waiting")
+            why = run(tenuto("why", "-w", "ws", waiting["id"]), place.directory, **variables).stdout
+        finally:
+            place.release.touch()
+        assert process.wait() == 0
+    assert waiting["message"] == "waits for 2 of token a (2 of 2 units busy)"
+    assert "token a is held by process" in why

@@ -21,7 +21,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState
+from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
 
 logger = logging.getLogger("tenuto.scheduler")
 
@@ -449,10 +449,7 @@ def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
     for need in needs:
         state = states.get(need.token)
         if state is not None and len(state.free()) < need.amount:
-            return (
-                f"waits for {need.amount} of token {need.token} "
-                f"({len(state.held)} of {state.capacity} units busy)"
-            )
+            return waiting_text(need.token, need.amount, state)
     return f"waits its turn for token {', '.join(need.token for need in needs)}"
 
 

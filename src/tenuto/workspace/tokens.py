@@ -73,6 +73,11 @@ class TokenState(NamedTuple):
         return free[: max(self.capacity - len(self.held), 0)]
 
 
+def waiting_text(token: str, amount: int, state: TokenState) -> str:
+    """Why a request has to wait."""
+    return f"waits for {amount} of token {token} ({len(state.held)} of {state.capacity} units busy)"
+
+
 class TokenFiles:
     """The tokens of this machine, as one scheduler sees them."""
 
