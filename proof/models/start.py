@@ -171,7 +171,10 @@ class StartAndAdopt:
     def _power_loss(self, state: State) -> Iterator[Step[State]]:
         """Everything dies; what was not synced may be as it was before."""
         dark = state._replace(
-            schedulers=(Scheduler("down"),) * len(state.schedulers), works=(), boot=state.boot + 1
+            schedulers=(Scheduler("down"),) * len(state.schedulers),
+            works=(),
+            boot=state.boot + 1,
+            told=0,  # nobody lives who was told; launch.json may be lost, and attempts count from 1 again
         )
         for launch in dict.fromkeys((state.launch, state.before, None)):
             for pid in dict.fromkeys((state.pid, None)):
