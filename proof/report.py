@@ -126,9 +126,11 @@ def text(report: Report) -> str:
     lines = [
         f"## {report.title}",
         "",
-        f"{'HOLDS' if report.good else 'FAILS'}: {sums or 'nothing was tried'}; "
-        f"{len(report.violations)} violations; "
-        f"planted bugs found: {caught} of {len(report.planted)}; {report.seconds:.1f} s",
+        (
+            f"{'HOLDS' if report.good else 'FAILS'}: {sums or 'nothing was tried'}; "
+            f"{len(report.violations)} violations; "
+            f"planted bugs found: {caught} of {len(report.planted)}; {report.seconds:.1f} s"
+        ),
         "",
         "| Case | Tried | Count | Seconds | Note |",
         "|---|---|--:|--:|---|",

@@ -113,8 +113,9 @@ def check(model: Model[S], *, most: int = 20_000_000) -> Checked:
         if len(states) > most:
             raise TooManyStates(f"{model.name} has more than {most:,} states")
     stuck = _first_stuck(model, states, sources, targets)
-    found = None if stuck is None else _traced(model, states, parents, labels, stuck, STUCK)
-    return Checked(len(states), steps, depth, found)
+    if stuck is None:
+        return Checked(len(states), steps, depth)
+    return Checked(len(states), steps, depth, _traced(model, states, parents, labels, stuck, STUCK))
 
 
 def _first_stuck(model: Model[S], states: list[S], sources: array[int], targets: array[int]) -> int | None:

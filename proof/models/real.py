@@ -1,11 +1,11 @@
-"""Owns the bridge from the models to the real code: what a directory shows is judged by `derive_state` itself.
+"""Owns the bridge from the models to the real code: what a directory shows, `derive_state` itself judges.
 The models hold small tuples; here they become records, and the answer becomes a small tuple again.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -20,11 +20,12 @@ _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Launch(NamedTuple):
-    """`launch.json`: the attempt, who opened it (the nonce), how often it was lost before."""
+    """`launch.json`: the attempt, who opened it (the nonce), how often it was lost and timed out before."""
 
     attempt: int
     nonce: int
     lost: int = 0
+    timeouts: int = 0
 
 
 class Mark(NamedTuple):
@@ -66,7 +67,7 @@ class Judged(NamedTuple):
     may_have_run: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def judge(shown: Shown) -> Judged:
     derived = _derived(shown)
     return Judged(
@@ -79,22 +80,15 @@ def judge(shown: Shown) -> Judged:
     )
 
 
-@lru_cache(maxsize=None)
-def next_try(shown: Shown, most_lost: int, wanted_stop: JobFailureStatus | None = None) -> int | None:
-    """The number of lost attempts to open the next one with; None if this one was the last.
-
-    `wanted_stop`: what `stop.json` of this attempt says, as `Attempts._explained` reads it.
-    """
-    derived = _derived(shown)
-    if wanted_stop is not None and derived.reason is JobFailureStatus.LOST and derived.marker is None:
-        derived = derived._replace(reason=wanted_stop)
-    lost = shown.launch.lost if shown.launch else 0
-    limits = RetryLimits(max_lost_retries=most_lost)
-    tries = after_attempt(derived, Tries(lost_count=lost), limits).tries
-    return None if tries is None else tries.lost_count
+@cache
+def next_try(shown: Shown, limits: RetryLimits) -> Tries | None:
+    """The counts to open the next attempt with; None if this one was the last."""
+    launch = shown.launch
+    tries = Tries() if launch is None else Tries(launch.timeouts, launch.lost)
+    return after_attempt(_derived(shown), tries, limits).tries
 
 
-@lru_cache(maxsize=None)
+@cache
 def _derived(shown: Shown) -> Derived:
     launch, pid = shown.launch, shown.pid
     return derive_state(

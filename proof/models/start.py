@@ -5,20 +5,20 @@ One step of the model is one system call that others can see. What a directory m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from proof.models.checker import Step
 from proof.models.real import Judged, Launch, Mark, Pid, Shown, judge, next_try
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import RetryLimits
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.ports import Liveness
 
-MOST_LOST = 1
-"""`max_lost_retries` of the job."""
+LIMITS = RetryLimits(max_lost_retries=1)
 
 PLANTED = {
-    "lock let go before the start": "the seed's order: the scheduler unlocks after the spawn, the runner locks again",
+    "lock let go before the start": "the seed's order: unlock after the spawn, lock again in the runner",
     "lost without the lock": "`_judge` writes the marker of a lost job without having taken the job's lock",
     "old markers count": "`derive` forgets to compare a marker's attempt with that of launch.json",
     "no look under the lock": "`_start` opens an attempt on what it saw before it had the lock",
@@ -27,7 +27,7 @@ PLANTED = {
     "marker not synced": "`write_marker` without fsync of file and directory",
     "boot id ignored": "`liveness` compares pid and start time only",
     "a taken lock is a failure": "`run` gives up when `try_lock` fails, instead of watching",
-    "no poll": "`until_ended` waits for the pid record of whoever holds the lock, and for nothing else",
+    "no poll": "`until_ended` waits for the pid record of the attempt it saw, and for nothing else",
     "payload starts before the runner is known": "the runner forks before it wrote its pid record, "
     "and the scheduler takes a lock without a pid for a dead start",
 }
@@ -96,6 +96,9 @@ class State(NamedTuple):
     wrong: str | None = None
 
 
+Next = Callable[[State, int, Scheduler], Iterator[Step[State]]]
+
+
 class StartAndAdopt:
     """One job, wanted by several schedulers."""
 
@@ -137,9 +140,8 @@ class StartAndAdopt:
             f"{' left:' + w.leftover if w.leftover != 'none' else ''}"
             for w in state.works
         ]
-        for name in ("launch", "done", "failed", "pid"):
-            if (record := getattr(state, name)) is not None:
-                parts.append(f"{name}#{record.attempt}")
+        records = {"launch": state.launch, "done": state.done, "failed": state.failed, "pid": state.pid}
+        parts += [f"{name}#{record.attempt}" for name, record in records.items() if record is not None]
         return " ".join(parts)
 
     # What can happen
@@ -230,7 +232,7 @@ class StartAndAdopt:
     def _judging(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         yield from self._settled(state, i, s, self._judged)
 
-    def _settled(self, state, i, s, then) -> Iterator[Step[State]]:  # type: ignore[no-untyped-def]
+    def _settled(self, state: State, i: int, s: Scheduler, then: Next) -> Iterator[Step[State]]:
         found = judge(self._shown(state, own=True))
         lost = found.reason is JobFailureStatus.LOST and not found.is_marked
         rebooted = state.pid is not None and state.pid.boot != state.boot
@@ -262,9 +264,7 @@ class StartAndAdopt:
         yield Step(f"S{i} removes .done", _with(state._replace(done=None), i, s._replace(pc="clear_failed")))
 
     def _clear_failed(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
-        yield Step(
-            f"S{i} removes .failed", _with(state._replace(failed=None), i, s._replace(pc="clear_pid"))
-        )
+        yield Step(f"S{i} removes .failed", _with(state._replace(failed=None), i, s._replace(pc="clear_pid")))
 
     def _clear_pid(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         yield Step(f"S{i} removes .pid", _with(state._replace(pid=None), i, s._replace(pc="spawn")))
@@ -284,7 +284,8 @@ class StartAndAdopt:
             s = s._replace(lock=False, lock1=False)
         spawned = state._replace(works=(*state.works, work))
         yield Step(
-            f"S{i} starts runner {work.attempt}", _with(spawned, i, s._replace(pc="confirm", watched=work.nonce))
+            f"S{i} starts runner {work.attempt}",
+            _with(spawned, i, s._replace(pc="confirm", watched=work.nonce)),
         )
 
     def _confirm(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
@@ -311,16 +312,12 @@ class StartAndAdopt:
 
     def _look_pid(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         assert s.seen is not None
-        seen = s.seen._replace(
-            pid=state.pid, liveness=self._liveness(state), descendants=self._held1(state)
-        )
+        seen = s.seen._replace(pid=state.pid, liveness=self._liveness(state), descendants=self._held1(state))
         yield Step(f"S{i} looks at the pid", _with(state, i, s._replace(pc="look_rest", seen=seen)))
 
     def _look_rest(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         assert s.seen is not None
-        shown = self._mutated(
-            s.seen._replace(launch=state.launch, done=state.done, failed=state.failed)
-        )
+        shown = self._mutated(s.seen._replace(launch=state.launch, done=state.done, failed=state.failed))
         s = s._replace(seen=None)
         found = judge(shown)
         if found.action is Action.KEEP:
@@ -328,15 +325,18 @@ class StartAndAdopt:
         elif found.action is not Action.WATCH:
             yield Step(f"S{i} thinks it is free", _with(state, i, s._replace(pc="judge")))
         elif found.state is JobState.RUNNING and shown.pid and shown.pid.attempt == found.attempt:
-            yield Step(f"S{i} watches the runner", _with(state, i, s._replace(pc="wait", watched=shown.pid.nonce)))
+            yield Step(
+                f"S{i} watches the runner", _with(state, i, s._replace(pc="wait", watched=shown.pid.nonce))
+            )
         elif self._planted != "no poll" or shown.pid is not None:
             yield Step(f"S{i} will look again", _with(state, i, s._replace(pc="look")))
         else:
-            yield Step(f"S{i} waits for a pid record", _with(state, i, s._replace(pc="forever")))
+            s = s._replace(pc="forever", watched=found.attempt)
+            yield Step(f"S{i} waits for a pid record", _with(state, i, s))
 
     def _forever(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
-        if state.pid is not None:
-            yield Step(f"S{i} sees the pid record", _with(state, i, s._replace(pc="look")))
+        if state.pid is not None and state.pid.attempt == s.watched:
+            yield Step(f"S{i} sees the pid record", _with(state, i, s._replace(pc="look", watched=0)))
 
     def _ended(self, state: State, i: int, s: Scheduler, found: Judged) -> Iterator[Step[State]]:
         if _answers(s, found):
@@ -355,9 +355,11 @@ class StartAndAdopt:
         elif found.action is Action.KEEP:
             yield Step(f"S{i} reads the answer", self._answer(state, i, s, found))
         else:
-            lost = next_try(shown, MOST_LOST)
-            if lost is not None:
-                again = free._replace(pc="try", lost=lost, answered=max(s.answered, found.attempt))
+            tries = next_try(shown, LIMITS)
+            if tries is not None:
+                again = free._replace(
+                    pc="try", lost=tries.lost_count, answered=max(s.answered, found.attempt)
+                )
                 yield Step(f"S{i} will try again", _with(state, i, again))
             elif state.launch is None:
                 yield Step(f"S{i} calls it lost", self._answer(state, i, s, found))
@@ -386,7 +388,9 @@ class StartAndAdopt:
                 if self._held(state):
                     yield Step(f"{name} finds the lock taken", _work(state, i, _dead(w)))
                 else:
-                    yield Step(f"{name} takes the lock", _work(state, i, w._replace(runner="checked", lock=True)))
+                    yield Step(
+                        f"{name} takes the lock", _work(state, i, w._replace(runner="checked", lock=True))
+                    )
             elif state.launch is None or state.launch.nonce != w.nonce:
                 yield Step(f"{name} is stale", _work(state, i, _dead(w)))
             else:
@@ -472,10 +476,10 @@ class StartAndAdopt:
 
     def _mutated(self, shown: Shown) -> Shown:
         if self._planted == "old markers count" and shown.launch is not None:
-            here = {"attempt": shown.launch.attempt, "nonce": shown.launch.nonce}
+            attempt, nonce, *_ = shown.launch
             return shown._replace(
-                done=shown.done and shown.done._replace(**here),
-                failed=shown.failed and shown.failed._replace(**here),
+                done=shown.done and shown.done._replace(attempt=attempt, nonce=nonce),
+                failed=shown.failed and shown.failed._replace(attempt=attempt, nonce=nonce),
             )
         return shown
 
