@@ -42,7 +42,7 @@ class Scheduler(NamedTuple):
     pc: str = "submit"
     """down, submit, ready, open, clear, spawn, wait, telling, marking, end"""
     stop: int = 0
-    """`job.stop`: the attempt that was asked to stop. Dies with the scheduler, until stop.json says it too."""
+    """`job.stop`: the attempt that was asked to stop. It dies with the scheduler; stop.json does not."""
     told: bool = False
     """TERM was sent to the current runner."""
     answer: JobState | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, start
+from proof.models import cancel, start, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -39,6 +39,13 @@ SUBJECTS: dict[str, Subject] = {
         cancel.PLANTED,
         small={"faults": 1},
         full={"faults": 3},
+    ),
+    tokens.TokensWithTickets.name: Subject(
+        tokens.TokensWithTickets,
+        "two schedulers, jobs that need units of shared tokens; all may be killed, a capacity lowered",
+        tokens.PLANTED,
+        small={"faults": 1, "tokens": 1},
+        full={"faults": 2, "tokens": 2},
     ),
 }
 
