@@ -23,7 +23,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
-from tenuto.workspace.records import LaunchRecord, LocksRecord, PidRecord, StatusRecord
+from tenuto.workspace.records import LaunchRecord, LocksRecord, PidRecord, StatusRecord, StopRecord
 
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
@@ -232,14 +232,25 @@ class Attempts:
         job.marker = found.derived.marker
         launch = _launch(found)
         tries = tries_of(launch) if launch is not None else job.tries
-        return after_attempt(self._explained(job, found.derived), tries, job.retry)
+        verdict = after_attempt(self._explained(job, found.derived), tries, job.retry)
+        if verdict.state is JobState.ERROR and verdict.tries is not None and self._is_cancelled(job):
+            return verdict._replace(tries=None)  # its time was up just before it heard of the wish
+        return verdict
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
         if derived.reason is not JobFailureStatus.LOST or derived.marker is not None:
             return derived
-        stop = job.stop or job_directory.read_stop(self.machine.files, job.paths, derived.attempt)
+        stop = self._wish(job)
         return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
+
+    def _wish(self, job: Job) -> StopRecord | None:
+        """The wish to stop the current attempt: of a person here, or written down by anybody."""
+        return job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
+
+    def _is_cancelled(self, job: Job) -> bool:
+        wish = self._wish(job)
+        return wish is not None and wish.reason is JobFailureStatus.CANCELLED
 
     def _mark(self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None) -> None:
         """Writes the marker that a runner could not write, under the job's lock."""
@@ -266,6 +277,8 @@ class Attempts:
         job.attach(process)
         if job.state is JobState.SCHEDULED:
             job.state = JobState.RUNNING
+        if job.stop is None and self._is_cancelled(job):
+            job.stop = self._wish(job)  # whoever wrote it down may have died before it told the runner
         if job.stop is not None:
             self.request_stop(job)
         await process.wait()

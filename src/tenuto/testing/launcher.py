@@ -250,17 +250,18 @@ class FakeRunner:
 
     def _end_payload(self, stop: Stop) -> None:
         """As `Supervisor._end`: ask, and kill once the grace is over."""
-        self._stop = self._stop or stop
+        outranked = self._stop is not None and self._stop.reason is JobFailureStatus.TIMEOUT
+        if self._stop is None or (outranked and stop.reason is JobFailureStatus.CANCELLED):
+            self._stop = stop
         if self._payload_pid is None:
             return  # as soon as there is one
         grace_s = self._instructions.limits.grace_s
         stops_after_s = self._payload.stops_after_s
         if stops_after_s is not None and stops_after_s < grace_s:
-            ending = Ending(signal=15, stop=self._stop)
-            self._later(stops_after_s, lambda: self._conclude_with(ending))
+            self._later(stops_after_s, lambda: self._conclude_with(Ending(signal=15, stop=self._stop)))
         else:
-            killed = Ending(signal=9, stop=self._stop, grace_over=True)
-            self._later(grace_s, lambda: self._conclude_with(killed))
+            killed = Ending(signal=9, grace_over=True)
+            self._later(grace_s, lambda: self._conclude_with(killed._replace(stop=self._stop)))
 
     def _conclude_with(self, ending: Ending) -> None:
         if self._ending is None:

@@ -153,11 +153,13 @@ def settle(
     derived = derive_state(evidence)
     if not any(isinstance(marker, Corrupt) for marker in evidence.markers):
         return Settled(evidence, derived)
-    for path, marker in zip((paths.done, paths.failed), evidence.markers, strict=True):
-        if isinstance(marker, Corrupt):
-            set_aside(machine.files, path)
+    # The record of the failure comes before its cause goes: without either, the job would count as lost.
+    if isinstance(evidence.markers.failed, Corrupt):
+        set_aside(machine.files, paths.failed)
     if derived.marker is None:
         write_marker(machine.files, paths, _marker_of_corruption(machine, evidence, derived))
+    if isinstance(evidence.markers.done, Corrupt):
+        set_aside(machine.files, paths.done)
     return Settled(evidence, derived)
 
 

@@ -44,7 +44,11 @@ class JobsList:
         self._run = run
         self._clock = clock
         self._file: Appender = files.open_append(run.jobs_list)
-        self._torn = self._file.size() > 0
+        try:
+            self._torn = self._file.size() > 0
+        except OSError:
+            self._file.close()
+            raise
         self._created = not self._torn
         self._sync_due: float | None = None
 
@@ -77,9 +81,11 @@ class JobsList:
 
     def close(self) -> None:
         """Sync what is left and close."""
-        if self._sync_due is not None:
-            self.sync()
-        self._file.close()
+        try:
+            if self._sync_due is not None:
+                self.sync()
+        finally:
+            self._file.close()
 
 
 class JobsRead(NamedTuple):

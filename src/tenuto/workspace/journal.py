@@ -102,7 +102,11 @@ class EventWriter:
             except FileExistsError:
                 number += 1
         if self._durable:
-            self._files.sync_directory(self._place.directory)
+            try:
+                self._files.sync_directory(self._place.directory)
+            except OSError:
+                file.close()
+                raise
         self._size = 0
         self._torn = False
         return file

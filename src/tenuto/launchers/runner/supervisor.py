@@ -89,17 +89,25 @@ class Supervisor:
 
     def _asked(self, signal_name: str) -> Stop:
         """Who asked for the end, according to `stop.json`."""
+        return self._wish() or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+
+    def _wish(self) -> Stop | None:
         payload = self._payload
-        asked = None
         with suppress(OSError):  # the directory is gone: then there is only the signal
             asked = read_stop(payload.machine.files, payload.paths, payload.launch.attempt)
-        if asked is None:
-            return Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
-        return Stop(asked.reason, asked.message or "stopped")
+            if asked is not None:
+                return Stop(asked.reason, asked.message or "stopped")
+        return None
 
     def _end(self, stop: Stop) -> None:
-        """Ask the payload to end; the first reason counts."""
+        """Ask the payload to end; the first reason counts, but a person outranks the clock.
+
+        What timed out may be tried again, and what somebody was told would stop may not.
+        """
         if self._stop is not None:
+            outranked = self._stop.reason is JobFailureStatus.TIMEOUT
+            if outranked and stop.reason is JobFailureStatus.CANCELLED:
+                self._stop = stop
             return
         self._stop = stop
         self._kill_at = self._clock.monotonic() + self._limits.grace_s
@@ -135,6 +143,10 @@ class Supervisor:
             self._look_at_logs = now + self._logs.pause_s
 
     def _time_is_up(self) -> None:
+        asked = self._wish()
+        if asked is not None:  # its signal is on the way
+            self._end(asked)
+            return
         payload = self._payload
         stop = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {self._limits.walltime_s:g} s")
         record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
