@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import count
 
 from tenuto.errors import FileTooLarge, NotRegularFile
@@ -339,8 +340,9 @@ def _error(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=8192)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _parent(path: str) -> str:

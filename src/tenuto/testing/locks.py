@@ -31,12 +31,15 @@ class FakeLocks:
         self._me = processes.own()
         self._descriptors = count(1000)
         self._open: dict[int, _OpenLock] = {}
+        self._by_place: dict[tuple[int, int], list[_OpenLock]] = {}
+        """The same locks by inode and byte: a large simulation asks for one of thousands."""
 
     def seen_by(self, pid: int) -> FakeLocks:
         """The same locks, as another process sees them."""
         view = FakeLocks(self._disk, self._processes.seen_by(pid))
         view._descriptors = self._descriptors
         view._open = self._open
+        view._by_place = self._by_place
         return view
 
     def inherit(self, handle: FakeLock, pid: int) -> None:
@@ -58,6 +61,7 @@ class FakeLocks:
         held = _OpenLock(next(self._descriptors), found.inode, byte)
         held.owners.add(self._me)
         self._open[held.fd] = held
+        self._by_place.setdefault((held.inode, byte), []).append(held)
         return FakeLock(self, path, held)
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FakeLock:
@@ -77,12 +81,13 @@ class FakeLocks:
 
     def _holding(self, inode: int, byte: int) -> set[int]:
         pids: set[int] = set()
-        for held in list(self._open.values()):
+        for held in list(self._by_place.get((inode, byte), ())):
             alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
-            if not alive:
-                del self._open[held.fd]  # else each look would go through all locks there ever were
-            elif (held.inode, held.byte) == (inode, byte):
+            if alive:
                 pids |= {owner.pid for owner in alive}
+            else:
+                del self._open[held.fd]  # else each look would go through all locks there ever were
+                self._by_place[inode, byte].remove(held)
         return pids
 
     def _intact(self, path: str, held: _OpenLock) -> bool:
