@@ -175,6 +175,10 @@ class Turns:
                     break
         except Crash:
             self.crashed(actor.process)
+        except (Exception, asyncio.CancelledError) as error:
+            if actor.loop is None or isinstance(error, GoesRound):
+                raise
+            actor.loop.call_exception_handler({"message": "a callback raised", "exception": error})
         finally:
             self.actor = before
             events._set_running_loop(loop)

@@ -223,6 +223,7 @@ class World:
             process.dies_in -= 1
             if process.dies_in <= 0:
                 self._count_kill(process)
+                self._crashed(process)  # at once: a task of asyncio keeps what it raises to itself
                 raise Crash(f"killed in {operation} {path}")
         if process.fails_in is not None:
             process.fails_in -= 1

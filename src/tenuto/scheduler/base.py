@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
+from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
@@ -379,7 +379,10 @@ class Scheduler:
                 self._strand(job, failed[0])
                 continue
             unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            for origin in unfinished:
+                if origin in self._dormant:  # woken once, however many of those woken here need it
+                    self._dormant.discard(origin)
+                    pending.append(origin)
             if self._graph.add(job, unfinished):
                 self._make_ready(job)
 
@@ -501,8 +504,9 @@ class Scheduler:
             self._graph.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            finally:
-                self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
+            except (OSError, TenutoError) as error:  # it is cancelled here; only its directory does not say so
+                message = f"{message}; this could not be recorded: {worded(error)}"
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
         elif job.state.running():
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
