@@ -66,8 +66,10 @@ class _Submission(NamedTuple):
     """The job that counts: the first one with this identity."""
     given: Job
     owner: Owner
+    is_new: bool
+    """False for an identity that was known already."""
     found: Derived | None
-    """What its directory showed; None for an identity that was known already."""
+    """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
 
 
 class Scheduler:
@@ -132,12 +134,12 @@ class Scheduler:
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        found = self._found(job) if known is None else None
+        found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
             known.scheduler = self
-            self._inbox.append(_Submission(known, job, owner, found if is_new else None))
+            self._inbox.append(_Submission(known, job, owner, is_new, found))
             if len(self._inbox) == 1:
                 self._runner.post(self._take_in)
         return known
@@ -323,7 +325,7 @@ class Scheduler:
         self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
-        job, given, owner, found = submission
+        job, given, owner, is_new, found = submission
         if given is not job:
             job.merge(given)
         if all(known is not owner for known in job.owners):
@@ -332,10 +334,11 @@ class Scheduler:
         self.tell(owner.job_submitted, job)
         for listener in self.listeners:
             self.tell(listener.job_submitted, job)
-        if found is not None:
+        if is_new:
+            assert found is not None
             self._place(job, found)
         else:
-            self._submit_again(job, given)
+            self._submit_again(job, given, found)
 
     def _place(self, job: Job, found: Derived) -> None:
         """A new job finds its place: done, running somewhere, or waiting to run."""
@@ -353,11 +356,12 @@ class Scheduler:
         else:
             self._enqueue(job)
 
-    def _submit_again(self, job: Job, given: Job) -> None:
+    def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
             job.tries = Tries()
-            job.answered = job.attempt
+            # Another scheduler may have tried it in vain since: that is no answer to this submission either.
+            job.answered = found.attempt if found and found.action is Action.KEEP else job.attempt
             self._enqueue(job)
         elif self._ready.want_again(job):
             return
