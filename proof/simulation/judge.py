@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 from proof.simulation.disk import SimulatedDisk
 from proof.simulation.scenario import Does, JobPlan
+from tenuto.launchers.instructions import GRACE_S
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.base import STOP_GRACE_S
 from tenuto.testing.processes import FakeProcesses
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import ProcessIdentity
+
+
+OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
+"""How long a cancelled job may go on."""
 
 
 class Payload:
@@ -40,6 +46,7 @@ class Excuses(NamedTuple):
     power_losses: int = 0
     full_disk: bool = False
     slow: bool = False
+    """Something stood still, or took long."""
 
 
 class Judge:
@@ -93,8 +100,9 @@ class Judge:
             if earlier.attempt == payload.attempt and not self.excuses.power_losses:
                 self.broken(f"{name} has two attempts with the number {payload.attempt}")
         self.ledger[name].append(payload)
-        most = 1 + self.submissions[name] * (2 + self._jobs[name].max_retries + self._jobs[name].max_lost_retries)
-        if len(self.ledger[name]) > most + self.excuses.crashes + self.refused:
+        job = self._jobs[name]
+        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
+        if len(self.ledger[name]) > most and not self.excuses.power_losses:
             self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
 
     def completes(self, now: float, name: str, payload: Payload) -> None:
@@ -104,6 +112,8 @@ class Judge:
         for scheduler, when in self.cancelled.get(name, ()):
             if scheduler == payload.starter and payload.began_s > when + 1.0:
                 self.broken(f"{name} was started again after it was cancelled")
+            elif scheduler == payload.starter and now > when + OBEYS_WITHIN_S:
+                self.broken(f"{name} went on after it was cancelled")
 
     # What persons do, and are told
 
@@ -146,7 +156,7 @@ class Judge:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
             losses = self.kills[name] + excuses.crashes + excuses.power_losses
-            return disk or losses > job.max_lost_retries
+            return name in self.faulty or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:
             return disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
         return False

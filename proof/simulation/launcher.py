@@ -116,6 +116,7 @@ class SimulatedLauncher(FakeLauncher):
             self._starters[order.launch.nonce], order.launch.attempt, order.launch.nonce, identity, now
         )
         self.world.judge.begins(now, name, payload)
+        self.world.payload_begins(name)
         if self.world.jobs[name].lingers:  # it ends by itself some day, even if nobody ends it
             self.world.later(1000.0, self.host.end, runner._payload_pid)
 

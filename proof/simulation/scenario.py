@@ -82,6 +82,8 @@ class DeedPlan(NamedTuple):
     job: str = ""
     amount: float = 0.0
     """Seconds, operations or a step, whatever the deed asks for."""
+    is_armed: bool = False
+    """It waits until a payload of `job` begins: `at_s` counts from there."""
 
 
 class Scenario(NamedTuple):
@@ -94,6 +96,8 @@ class Scenario(NamedTuple):
     slots: int = 4
     hears: bool = False
     """Schedulers are told of changes of directories, instead of looking every two seconds."""
+    jitter: float = 0.0
+    """How likely somebody else moves between two operations on the disk."""
 
 
 def draw(seed: int) -> Scenario:
@@ -108,6 +112,7 @@ def draw(seed: int) -> Scenario:
         deeds=_deeds(random, jobs, runs),
         slots=random.choice((1, 2, 4, 8)),
         hears=random.random() < 0.5,
+        jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
     )
 
 
@@ -170,18 +175,24 @@ def _runs(random: Random, jobs: tuple[JobPlan, ...]) -> tuple[RunPlan, ...]:
 def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...]) -> tuple[DeedPlan, ...]:
     """A few deeds, most of them while the jobs are likely to be under way."""
     span = min(LAST_DEED_S, 2.0 + 3.0 * sum(job.duration_s for job in jobs) / max(len(jobs) // 4, 1))
+    focus = random.choice(jobs)
+    by_name = {job.name: job for job in jobs}
     deeds = []
     for _ in range(random.choice((0, 1, 1, 2, 3, 5, 8))):
         deed = random.choice(tuple(Deed))
         run = random.randrange(len(runs))
         names = runs[run].jobs or (jobs[0].name,)
+        job = focus if random.random() < 0.5 else by_name[random.choice(names)]
+        is_armed = random.random() < 0.5
+        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 2 * job.duration_s if is_armed else span))
         deeds.append(
             DeedPlan(
-                at_s=round(random.choice((0.0, random.uniform(0.0, 0.1), random.uniform(0.0, span))), 4),
+                at_s=round(random.choice(near), 4),
                 deed=deed,
                 run=run,
-                job=random.choice(names),
+                job=job.name,
                 amount=_amount(random, deed),
+                is_armed=is_armed,
             )
         )
     return tuple(sorted(deeds, key=lambda plan: plan.at_s))

@@ -29,6 +29,8 @@ END_S = 10 * 3600.0
 """By then everything must have ended."""
 CALM_S = 60.0
 """How long a world is watched after everything ended."""
+MOST_STEPS = 400_000
+"""More than any world needs: whoever reaches it goes round in circles."""
 _DEEPEST = 3
 
 
@@ -96,7 +98,8 @@ class World:
         self._slowness = 0.0
         self._depth = 0
         self._is_over = False
-        self._to_come = len(scenario.deeds)
+        self._to_come = 0
+        self._armed: dict[str, list[DeedPlan]] = {}
         self.persons = [Person(self, number, plan) for number, plan in enumerate(scenario.runs)]
 
     def note(self, what: str) -> None:
@@ -116,6 +119,12 @@ class World:
 
         return watch
 
+    def payload_begins(self, name: str) -> None:
+        """What was meant for this moment happens."""
+        for plan in self._armed.pop(name, ()):
+            self._to_come += 1
+            self.later(plan.at_s, self._do, plan)
+
     # Its life
 
     def live(self) -> Outcome:
@@ -123,7 +132,11 @@ class World:
         for person in self.persons:
             self.later(person.plan.at_s, person.start)
         for plan in self.scenario.deeds:
-            self.later(plan.at_s, self._do, plan)
+            if plan.is_armed:
+                self._armed.setdefault(plan.job, []).append(plan)
+            else:
+                self._to_come += 1
+                self.later(plan.at_s, self._do, plan)
         try:
             self._live()
         except GoesRound as round_:
@@ -216,6 +229,8 @@ class World:
                 raise Crash("the world is over")
             return
         self.trace.append((self.turns.time, actor.name, operation, path))
+        if len(self.trace) > MOST_STEPS:
+            raise GoesRound(f"{actor.name} goes round in circles")
         process = actor.process
         if process.is_dead:
             raise Crash("dead already")
@@ -232,14 +247,22 @@ class World:
                 self._blame(path)
                 self.note(f"EIO in {operation} {path}")
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        if self._slow_until > self.turns.time and self._depth < _DEEPEST and self.random.random() < 0.05:
+        if self._depth < _DEEPEST and (pause_s := self._pause()):
             self._depth += 1
             try:
-                self.turns.hold(actor, self._slowness * self.random.random())
+                self.turns.hold(actor, pause_s)
             finally:
                 self._depth -= 1
             if process.is_dead:
                 raise Crash("killed meanwhile")
+
+    def _pause(self) -> float:
+        """How long the operation that comes next is kept waiting."""
+        if self._slow_until > self.turns.time and self.random.random() < 0.05:
+            return self._slowness * self.random.random()
+        if self.scenario.jitter and self.random.random() < self.scenario.jitter:
+            return 0.004 * self.random.random()
+        return 0.0
 
     def _is_ghost(self) -> bool:
         actor = self.turns.actor
@@ -280,6 +303,7 @@ class World:
         self._slow_until = self._deaf_until = -1.0
         self.disk.capacity = None
         self.launcher.refusals = 0
+        self._armed.clear()
         for planned in (self.launcher.kill_at, self.launcher.kill_in, self.launcher.fail_in):
             planned.clear()  # type: ignore[attr-defined]
         for actor in [*self.launcher.actors.values(), *(loop._actor for loop in self.loops)]:
@@ -357,6 +381,7 @@ class World:
 
     def _freeze(self, process: Process | None, seconds: float) -> None:
         if process is not None and not process.is_dead:
+            self.judge.excuses = self.judge.excuses._replace(slow=True)
             process.is_stopped = True
             self.later(seconds, self._thaw, process)
 

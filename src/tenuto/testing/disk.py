@@ -151,7 +151,10 @@ class FakeDisk:
             if self._find(_parent(path)) is None:
                 self.make_directory(_parent(path))
             self._step("make_directory", path)
-            self._directory(_parent(path)).entries[_name(path)] = self._new(FileKind.DIRECTORY)
+            # In that step somebody else may have made it.
+            entries = self._directory(_parent(path)).entries
+            if _name(path) not in entries:
+                entries[_name(path)] = self._new(FileKind.DIRECTORY)
         elif found.kind is not FileKind.DIRECTORY:
             raise _error(errno.EEXIST, path)
 

@@ -4,6 +4,7 @@ Shares its files with a `FakeDisk`, so a deleted lock file is noticed as on a re
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 
 from tenuto.errors import LockLost, NotRegularFile
@@ -51,7 +52,8 @@ class FakeLocks:
     def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> FakeLock | None:
         found = self._disk.stat(path)
         if found is None:
-            self._disk.create_exclusive(path)
+            with suppress(FileExistsError):  # somebody else was faster
+                self._disk.create_exclusive(path)
             found = self._disk.stat(path)
         assert found is not None
         if found.kind is not FileKind.FILE:
