@@ -72,6 +72,7 @@ class Judge:
         """scheduler -> jobs of which it said that they failed."""
         self.cancelled: dict[str, list[tuple[str, float]]] = {}
         """job -> (scheduler, when), until it is submitted there again."""
+        self.ever_cancelled: set[str] = set()
         self.strangers: list[ProcessIdentity] = []
         """Processes that have nothing to do with Tenuto, and must live."""
         self._jobs = jobs
@@ -82,6 +83,12 @@ class Judge:
 
     def broken(self, what: str) -> None:
         self.violations.append(what)
+
+    # What schedulers do
+
+    def starts(self, name: str, scheduler: str) -> None:
+        if any(scheduler == where for where, _ in self.cancelled.get(name, ())):
+            self.broken(f"{name} was started after it was cancelled")
 
     # What payloads say
 
@@ -110,9 +117,7 @@ class Judge:
         if self.excuses.slow or self._jobs[name].duration_s < 1.0:
             return
         for scheduler, when in self.cancelled.get(name, ()):
-            if scheduler == payload.starter and payload.began_s > when + 1.0:
-                self.broken(f"{name} was started again after it was cancelled")
-            elif scheduler == payload.starter and now > when + OBEYS_WITHIN_S:
+            if scheduler == payload.starter and now > when + OBEYS_WITHIN_S:
                 self.broken(f"{name} went on after it was cancelled")
 
     # What persons do, and are told
@@ -151,12 +156,13 @@ class Judge:
         if reason is JobFailureStatus.DEPENDENCY:
             return any(need in self.failed_here[scheduler] for need in job.needs)
         if reason is JobFailureStatus.CANCELLED:
-            return name in self.cancelled
+            return name in self.ever_cancelled
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
             losses = self.kills[name] + excuses.crashes + excuses.power_losses
-            return name in self.faulty or losses > job.max_lost_retries
+            # Who waits for somebody else to take up a lost job gives up after a while.
+            return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:
             return disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
         return False

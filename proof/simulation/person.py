@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from proof.simulation.world import World
 
 TASK_ID = "sim.Task"
-PARAMS = b'{"parameters": "of a job, long enough to be torn"}'
+PARAMS = b'{"parameters": "%s"}' % (b"long enough to be torn, " * 100)
 LAYOUT = Layout("/ws")
 TRIES_AGAIN_S = 5.0
 
@@ -179,10 +179,18 @@ class Person:
         )
 
     def _cancel(self, job: Job) -> None:
-        assert self.process is not None
+        assert self.loop is not None
         self.world.note(f"cancels {job.job_id}")
-        self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
+        self.world.judge.ever_cancelled.add(job.job_id)
         self.scheduler.cancel(job)
+        submissions = self.world.judge.submissions[job.job_id]
+        self.loop.call_soon(self._cancelled, job, submissions)
+
+    def _cancelled(self, job: Job, submissions: int) -> None:
+        """The scheduler has heard of it, unless it was submitted again meanwhile."""
+        assert self.process is not None
+        if self.world.judge.submissions[job.job_id] == submissions:
+            self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
 
     def _submit_next(self) -> None:
         if not self._to_submit:

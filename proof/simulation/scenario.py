@@ -178,11 +178,11 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
     focus = random.choice(jobs)
     by_name = {job.name: job for job in jobs}
     deeds = []
-    for _ in range(random.choice((0, 1, 1, 2, 3, 5, 8))):
+    for _ in range(random.choice((0, 1, 2, 3, 5, 8))):
         deed = random.choice(tuple(Deed))
         run = random.randrange(len(runs))
         names = runs[run].jobs or (jobs[0].name,)
-        job = focus if random.random() < 0.5 else by_name[random.choice(names)]
+        job = focus if random.random() < 0.6 else by_name[random.choice(names)]
         is_armed = random.random() < 0.5
         near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 2 * job.duration_s if is_armed else span))
         deeds.append(

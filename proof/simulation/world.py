@@ -354,7 +354,7 @@ class World:
 
     def _full_disk(self, plan: DeedPlan, person: Person) -> None:
         self.judge.excuses = self.judge.excuses._replace(full_disk=True)
-        self.disk.fill(self.random.choice((0, 100, 5000)))
+        self.disk.fill(self.random.choice((0, self.random.randrange(40_000))))
         self.later(plan.amount, self._free_disk)
 
     def _free_disk(self) -> None:

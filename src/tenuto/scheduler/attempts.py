@@ -86,6 +86,9 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
             launch = self._open(job, lock, found)
+            if job.stop is not None:  # cancelled while leftovers were ended, or while the machine was short
+                self._mark(job, launch, job.stop.reason, job.stop.message)
+                return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
@@ -179,7 +182,7 @@ class Attempts:
             if found.derived.action is Action.WATCH:
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
-                return Verdict(JobState.UNSCHEDULED, tries=job.tries)
+                return _unless_stopped(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
             verdict = self._verdict(job, found)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
@@ -209,7 +212,7 @@ class Attempts:
         job.marker = found.derived.marker
         launch = _launch(found)
         tries = tries_of(launch) if launch is not None else job.tries
-        return after_attempt(self._explained(job, found.derived), tries, job.retry)
+        return _unless_stopped(job, after_attempt(self._explained(job, found.derived), tries, job.retry))
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
@@ -277,6 +280,13 @@ class Attempts:
                 pass
             finally:
                 loop.remove_reader(watch.fileno())
+
+
+def _unless_stopped(job: Job, verdict: Verdict) -> Verdict:
+    """A job that a person wants to end is not tried again, whatever ended the attempt."""
+    if verdict.tries is None or job.stop is None:
+        return verdict
+    return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
 
 
 def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:

@@ -72,6 +72,11 @@ class _Submission(NamedTuple):
     """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
 
 
+class _Cancellation(NamedTuple):
+    job: Job
+    message: str
+
+
 class Scheduler:
     """Runs each job once, whoever asks for it, in this process or another."""
 
@@ -110,7 +115,8 @@ class Scheduler:
         self._attempts = Attempts(machine, watch)
         self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
         self._lock = threading.Lock()
-        self._inbox: deque[_Submission] = deque()
+        self._inbox: deque[_Submission | _Cancellation] = deque()
+        """What was asked for and not yet taken in, in order: a cancellation ends only what came before it."""
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
@@ -139,10 +145,13 @@ class Scheduler:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
             known.scheduler = self
-            self._inbox.append(_Submission(known, job, owner, is_new, found))
-            if len(self._inbox) == 1:
-                self._runner.post(self._take_in)
+            self._ask(_Submission(known, job, owner, is_new, found))
         return known
+
+    def _ask(self, wish: _Submission | _Cancellation) -> None:
+        self._inbox.append(wish)
+        if len(self._inbox) == 1:
+            self._runner.post(self._take_in)
 
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
@@ -172,7 +181,8 @@ class Scheduler:
 
     def cancel(self, job: Job, message: str = "cancelled") -> None:
         """Ends a job, waiting or running; a finished one is left alone."""
-        self._runner.post(self._cancel, job, message)
+        with self._lock:
+            self._ask(_Cancellation(job, message))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished."""
@@ -307,8 +317,11 @@ class Scheduler:
                 with self._lock:
                     if not self._inbox:
                         return
-                    submission = self._inbox.popleft()
-                self._take_in_one(submission)
+                    wish = self._inbox.popleft()
+                if isinstance(wish, _Submission):
+                    self._take_in_one(wish)
+                else:
+                    self._cancel(*wish)
         finally:
             self._is_taking_in = False
 
@@ -503,7 +516,6 @@ class Scheduler:
             job._final_state.set_result(job.state)
 
     def _cancel(self, job: Job, message: str) -> None:
-        self._take_in()
         if job.state in (JobState.WAITING, JobState.READY):
             self._graph.withdraw(job)
             try:
