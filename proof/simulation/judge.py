@@ -53,8 +53,12 @@ class Judge:
     """Collects what happens, and every promise that is broken."""
 
     def __init__(
-        self, jobs: Mapping[str, JobPlan], paths: Mapping[str, JobPaths], params: bytes,
-        disk: SimulatedDisk, processes: FakeProcesses,
+        self,
+        jobs: Mapping[str, JobPlan],
+        paths: Mapping[str, JobPaths],
+        params: bytes,
+        disk: SimulatedDisk,
+        processes: FakeProcesses,
     ) -> None:
         self.violations: list[str] = []
         self.ledger: dict[str, list[Payload]] = {name: [] for name in jobs}
@@ -164,7 +168,9 @@ class Judge:
             # Who waits for somebody else to take up a lost job gives up after a while.
             return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:
-            return disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
+            return (
+                disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
+            )
         return False
 
     # The end

@@ -1,5 +1,4 @@
-"""Owns how jobs run in a world: runners are processes that take turns, payloads write the judge's ledger.
-"""
+"""Owns how jobs run in a world: runners are processes that take turns, payloads write the judge's ledger."""
 
 from __future__ import annotations
 
@@ -51,7 +50,9 @@ class SimulatedLauncher(FakeLauncher):
         if self.world.random.random() < 0.3:
             await asyncio.sleep(self._delay(Step.BEGIN))
         process = await super().start(order)
-        self.world.note(f"starts {_name(order)} attempt {order.launch.attempt} as {process._runner.identity.pid}")
+        self.world.note(
+            f"starts {_name(order)} attempt {order.launch.attempt} as {process._runner.identity.pid}"
+        )
         return process
 
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:

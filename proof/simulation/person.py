@@ -1,5 +1,4 @@
-"""Owns a person with a scheduler: submits jobs, waits, and starts over whenever the scheduler dies.
-"""
+"""Owns a person with a scheduler: submits jobs, waits, and starts over whenever the scheduler dies."""
 
 from __future__ import annotations
 

@@ -147,7 +147,10 @@ def _job(random: Random, name: str, needs: tuple[str, ...]) -> JobPlan:
     if chance < 0.16:
         retries = random.randint(1, 3)
         return job._replace(
-            does=Does.STALLS, walltime_s=2 * job.duration_s, stalls=random.randint(1, retries), max_retries=retries
+            does=Does.STALLS,
+            walltime_s=2 * job.duration_s,
+            stalls=random.randint(1, retries),
+            max_retries=retries,
         )
     if chance < 0.2:
         return job._replace(does=Does.HANGS, walltime_s=2 * job.duration_s, max_retries=random.randint(0, 2))

@@ -18,7 +18,7 @@ from proof.simulation.judge import Judge
 from proof.simulation.launcher import SimulatedLauncher
 from proof.simulation.loop import Actor, GoesRound, Process, ProcessLoop, Turns, VirtualClock
 from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, Person
-from proof.simulation.scenario import LAST_DEED_S, Deed, DeedPlan, Scenario
+from proof.simulation.scenario import Deed, DeedPlan, RunPlan, Scenario
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
@@ -50,7 +50,9 @@ class Outcome(NamedTuple):
 
     def story(self) -> str:
         """The trace, to be read: everything but the operations on the disk."""
-        return "\n".join(f"{time:12.4f}  {who:16} {what}" for time, who, what, *path in self.trace if not path)
+        return "\n".join(
+            f"{time:12.4f}  {who:16} {what}" for time, who, what, *path in self.trace if not path
+        )
 
     def operations(self) -> str:
         """The whole trace."""
@@ -165,6 +167,7 @@ class World:
             return
         self.turns.run_until(self.turns.time + CALM_S)
         self._inspect()
+        self._look_back()
 
     def _has_ended(self) -> bool:
         return (
@@ -184,7 +187,9 @@ class World:
                     if not job.state.finished() and job.state is not JobState.UNSCHEDULED
                 ]
                 waits = ", ".join(open_jobs) or "nothing that it knows"
-                self.judge.broken(f"{person.name} has not ended after {self.turns.time / 3600:.0f} h: {waits}")
+                self.judge.broken(
+                    f"{person.name} has not ended after {self.turns.time / 3600:.0f} h: {waits}"
+                )
         for name, runner in self.launcher.current.items():
             if runner.alive():
                 self.judge.broken(f"the runner of {name} is alive after {self.turns.time / 3600:.0f} h")
@@ -211,6 +216,20 @@ class World:
         deeds = {plan.deed for plan in self.scenario.deeds}
         tidy = {Deed.JUMP, Deed.STOP, Deed.STOP_RUNNER, Deed.SLOW, Deed.CANCEL, Deed.AGAIN, Deed.DEAF}
         self.judge.inspects_the_machine(crashed=bool(deeds - tidy))
+
+    def _look_back(self) -> None:
+        """Somebody new submits what is done: nothing of it runs again."""
+        done: list[str] = []
+        for name, job in self.jobs.items():
+            if name in self.judge.was_done and all(need in done for need in job.needs):
+                done.append(name)
+        late = Person(self, len(self.persons), RunPlan(tuple(done)))
+        self.note("somebody new submits all that is done")
+        late.start()
+        self.turns.run_until(self.turns.time + CALM_S, late.is_settled)
+        for name in done:
+            if name not in late.jobs or late.jobs[name].state is not JobState.DONE:
+                self.judge.broken(f"{name} was done, and somebody new finds it otherwise")
 
     def _forget(self) -> None:
         """Ends all coroutines while nothing they do can matter; else they would at an arbitrary moment."""

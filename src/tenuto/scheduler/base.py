@@ -464,11 +464,14 @@ class Scheduler:
         if not job.completion_callbacks and not job.watched_outputs:
             self._finalize(job, verdict)
             return
+        # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
+        release = self._outputs.hold(job)
 
         def handle() -> None:
             self._outputs.read(job)
             call_safely(lambda: job.done_handler(verdict.state))
             self._runner.post(self._finalize, job, verdict)
+            self._runner.post(release)
 
         self._completions.call(handle)
 
@@ -520,7 +523,10 @@ class Scheduler:
             self._graph.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            except (OSError, TenutoError) as error:  # it is cancelled here; only its directory does not say so
+            except (
+                OSError,
+                TenutoError,
+            ) as error:  # it is cancelled here; only its directory does not say so
                 message = f"{message}; this could not be recorded: {worded(error)}"
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
         elif job.state.running():
