@@ -99,6 +99,9 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
             launch = self._open(job, lock, found, grant.environment)
+            if job.stop is not None:  # cancelled while leftovers were ended, or while the machine was short
+                self._mark(job, launch, job.stop.reason, job.stop.message)
+                return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
@@ -202,7 +205,7 @@ class Attempts:
             if found.derived.action is Action.WATCH:
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
-                return Verdict(JobState.UNSCHEDULED, tries=job.tries)
+                return self._unless_cancelled(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
             verdict = self._verdict(job, found)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
@@ -233,9 +236,7 @@ class Attempts:
         launch = _launch(found)
         tries = tries_of(launch) if launch is not None else job.tries
         verdict = after_attempt(self._explained(job, found.derived), tries, job.retry)
-        if verdict.state is JobState.ERROR and verdict.tries is not None and self._is_cancelled(job):
-            return verdict._replace(tries=None)  # its time was up just before it heard of the wish
-        return verdict
+        return self._unless_cancelled(job, verdict)
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
@@ -247,6 +248,13 @@ class Attempts:
     def _wish(self, job: Job) -> StopRecord | None:
         """The wish to stop the current attempt: of a person here, or written down by anybody."""
         return job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
+
+    def _unless_cancelled(self, job: Job, verdict: Verdict) -> Verdict:
+        """A job that a person wants to end is not tried again, whatever ended the attempt."""
+        wish = None if verdict.tries is None else self._wish(job)
+        if wish is None or wish.reason is not JobFailureStatus.CANCELLED:
+            return verdict
+        return Verdict(JobState.ERROR, wish.reason, wish.message)
 
     def _is_cancelled(self, job: Job) -> bool:
         wish = self._wish(job)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
+from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
@@ -70,8 +70,15 @@ class _Submission(NamedTuple):
     """The job that counts: the first one with this identity."""
     given: Job
     owner: Owner
+    is_new: bool
+    """False for an identity that was known already."""
     found: Derived | None
-    """What its directory showed; None for an identity that was known already."""
+    """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
+
+
+class _Cancellation(NamedTuple):
+    job: Job
+    message: str
 
 
 class Scheduler:
@@ -112,7 +119,8 @@ class Scheduler:
         self._attempts = Attempts(machine, watch)
         self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
         self._lock = threading.Lock()
-        self._inbox: deque[_Submission] = deque()
+        self._inbox: deque[_Submission | _Cancellation] = deque()
+        """What was asked for and not yet taken in, in order: a cancellation ends only what came before it."""
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
@@ -141,15 +149,18 @@ class Scheduler:
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
         if job.needs:
             self._tokens.check(job)
-        found = self._found(job) if known is None else None
+        found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
             known.scheduler = self
-            self._inbox.append(_Submission(known, job, owner, found if is_new else None))
-            if len(self._inbox) == 1:
-                self._runner.post(self._runner.later, GATHER_S, self._take_in)
+            self._ask(_Submission(known, job, owner, is_new, found))
         return known
+
+    def _ask(self, wish: _Submission | _Cancellation) -> None:
+        self._inbox.append(wish)
+        if len(self._inbox) == 1:
+            self._runner.post(self._runner.later, GATHER_S, self._take_in)
 
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
@@ -179,7 +190,8 @@ class Scheduler:
 
     def cancel(self, job: Job, message: str = "cancelled") -> None:
         """Ends a job, waiting or running; a finished one is left alone."""
-        self._runner.post(self._cancel, job, message)
+        with self._lock:
+            self._ask(_Cancellation(job, message))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished."""
@@ -320,8 +332,11 @@ class Scheduler:
                 with self._lock:
                     if not self._inbox:
                         return
-                    submission = self._inbox.popleft()
-                self._take_in_one(submission)
+                    wish = self._inbox.popleft()
+                if isinstance(wish, _Submission):
+                    self._take_in_one(wish)
+                else:
+                    self._cancel(*wish)
         finally:
             self._is_taking_in = False
 
@@ -338,7 +353,7 @@ class Scheduler:
         self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
-        job, given, owner, found = submission
+        job, given, owner, is_new, found = submission
         if given is not job:
             job.merge(given)
         if all(known is not owner for known in job.owners):
@@ -347,10 +362,11 @@ class Scheduler:
         self.tell(owner.job_submitted, job)
         for listener in self.listeners:
             self.tell(listener.job_submitted, job)
-        if found is not None:
+        if is_new:
+            assert found is not None
             self._place(job, found)
         else:
-            self._submit_again(job, given)
+            self._submit_again(job, given, found)
 
     def _place(self, job: Job, found: Derived) -> None:
         """A new job finds its place: done, running somewhere, or waiting to run."""
@@ -370,11 +386,12 @@ class Scheduler:
         else:
             self._enqueue(job)
 
-    def _submit_again(self, job: Job, given: Job) -> None:
+    def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
             job.tries = NO_TRIES
-            job.answered = job.attempt
+            # Another scheduler may have tried it in vain since: that is no answer to this submission either.
+            job.answered = found.attempt if found and found.action is Action.KEEP else job.attempt
             self._enqueue(job)
         elif self._ready.want_again(job):
             return
@@ -396,7 +413,10 @@ class Scheduler:
                 self._strand(job, failed[0])
                 continue
             unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            for origin in unfinished:
+                if origin in self._dormant:  # woken once, however many of those woken here need it
+                    self._dormant.discard(origin)
+                    pending.append(origin)
             if self._graph.add(job, unfinished):
                 self._make_ready(job)
 
@@ -480,11 +500,14 @@ class Scheduler:
         if not job.completion_callbacks and not job.watched_outputs:
             self._finalize(job, verdict)
             return
+        # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
+        release = self._outputs.hold(job)
 
         def handle() -> None:
             self._outputs.read(job)
             call_safely(lambda: job.done_handler(verdict.state))
             self._runner.post(self._finalize, job, verdict)
+            self._runner.post(release)
 
         self._completions.call(handle)
 
@@ -534,15 +557,18 @@ class Scheduler:
             job._final_state.set_result(job.state)
 
     def _cancel(self, job: Job, message: str) -> None:
-        self._take_in()
         if job.state in (JobState.WAITING, JobState.READY):
             self._graph.withdraw(job)
             if job.needs:
                 self._tokens.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            finally:
-                self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
+            except (
+                OSError,
+                TenutoError,
+            ) as error:  # it is cancelled here; only its directory does not say so
+                message = f"{message}; this could not be recorded: {worded(error)}"
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
         elif job.state.running():
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)

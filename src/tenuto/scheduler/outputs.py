@@ -33,17 +33,26 @@ class TaskOutputsWorker:
 
     def call(self, job: Job, function: Callable[[], None]) -> None:
         """Calls a function after all that was handed over before; the owners of the job wait for it."""
-        waiting = job.owners
-        self._add(waiting, 1)
+        release = self.hold(job)
 
         def called() -> None:
             try:
                 function()
             finally:
-                self._add(waiting, -1)
-                self._changed()
+                release()
 
         self._worker.call(called)
+
+    def hold(self, job: Job) -> Callable[[], None]:
+        """The owners of the job wait until the function that this returns is called."""
+        waiting = job.owners
+        self._add(waiting, 1)
+
+        def release() -> None:
+            self._add(waiting, -1)
+            self._changed()
+
+        return release
 
     def close(self) -> None:
         """Returns once everything handed over was dealt with."""
