@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import SerializationError, TenutoError
-from tenuto.experiments.actions import is_real_directory
+from tenuto.experiments.removing import is_real_directory
 from tenuto.experiments.stored import JobKey, read_stored
 from tenuto.experiments.view import WorkspaceView
 from tenuto.launchers.instructions import Command, Instructions

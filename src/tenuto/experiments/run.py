@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
 from tenuto.experiments.services import Service, ServiceState
@@ -58,9 +60,9 @@ class Run:
 
     def accept(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
-        self.jobs[job.key] = job
-        if job.state is JobState.DONE:
+        if job.state is JobState.DONE and job.key not in self.jobs:
             self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
+        self.jobs[job.key] = job
         self._list.append(
             JobLine(
                 job_id=job.job_id,
@@ -85,7 +87,9 @@ class Run:
 
     def job_state(self, job: Job, standing: Standing) -> None:
         """Off the loop: writes the event, and tells who watches the run."""
-        if standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
+        if standing.state is JobState.WAITING:
+            self.reused.discard(job.key)  # it was done when it was submitted, and has been removed since
+        elif standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
             self.reused.add(job.key)  # it was found done: it neither waited nor was seen running
         self._events.job_state(job, standing)
         for listener in self._listeners:
@@ -117,30 +121,58 @@ class Run:
 
     def add_service(self, service: Service) -> None:
         """Starts a service; it is stopped with the run."""
-        service.start()
-        self._services.append(service)
-        self._scheduler.tell(
-            self._writer.write,
-            ServiceAddedEvent(
-                **self._event_fields(),
-                service_id=service.id,
-                state=ServiceState.RUNNING.value,
-                description=service.description(),
-            ),
+        service.id = self._free_service_id(service.id)
+        service.log = Path(self.paths.service_log(service.id))
+        service.move(ServiceState.STARTING)
+        event = ServiceAddedEvent(
+            **self._event_fields(),
+            service_id=service.id,
+            state=service.state.value,
+            description=service.description(),
+            url=service.url,
         )
+        self._scheduler.tell(self._writer.write, event)
+        service._listener = self._service_moved
+        try:
+            service.start()
+        except BaseException as error:
+            service.move(ServiceState.FAILED, f"{type(error).__name__}: {error}")
+            raise
+        self._services.append(service)
+        if not service.tells_when_running and service.state is ServiceState.STARTING:
+            service.move(ServiceState.RUNNING)
 
     def stop_services(self) -> None:
         """Stops the services, the last one first; one that cannot stop keeps nobody from leaving."""
         while self._services:
             service = self._services.pop()
-            state = ServiceState.STOPPED
+            has_failed = service.state is ServiceState.FAILED
+            if has_failed:
+                service._listener = None  # that it is tidied up is no news
+            service.move(ServiceState.STOPPING, service.message)
             try:
                 service.stop()
-            except Exception:
+            except Exception as error:
                 logger.exception("service %s did not stop", service.id, extra={"action": "service_failed"})
-                state = ServiceState.FAILED
-            event = ServiceStateChangedEvent(**self._event_fields(), service_id=service.id, state=state.value)
-            self._scheduler.tell(self._writer.write, event)
+                service.move(ServiceState.FAILED, f"{type(error).__name__}: {error}")
+            else:
+                service.move(ServiceState.FAILED if has_failed else ServiceState.STOPPED, service.message)
+            service._listener = None
+
+    def _free_service_id(self, wanted: str) -> str:
+        taken = {service.id for service in self._services}
+        numbered = (f"{wanted}-{number}" for number in count(2))
+        return next(one for one in chain([wanted], numbered) if one not in taken)
+
+    def _service_moved(self, service: Service) -> None:
+        event = ServiceStateChangedEvent(
+            **self._event_fields(),
+            service_id=service.id,
+            state=service.state.value,
+            message=service.message,
+            url=service.url,
+        )
+        self._scheduler.tell(self._writer.write, event)
 
     def _event_fields(self) -> dict[str, Any]:
         return {

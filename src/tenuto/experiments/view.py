@@ -340,14 +340,18 @@ class WorkspaceView:
         )
 
     def listed(self, *, live_only: bool = False) -> set[JobKey]:
-        """The jobs that some run, or some live run, asked for; by its list and by its links."""
+        """The jobs that some run, or some live run, asked for."""
         found: set[JobKey] = set()
         for experiment in self.experiments():
             for run in experiment.runs:
                 if run.live or not live_only:
-                    found.update(JobKey(line.task_id, line.job_id) for line in self.lines(run))
-                    found.update(self._linked(self.layout.run(run.experiment_id, run.run_id)))
+                    found |= self.asked_for(run)
         return found
+
+    def asked_for(self, run: RunView) -> set[JobKey]:
+        """The jobs that a run asked for; by its list and by its links."""
+        listed = {JobKey(line.task_id, line.job_id) for line in self.lines(run)}
+        return listed.union(self._linked(self.layout.run(run.experiment_id, run.run_id)))
 
     def _linked(self, run: RunPaths) -> Iterator[JobKey]:
         for directory in self._directories(run.jobs):

@@ -91,6 +91,7 @@ class ServiceAddedEvent(RunEvent):
     service_id: str
     state: str
     description: str = ""
+    url: str | None = None
 
 
 class ServiceStateChangedEvent(RunEvent):
@@ -98,6 +99,8 @@ class ServiceStateChangedEvent(RunEvent):
 
     service_id: str
     state: str
+    message: str | None = None
+    url: str | None = None
 
 
 class CarbonMetricsData(Value):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_TRIES, RetryLimits
+from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
@@ -36,16 +38,41 @@ class JobDependency(NamedTuple):
     origin: Job
 
 
+class OutputKey(NamedTuple):
+    """Which output of which job: the same whenever the output is handed over, in any process."""
+
+    job: str
+    """The id of the job."""
+    sequence: int
+    """Its place among all outputs of the job, from 1, over all attempts."""
+
+
 class WatchedOutput:
     """A callback for what a running task registers through one of its methods."""
 
     def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         self.method = method
         self.callback = callback
+        self.takes_key = _takes_key(callback)
         self.context = copy_context()
         """Where to call back: the experiment that is open for the watcher is open there, too."""
         self.offset = 0
-        """How far the outputs of the job were handed over."""
+        """How far the outputs of the job were read."""
+        self.sequence = 0
+        """How many they were."""
+
+    def call(self, value: Any, key: OutputKey) -> None:
+        """Calls back, in the context of the watcher, with the key if it wants that."""
+        named = {"key": key} if self.takes_key else {}
+        self.context.copy().run(self.callback, value, **named)
+
+
+def _takes_key(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a parameter of that name."""
+    try:
+        return "key" in signature(callback).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
 
 
 class Owner(JobOwner, Protocol):
@@ -57,7 +84,7 @@ class Owner(JobOwner, Protocol):
     """True once it wants nothing more to be started."""
 
     def accept(self, job: Job) -> None:
-        """Called once for each job, when its submission is taken in: the owner records it."""
+        """Called for each job when its submission is taken in, and when its mode changes: it is recorded."""
         ...
 
     def job_submitted(self, job: Job) -> None:
@@ -159,7 +186,11 @@ class Job(BaseJob):
         return self.scheduler.wait_for_job(self, timeout_s)
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Calls back with each output that the task registers through `method`, also those before."""
+        """Calls back with each output that the task registers through `method`, also those before.
+
+        A callback with a parameter `key` gets the `OutputKey`, by which to know an output that it has had
+        before: after a restart all outputs are handed over again.
+        """
         self.watched_outputs += (WatchedOutput(method, callback),)
         if self.scheduler is not None:
             self.scheduler.follow_outputs(self)
@@ -201,7 +232,7 @@ class Job(BaseJob):
         return read_result(self.scheduler.machine.files, self.paths, self.marker)
 
     def done_handler(self, state: JobState) -> None:
-        """What must happen, off the loop, before anybody is told that the job ended."""
+        """Calls those who wanted to know that the job is done; off the loop."""
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: whoever asks meanwhile is called once, too.
             callback, *others = self.completion_callbacks
@@ -223,6 +254,13 @@ class Job(BaseJob):
     def rotate_logs(self, files: Files) -> None:
         """Keeps what the attempt before printed."""
         rotate_logs(files, self.paths)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.task_id} {self.job_id[:12]} {self.state.name}>"
+
+    def _repr_html_(self) -> str:
+        """The job in a notebook."""
+        return job_html(self)
 
     def _reset_final_state(self) -> None:
         self._final_state = None

@@ -72,10 +72,13 @@ class ThreadWorker:
 
 
 def call_safely(function: Call) -> None:
-    """Calls a function of somebody else's; what it raises is logged."""
+    """Calls a function of somebody else's; what it raises is logged.
+
+    Also SystemExit: a thread that it ended would leave those hanging who wait for the next call.
+    """
     try:
         function()
-    except Exception:
+    except BaseException:
         logger.exception("a callback raised", extra={"action": "callback_raised"})
 
 

@@ -60,6 +60,7 @@ __all__ = [
     "STORED_RESULT_LIMIT",
     "Settled",
     "finish",
+    "is_at_rest",
     "keep_result",
     "look",
     "open_attempt",
@@ -141,6 +142,14 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
         return Settled(marked, final)
     evidence = read_evidence(machine, paths, cluster=cluster)
     return Settled(evidence, derive_state(evidence))
+
+
+def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
+    """Whether a job that was found done is still there, and nobody has its lock to remove it.
+
+    For whoever has just listed the job as used. In this order: a remover renames it under the lock.
+    """
+    return not machine.locks.is_locked(paths.lock) and machine.files.stat(paths.done) is not None
 
 
 def settle(

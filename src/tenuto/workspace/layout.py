@@ -170,6 +170,23 @@ class JobPaths:
         return f"{log}.{number}"
 
 
+class PreparedPaths:
+    """The files that tell of one `Prepare` config."""
+
+    __slots__ = ("directory",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/prepare.lock"
+
+    def done(self, host: str) -> str:
+        """Says that it is done on a machine."""
+        return f"{self.directory}/prepared-{directory_name(host)}.json"
+
+
 class RunPaths:
     """The files of one run of an experiment."""
 
@@ -206,6 +223,10 @@ class RunPaths:
     def data(self) -> str:
         return f"{self.directory}/data"
 
+    def service_log(self, service_id: str) -> str:
+        """What a service of the run has to say."""
+        return f"{self.directory}/services/{directory_name(service_id)}.log"
+
     def job_link(self, task_id: str, job_id: str) -> str:
         return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
 
@@ -237,17 +258,21 @@ class Layout:
         return f"{self.root}/partials"
 
     @property
-    def cache(self) -> str:
-        """Where cached methods of configs keep their files."""
-        return f"{self.root}/cache"
-
-    @property
     def config(self) -> str:
+        """What belongs to configs and not to jobs: files of cached methods, and what was prepared."""
         return f"{self.root}/config"
+
+    def prepared(self, type_id: str, identity: str) -> PreparedPaths:
+        return PreparedPaths(f"{self.config}/{directory_name(type_id)}/{_checked_job_id(identity)}")
 
     @property
     def trash(self) -> str:
         return f"{self.root}/.trash"
+
+    @property
+    def trash_lock(self) -> str:
+        """Held by whoever empties the trash."""
+        return f"{self.root}/.trash/.lock"
 
     @property
     def token_queue(self) -> str:

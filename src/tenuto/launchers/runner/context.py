@@ -35,11 +35,16 @@ class RunningJob:
         self._layout = payload.instructions.layout(payload.paths)
         self._outputs = OutputsWriter(payload.machine.files, payload.paths, payload.launch.attempt)
         self._task: Any = None
+        self._held: list[int] = []
         self._lock = allocate_lock()
         self._writer: EventWriter | None = None
         self._pid = os.getpid()
         self._reported: dict[int, float] = {}
         self._held_back: dict[int, JobProgressEvent] = {}
+
+    def holds(self, descriptors: list[int]) -> None:
+        """Keeps what must stay open until the process ends."""
+        self._held = descriptors
 
     def runs(self, task: Any) -> None:
         """The live task, once it is built."""
@@ -51,7 +56,7 @@ class RunningJob:
 
     @property
     def cache_path(self) -> Path:
-        return Path(self._layout.cache)
+        return Path(self._layout.config)
 
     def remaining_time(self) -> float | None:
         deadline = self._payload.deadline
