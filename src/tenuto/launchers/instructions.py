@@ -50,6 +50,8 @@ class Instructions(NamedTuple):
     """Variables added to the inherited ones. They lie in a file: no place for secrets."""
     durability: Durability = Durability.MARKER
     command: Command | None = None
+    retry: Mapping[str, Any] = {}
+    """How often the job may be tried again: for who runs it once more from its directory, not for a runner."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
@@ -68,6 +70,8 @@ class Instructions(NamedTuple):
                 "arguments": list(self.command.arguments),
                 "files": dict(self.command.files),
             }
+        if self.retry:
+            written["retry"] = dict(self.retry)
         return written
 
     @classmethod
@@ -82,6 +86,7 @@ class Instructions(NamedTuple):
             environment=written.get("environment", {}),
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
+            retry=written.get("retry", {}),
         )
 
     @classmethod
@@ -102,7 +107,10 @@ def instruct(
     environment: Mapping[str, str] | None = None,
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
+    retry: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
-    return Instructions(task_id, job_id, root, limits, environment or {}, durability, command).encode()
+    return Instructions(
+        task_id, job_id, root, limits, environment or {}, durability, command, retry or {}
+    ).encode()

@@ -13,7 +13,7 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
+from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of, tries_to_come
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -108,6 +108,8 @@ class Attempts:
         """The intent, recorded before anything happens."""
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
+        # From the directory, not from memory: whoever counted the tries before may have been killed.
+        job.tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,
@@ -126,6 +128,7 @@ class Attempts:
                 limits=job.limits,
                 environment=job.work.environment,
                 command=job.work.command(),
+                retry=job.retry.recorded(),
             ),
         )
         job.attempt = launch.attempt
@@ -208,8 +211,9 @@ class Attempts:
         job.attempt = found.derived.attempt
         job.marker = found.derived.marker
         launch = _launch(found)
-        tries = tries_of(launch) if launch is not None else job.tries
-        return after_attempt(self._explained(job, found.derived), tries, job.retry)
+        if launch is not None:
+            job.tries = tries_of(launch)
+        return after_attempt(self._explained(job, found.derived), job.tries, job.retry)
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""

@@ -121,6 +121,16 @@ class Job(BaseJob):
         return None if self.marker is None else self.marker.exit_code
 
     @property
+    def retry_count(self) -> int:
+        """How often the job was started again because it ran out of time."""
+        return self.tries.retry_count
+
+    @property
+    def max_retries(self) -> int:
+        """How often it may be."""
+        return self.retry.max_retries if self.retry.resumable else 0
+
+    @property
     def tag_texts(self) -> dict[str, str]:
         """The tags as events and lists keep them."""
         return {name: str(value) for name, value in self.tags.items()}

@@ -60,6 +60,6 @@ class StateListener(Listener):
                 starttime=standing.starttime,
                 endtime=standing.endtime,
                 exit_code=job.exit_code,
-                retry_count=job.tries.retry_count,
+                retry_count=job.retry_count,
             )
         )
