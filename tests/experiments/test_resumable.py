@@ -183,7 +183,7 @@ def test_what_used_up_its_restarts_has_all_of_them_when_it_is_submitted_again(pl
 def test_tenuto_retry_knows_how_often_a_task_may_be_restarted(place: Place) -> None:
     task = "Long.C(epochs=3).submit(max_retries=1)"
     shown(place, task, TENUTO_WALLTIME_S="200")
-    result = run(tenuto("retry", "-w", place.workspace, "--all", "--yes", "--json"), place.directory)
+    result = run(tenuto("retry", "-w", place.workspace, "--failed", "--json"), place.directory)
     assert json.loads(result.stdout)[0]["attempt"] == 4, result.stderr
 
 
@@ -229,6 +229,7 @@ def kill_runner(place: Place, task: str, attempt: int) -> None:
     os.kill(pid() or 0, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["spawn", "warm"])
 def test_restarts_are_not_forgotten_when_the_scheduler_is_killed_between_them(
     place: Place, launcher: str
@@ -240,6 +241,7 @@ def test_restarts_are_not_forgotten_when_the_scheduler_is_killed_between_them(
     assert shown(place, task, **settings) == ["ERROR", 2, 1, 1, "TIMEOUT"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["spawn", "warm"])
 def test_a_restart_that_another_scheduler_began_is_adopted_with_its_count(
     place: Place, launcher: str
@@ -273,6 +275,6 @@ def test_a_plain_task_whose_runner_is_killed_is_lost_unless_the_setting_says_oth
 def test_a_cancelled_resumable_task_is_not_started_again(place: Place) -> None:
     """It gets `TaskCancelled`, not the grace of a timeout."""
     process = started(place, "Hold.C().submit()")
-    run(tenuto("kill", "-w", place.workspace, "--all", "--yes"), place.directory)
+    run(tenuto("kill", "-w", place.workspace, "--where", "state=running", "--yes"), place.directory)
     assert json.loads(process.communicate()[0]) == ["ERROR", 1, 0, 3, "CANCELLED"]
     assert "TaskCancelled" in (the_job(place, "Hold") / "Hold.err").read_text()
