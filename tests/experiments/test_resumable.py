@@ -14,8 +14,8 @@ import pytest
 
 from .scripts import Place, environment, eventually, python, run, tenuto
 
-# The example of the documents, as written. What it leaves out (a model, and its checkpoint) is real: the state
-# of a random walk, which an epoch that is skipped, repeated or half done would change.
+# The example of the documents, as written. What it leaves out (a model, and its checkpoint) is real: the
+# state of a random walk, which an epoch that is skipped, repeated or half done would change.
 TRAINING = '''
 import json, os, random, sys, time
 from pathlib import Path

@@ -133,15 +133,3 @@ def duration(seconds: float | None) -> str:
     if whole < 1000 * _DAY_S:
         return f"{whole // _DAY_S}d{whole % _DAY_S // 3600:02d}h"
     return ">999d"
-
-
-def remaining_s(elapsed_s: float, fraction: float) -> float | None:
-    """The time that is left, if work goes on as it did; None while nobody can say."""
-    if not (elapsed_s > 0 and 0 < fraction <= 1):
-        return None
-    return elapsed_s * (1 - fraction) / fraction
-
-
-def eta(elapsed_s: float, fraction: float) -> str:
-    """``ETA 3m07s``, or a dash while nobody can say."""
-    return f"ETA {duration(remaining_s(elapsed_s, fraction))}"

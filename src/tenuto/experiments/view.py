@@ -534,6 +534,7 @@ def plain_job(job: JobView, now: datetime) -> dict[str, Any]:
         "duration_s": job.duration_s(now),
         "progress": job.progress.fraction if job.progress else None,
         "progress_desc": job.progress.desc if job.progress else None,
+        "eta_s": job.progress.left_s(now) if job.progress else None,
         "alarm": job.alarm,
     }
 

@@ -51,7 +51,7 @@ class Instructions(NamedTuple):
     durability: Durability = Durability.MARKER
     command: Command | None = None
     retry: Mapping[str, Any] = {}
-    """How often the job may be tried again: for who runs it once more from its directory, not for a runner."""
+    """How often the job may be tried again: for who runs it from its directory, not for a runner."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""

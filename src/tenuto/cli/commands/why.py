@@ -78,7 +78,11 @@ def _show(view: WorkspaceView, why: Why) -> None:
         ended = f", ended {moment(job.endtime)}" if job.endtime else ""
         _bullet(f"started {moment(job.starttime)}{ended}, took {duration(job.duration_s(now))}")
     if job.progress is not None:
-        _bullet(f"progress {job.progress.fraction:.0%} {job.progress.desc or ''}".rstrip())
+        left = job.progress.left_s(now)
+        eta = f", ETA {duration(left)}" if left is not None else ""
+        _bullet(f"progress {job.progress.fraction:.0%}{eta} {job.progress.words}".rstrip())
+    if detail.launch is not None and detail.launch.retry_count:
+        _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     if detail.stored.parameters:
         _heading("parameters")
         for path, value in list(detail.stored.parameters.items())[:MOST_PARAMETERS]:
