@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -159,6 +160,9 @@ def test_a_live_run_shows_what_runs_and_what_waits(shell: Shell) -> None:
     assert status["runs"][0]["counts"]["waiting"] == 1
     (running,) = status["running"]
     assert running["progress"] == 0.25
+    assert running["eta_s"] is not None
+    (line,) = [line for line in shell.run("status").stdout.splitlines() if "25%" in line]
+    assert re.search(r"25% +\d[\d.]*m?s +\d[\d.]*m?s ", line), line
     (waiting,) = shell.json("jobs", "task~after")
     assert waiting["state"] == "waiting"
     assert "script.Hold" in waiting["message"]

@@ -384,7 +384,7 @@ def said(workspace: Builder, writer: EventWriter, seconds: float, value: float, 
 
 
 def test_the_time_that_is_left_counts_from_where_the_attempt_began(workspace: Builder) -> None:
-    """A resumed task begins in the middle: what earlier attempts did says nothing of the speed of this one."""
+    """A resumed task begins in the middle: what came before says nothing of its speed now."""
     place = workspace.layout.job_journal("my.Train", "a")
     writer = EventWriter(MACHINE.files, place, "0" * 32)
     said(workspace, writer, 0, 0.5)
@@ -397,6 +397,14 @@ def test_the_time_that_is_left_counts_from_where_the_attempt_began(workspace: Bu
     assert later.left_s(NOW + timedelta(seconds=60)) == pytest.approx(240)
     assert later.left_s(NOW + timedelta(seconds=100)) == pytest.approx(200)
     assert later.left_s(NOW + timedelta(days=1)) == 0
+
+
+def test_the_first_attempt_began_with_nothing(workspace: Builder) -> None:
+    place = workspace.layout.job_journal("my.Train", "a")
+    said(workspace, EventWriter(MACHINE.files, place, "0" * 32), 60, 0.25)
+    found = last_progress(MACHINE.files, place, 1, NOW)
+    assert found is not None
+    assert found.left_s(NOW + timedelta(seconds=60)) == pytest.approx(180)
 
 
 def test_loops_inside_a_loop_are_told_in_words(workspace: Builder) -> None:

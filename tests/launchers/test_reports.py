@@ -16,7 +16,6 @@ from tenuto.testing.clock import FakeClock
 from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
 from tenuto.workspace.journal import EventReader
 
-
 TaskBuilder = Callable[..., ReadyJob]
 
 

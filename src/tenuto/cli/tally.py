@@ -29,7 +29,7 @@ class RunningJob:
     def __init__(self, job: Job, since: datetime, files: Files) -> None:
         self.job = job
         self.since = since
-        self._reports = ProgressSoFar()
+        self._reports = ProgressSoFar(job.attempt, since)
         self._attempt = job.attempt
         self._journal = EventReader(files, job.layout.job_journal(job.task_id, job.job_id))
 
@@ -43,7 +43,7 @@ class RunningJob:
             event = entry.event
             if isinstance(event, JobProgressEvent) and event.attempt == self.job.attempt:
                 if event.attempt != self._attempt:
-                    self._attempt, self._reports = event.attempt, ProgressSoFar()
+                    self._attempt, self._reports = event.attempt, ProgressSoFar(event.attempt, None)
                 self._reports.add(event)
 
     @property

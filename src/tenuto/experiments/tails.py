@@ -20,7 +20,7 @@ _MOST_FILES = 100_000
 
 
 class Start(NamedTuple):
-    """Where a job said it was when it began: a resumed one is not at nothing."""
+    """Where an attempt was when it began."""
 
     fraction: float
     reported: datetime
@@ -51,10 +51,15 @@ class Progress(NamedTuple):
 
 
 class ProgressSoFar:
-    """Puts the reports of one attempt together, as they come."""
+    """Puts the reports of one attempt together, as they come.
 
-    def __init__(self) -> None:
+    The first attempt began with nothing, when it was started; where a later one began is known when it says so
+    for the first time, since it may have found a checkpoint.
+    """
+
+    def __init__(self, attempt: int, since: datetime | None) -> None:
         self.progress: Progress | None = None
+        self._start = Start(0.0, since) if attempt == 1 and since is not None else None
         self._inner: dict[int, str] = {}
 
     def add(self, event: JobProgressEvent) -> None:
@@ -64,9 +69,8 @@ class ProgressSoFar:
             self._inner = {level: text for level, text in self._inner.items() if level < event.level}
             self._inner[event.level] = f"{event.desc} {fraction:.0%}" if event.desc else f"{fraction:.0%}"
         else:
-            before = self.progress
-            start = before.start if before else Start(fraction, event.timestamp)
-            self.progress = Progress(fraction, event.desc, event.timestamp, start)
+            self._start = self._start or Start(fraction, event.timestamp)
+            self.progress = Progress(fraction, event.desc, event.timestamp, self._start)
             self._inner = {}
         if self.progress is not None:
             inner = tuple(self._inner[level] for level in sorted(self._inner))
@@ -129,11 +133,13 @@ def _text(data: bytes) -> str:
     return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
-def last_progress(files: Files, place: JournalPlace, attempt: int) -> Progress | None:
-    """What a job reported last, of this attempt; of a long journal only the ends are read."""
+def last_progress(
+    files: Files, place: JournalPlace, attempt: int, since: datetime | None = None
+) -> Progress | None:
+    """What a job reported last, in the attempt that began at `since`; reads only the ends of a long journal."""
     paths = _paths(files, place)
     for path in reversed(paths):  # the runner has a file of its own, and so has each process that reports
-        found = ProgressSoFar()
+        found = ProgressSoFar(attempt, since)
         for event in _reports(files, path, attempt):
             found.add(event)
         if found.progress is not None:

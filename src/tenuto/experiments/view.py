@@ -288,7 +288,7 @@ class WorkspaceView:
         if job.state is not JobState.RUNNING:
             return job
         place = self.layout.job_journal(job.task_id, job.job_id)
-        return job._replace(progress=last_progress(self._files, place, job.attempt))
+        return job._replace(progress=last_progress(self._files, place, job.attempt, job.starttime))
 
     # Jobs of the workspace
 
