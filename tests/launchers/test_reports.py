@@ -32,7 +32,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def reports(bench: JobBench, clock: FakeClock) -> ProgressReports:
-    job = bench.command("job", "true")
+    job = bench.command("true")
     job.release()
     return ProgressReports(
         Payload(

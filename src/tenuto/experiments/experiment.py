@@ -26,10 +26,12 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.settings import Settings, load_settings, process_environment
@@ -71,6 +73,7 @@ class experiment:
         self.run_mode = self._imposed_mode or run_mode
         self._not_run: dict[str, Job] = {}
         """What was submitted where nothing is run."""
+        self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
         self.environment: dict[str, str] = {}
@@ -146,6 +149,10 @@ class experiment:
         """One row for each finished job: task, state, tags and result."""
         return result_rows(self._scheduler.machine.files, self.jobs)
 
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used while it was open, as far as measured; None if nothing was."""
+        return self.run.carbon() if self._carbon_plan is not None and self._run is not None else None
+
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
         if self.run_mode is RunMode.NORMAL:
@@ -207,7 +214,9 @@ class experiment:
         if self._launcher is None:
             self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
         limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-        return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+        return Defaults(
+            self._launcher, limits, chosen.max_retries, chosen.max_lost_retries, self._carbon_plan
+        )
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -314,7 +323,7 @@ class experiment:
             state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
         else:
             state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
-        run.finish(state, message or None)
+        run.finish(state, message or None, self.carbon())
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)

@@ -173,4 +173,5 @@ def _job(
         dependencies=dependencies,
         limits=instructions.limits,
         retry=retry,
+        carbon_plan=instructions.carbon,
     )

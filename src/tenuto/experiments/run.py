@@ -9,12 +9,18 @@ from typing import Any
 
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.lifecycle.events import RunCompletedEvent, ServiceAddedEvent, ServiceStateChangedEvent
+from tenuto.lifecycle.events import (
+    CarbonMetricsData,
+    RunCompletedEvent,
+    ServiceAddedEvent,
+    ServiceStateChangedEvent,
+)
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import StateListener
 from tenuto.workspace import journal
+from tenuto.workspace.carbon import job_total, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -146,7 +152,16 @@ class Run:
             "run_id": self.run_id,
         }
 
-    def finish(self, state: RunState, message: str | None = None) -> None:
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used since it began; a job of two runs counts for both."""
+        files = self._machine.files
+        ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
+        found = [job_total(files, job.paths, self.started) for job in ran]
+        return total(one for one in found if one is not None)
+
+    def finish(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
         self._writer.write(
@@ -156,14 +171,17 @@ class Run:
                 done_jobs=done,
                 failed_jobs=self.failedJobs,
                 message=message,
+                carbon=carbon,
             )
         )
         self._writer.close()
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
-        self._write_status(state, message)
+        self._write_status(state, message, carbon)
 
-    def _write_status(self, state: RunState, message: str | None = None) -> None:
+    def _write_status(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         own = self._machine.processes.own()
         status = RunStatus(
             experiment_id=self.experiment_id,
@@ -177,5 +195,6 @@ class Run:
             reused=len(self.reused),
             failed=self.failedJobs,
             message=message,
+            carbon=carbon,
         )
         write_run_status(self._machine.files, self.paths, status)

@@ -53,8 +53,8 @@ class Progress(NamedTuple):
 class ProgressSoFar:
     """Puts the reports of one attempt together, as they come.
 
-    The first attempt began with nothing, when it was started; where a later one began is known when it says so
-    for the first time, since it may have found a checkpoint.
+    The first attempt began with nothing, when it was started; where a later one began is known when it first
+    says so, since it may have found a checkpoint.
     """
 
     def __init__(self, attempt: int, since: datetime | None) -> None:
@@ -136,7 +136,7 @@ def _text(data: bytes) -> str:
 def last_progress(
     files: Files, place: JournalPlace, attempt: int, since: datetime | None = None
 ) -> Progress | None:
-    """What a job reported last, in the attempt that began at `since`; reads only the ends of a long journal."""
+    """What a job reported last, in the attempt that began at `since`; of a long journal reads both ends."""
     paths = _paths(files, place)
     for path in reversed(paths):  # the runner has a file of its own, and so has each process that reports
         found = ProgressSoFar(attempt, since)

@@ -30,6 +30,20 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
+CODECARBON = "tenuto.launchers.carbon.tracker:codecarbon_tracker"
+
+
+class CarbonPlan(NamedTuple):
+    """How the energy of an attempt is measured."""
+
+    after_s: float = 5.0
+    """Shorter attempts are not measured."""
+    every_s: float = 15.0
+    country: str | None = None
+    tracker: str = CODECARBON
+    """`module:function`; see `carbon.meter`."""
+
+
 class Command(NamedTuple):
     """A program to run instead of a task's Python."""
 
@@ -52,6 +66,8 @@ class Instructions(NamedTuple):
     command: Command | None = None
     retry: Mapping[str, Any] = {}
     """How often the job may be tried again: for who runs it from its directory, not for a runner."""
+    carbon: CarbonPlan | None = None
+    """None: nothing is measured."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
@@ -72,6 +88,8 @@ class Instructions(NamedTuple):
             }
         if self.retry:
             written["retry"] = dict(self.retry)
+        if self.carbon is not None:
+            written["carbon"] = self.carbon._asdict()
         return written
 
     @classmethod
@@ -87,6 +105,7 @@ class Instructions(NamedTuple):
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
             retry=written.get("retry", {}),
+            carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
         )
 
     @classmethod
@@ -108,9 +127,10 @@ def instruct(
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
     retry: Mapping[str, Any] | None = None,
+    carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
     return Instructions(
-        task_id, job_id, root, limits, environment or {}, durability, command, retry or {}
+        task_id, job_id, root, limits, environment or {}, durability, command, retry or {}, carbon
     ).encode()

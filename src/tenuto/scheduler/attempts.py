@@ -129,6 +129,7 @@ class Attempts:
                 environment=job.work.environment,
                 command=job.work.command(),
                 retry=job.retry.recorded(),
+                carbon=job.carbon_plan,
             ),
         )
         job.attempt = launch.attempt
