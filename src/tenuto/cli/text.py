@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from tenuto.lifecycle.events import CarbonMetricsData
+
 # -- outside strings ---------------------------------------------------------------------------------
 # A name, a tag or a line of a log may hold anything: colours, a new window title, a write to the clipboard
 # (OSC 52), a link that leads elsewhere (OSC 8), a carriage return that overwrites what was said before,
@@ -133,3 +135,8 @@ def duration(seconds: float | None) -> str:
     if whole < 1000 * _DAY_S:
         return f"{whole // _DAY_S}d{whole % _DAY_S // 3600:02d}h"
     return ">999d"
+
+
+def energy(used: CarbonMetricsData) -> str:
+    """``0.12 kWh, 45 g CO2, in 2h03m``."""
+    return f"{used.energy_kwh:.3g} kWh, {used.co2_kg * 1000:.3g} g CO2, in {duration(used.duration_s)}"

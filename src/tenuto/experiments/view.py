@@ -16,7 +16,9 @@ from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.stored import JobKey, Stored, read_stored
 from tenuto.experiments.tails import Progress, last_progress
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.workspace.carbon import Measured, plain_metrics, read_carbon
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.jobslist import JobLine, read_jobs
@@ -50,6 +52,8 @@ class RunView(NamedTuple):
     reused: int | None = None
     failed: int | None = None
     message: str | None = None
+    carbon: CarbonMetricsData | None = None
+    """What its jobs used, as far as that was measured; known when it has ended."""
 
     @property
     def name(self) -> str:
@@ -112,6 +116,8 @@ class JobDetail(NamedTuple):
     paths: JobPaths
     earlier_logs: int
     """How many earlier attempts left a log."""
+    carbon: Mapping[int, Measured] = {}
+    """attempt -> what it used."""
 
 
 class WorkspaceView:
@@ -200,6 +206,7 @@ class WorkspaceView:
             reused=status.reused if ended else None,
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
+            carbon=status.carbon,
         )
 
     def _process_at_work(self, experiment_id: str) -> _Holder | None:
@@ -437,6 +444,7 @@ class WorkspaceView:
             evidence=evidence,
             paths=paths,
             earlier_logs=self._earlier_logs(paths),
+            carbon=read_carbon(self._files, paths),
         )
 
     def runs_of(self, key: JobKey) -> list[RunView]:
@@ -554,6 +562,7 @@ def plain_run(run: RunView) -> dict[str, Any]:
         "reused": run.reused,
         "failed": run.failed,
         "message": run.message,
+        "carbon": plain_metrics(run.carbon) if run.carbon else None,
     }
 
 
