@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,7 @@ from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
-from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.settings import Settings, load_settings, process_environment
@@ -148,6 +148,14 @@ class experiment:
     def results(self) -> list[dict[str, Any]]:
         """One row for each finished job: task, state, tags and result."""
         return result_rows(self._scheduler.machine.files, self.jobs)
+
+    def subscribe(self, subscriber: Callable[[Event], object]) -> None:
+        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+
+        One that raises is logged, and changes nothing. Where nothing is run, there are no events.
+        """
+        if self.run_mode is RunMode.NORMAL:
+            self.run.subscribe(subscriber)
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the jobs of this run used while it was open, as far as measured; None if nothing was."""

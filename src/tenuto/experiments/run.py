@@ -7,10 +7,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from tenuto.experiments.journals import archive_forsaken, writer_name
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
+    Event,
     RunCompletedEvent,
     ServiceAddedEvent,
     ServiceStateChangedEvent,
@@ -19,6 +21,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import StateListener
+from tenuto.scheduler.workers import call_safely
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
@@ -26,6 +29,27 @@ from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
+
+
+Subscriber = Callable[[Event], object]
+
+
+class _Journal:
+    """The journal of a run, and those in this process who hear what is written there."""
+
+    def __init__(self, writer: journal.EventWriter) -> None:
+        self.subscribers: list[Subscriber] = []
+        self._writer = writer
+
+    def write(self, event: Event) -> None:
+        try:
+            self._writer.write(event)
+        finally:
+            for subscriber in self.subscribers:
+                call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Run:
@@ -51,9 +75,9 @@ class Run:
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
         self._sync_is_due = False
-        self._writer = journal.EventWriter(
-            self._machine.files, self._journal, self._machine.randomness.nonce()
-        )
+        archive_forsaken(self._machine.files, layout, experiment_id)
+        writer = writer_name(run_id, self._machine.randomness.nonce())
+        self._writer = _Journal(journal.EventWriter(self._machine.files, self._journal, writer))
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
@@ -108,6 +132,10 @@ class Run:
     def listen(self, listener: Callable[[Job, Standing], None]) -> None:
         """Tells somebody of each change of state, off the loop."""
         self._listeners.append(listener)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Tells somebody of each event of the run from now on, off the loop."""
+        self._writer.subscribers = [*self._writer.subscribers, subscriber]
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
