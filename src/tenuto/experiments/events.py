@@ -31,7 +31,7 @@ def run_events(
     jobs: bool = False,
     cursor: Mapping[str, Any] | None = None,
 ) -> RunEvents:
-    """The events of a run, named ``"sweep"`` for the last one of an experiment, or ``"sweep/20300101_120000"``.
+    """The events of a run: ``"sweep"``, the last one of an experiment, or a certain one, ``"sweep/RUN_ID"``.
 
     `jobs`: also what its running jobs tell, such as progress. `cursor`: what `RunEvents.cursor` gave.
     """
@@ -135,7 +135,7 @@ def _decoded(cursor: Mapping[str, Any] | None) -> tuple[Cursor, dict[JobKey, Cur
     try:
         jobs = {JobKey(task_id, job_id): _positions(given) for task_id, job_id, given in cursor["jobs"]}
         return _positions(cursor["run"]), jobs
-    except (KeyError, TypeError, ValueError) as wrong:
+    except (KeyError, TypeError, ValueError, AttributeError) as wrong:
         raise JournalError("this is no cursor: give what cursor() returned, or nothing") from wrong
 
 
