@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.carbon.tracker import Usage, share
+from tenuto.launchers.carbon.tracker import Usage, device_share, share
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
@@ -68,6 +68,10 @@ class Flooding(Steady):
 class Lying(Steady):
     def sample(self):
         return {"co2_kg": "much", "energy_kwh": float("nan"), "duration_s": -1}
+
+class Seeing(Steady):
+    def __init__(self, runner, country):
+        super().__init__(runner, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 class Parenting(Steady):
     """Leaves a process that does not end by itself."""
@@ -239,6 +243,14 @@ def test_a_command_is_measured_too(ended: Callable[..., Marker], measured: Any, 
     assert job_total(bench.machine.files, job.paths) is not None
 
 
+def test_a_meter_knows_the_devices_of_its_job(
+    task: Callable[..., ReadyJob], ended: Callable[..., Marker], measured: Any, bench: JobBench
+) -> None:
+    job = task(UNTIL_MEASURED, carbon=measured("Seeing"), environment={"CUDA_VISIBLE_DEVICES": "2,3"})
+    ended(job)
+    assert job_total(bench.machine.files, job.paths).region == "2,3"  # type: ignore[union-attr]
+
+
 def test_a_stopped_job_takes_its_meter_along(
     task: Callable[..., ReadyJob], ended: Callable[..., Marker], measured: Any, bench: JobBench
 ) -> None:
@@ -296,6 +308,12 @@ def test_a_job_is_charged_its_part_of_the_machines_work() -> None:
     assert share(Usage(10, 100), Usage(15, 103)) == 1.0
     assert share(Usage(10, 100), Usage(9, 110)) == 0.0
     assert share(Usage(10, 100), Usage(10, 100)) == 0.0
+
+
+def test_devices_that_were_given_to_a_job_are_its_own() -> None:
+    assert device_share("0,1", 0.2) == 1.0
+    assert device_share("", 0.2) == 0.0
+    assert device_share(None, 0.2) == 0.2
 
 
 def test_sums_have_no_power_and_a_region_only_if_it_is_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from datetime import timedelta
@@ -115,3 +116,23 @@ def test_what_a_supervisor_loads_for_a_short_job_has_no_events(launcher: Launche
         "sys.modules['tenuto'] = package\n"
     )
     assert subprocess.check_output([sys.executable, "-c", bare + code], text=True) == "[]\n"
+
+
+def test_a_deleted_workspace_does_not_rise_again(
+    task: TaskBuilder,
+    launcher: Launcher,
+    run: Callable[..., Any],
+    printed: Callable[..., Any],
+    bench: JobBench,
+) -> None:
+    async def deleted() -> None:
+        job = task("print('ready', flush=True); time.sleep(600)", limits=Limits(walltime_s=2.0, grace_s=0.1))
+        process = await launcher.start(job.order)
+        job.release()
+        await printed(job)
+        shutil.rmtree(bench.layout.root)
+        await process.wait()
+        process.close()
+
+    run(deleted())
+    assert not os.path.exists(bench.layout.root)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, overload
 from weakref import WeakSet
 
 from tenuto.tasks.ports import current_job
@@ -44,6 +44,10 @@ class tqdm(Generic[T]):
     _open: ClassVar[dict[int, WeakSet[tqdm[Any]]]] = {}
     """thread -> its bars that are not closed; one that was forgotten counts for nothing."""
 
+    @overload
+    def __init__(self, iterable: Iterable[T], *args: Any, **options: Any) -> None: ...
+    @overload
+    def __init__(self: tqdm[Any], iterable: None = None, *args: Any, **options: Any) -> None: ...
     def __init__(
         self,
         iterable: Iterable[T] | None = None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,9 +26,10 @@ _JOULES_PER_KWH = 3.6e6
 class Sampler:
     """One meter, from its start to its end."""
 
-    def __init__(self, plan: CarbonPlan, began: float) -> None:
-        """`began`: when the job did, on the monotonic clock."""
+    def __init__(self, plan: CarbonPlan, began: float, environment: Mapping[str, str]) -> None:
+        """`began`: when the job did, on the monotonic clock. `environment`: what was added for the job."""
         self._plan = plan
+        self._environment = environment
         self.due = began + plan.after_s
         self._pid: int | None = None
         self.problem: str | None = None
@@ -92,7 +94,7 @@ class Sampler:
             self._pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-P", _METER, *arguments],
-                os.environ,
+                {**os.environ, **self._devices()},
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, told, 1),
@@ -108,6 +110,10 @@ class Sampler:
         finally:
             if told >= 0:
                 os.close(told)
+
+    def _devices(self) -> dict[str, str]:
+        """Which devices are the job's. What else it was given is no business of the meter's."""
+        return {name: value for name, value in self._environment.items() if name.endswith("_VISIBLE_DEVICES")}
 
     def _take(self, now: float) -> CarbonMetricsData | None:
         heard: CarbonMetricsData | None = None

@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 JOULES_PER_KWH = 3.6e6
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Which codecarbon reads as well."""
 
 
 class Usage(NamedTuple):
@@ -24,6 +26,16 @@ def share(before: Usage, after: Usage) -> float:
     return min(max((after.job - before.job) / busy, 0.0), 1.0) if busy > 0 else 0.0
 
 
+def device_share(visible: str | None, share: float) -> float:
+    """The part of what the GPUs use that is the job's, by the list of those it may see.
+
+    Devices that were given to it are its own; of all devices it has its part, as it has of the rest.
+    """
+    if visible is None:
+        return share
+    return 1.0 if visible.strip() else 0.0
+
+
 class CodecarbonTracker:
     """Measures from one sample to the next, each a task of codecarbon's, and adds up."""
 
@@ -31,6 +43,7 @@ class CodecarbonTracker:
         codecarbon: Any = import_module("codecarbon")
         self._psutil: Any = import_module("psutil")  # which codecarbon needs itself
         self._runner = runner
+        self._visible = next((os.environ[name] for name in VISIBLE_DEVICES if name in os.environ), None)
         self._tracker = codecarbon.OfflineEmissionsTracker(
             country_iso_code=country,
             tracking_mode="machine",  # "process" would be the meter itself
@@ -47,8 +60,8 @@ class CodecarbonTracker:
         measured = self._tracker.stop_task()
         usage = self._usage()
         part = share(self._before, usage)
-        # A device is the job's alone, as far as it can see it; CPU and memory it has in common with others.
-        energy = measured.gpu_energy + part * (measured.cpu_energy + measured.ram_energy)
+        devices = device_share(self._visible, part) * measured.gpu_energy
+        energy = devices + part * (measured.cpu_energy + measured.ram_energy)
         intensity = measured.emissions / measured.energy_consumed if measured.energy_consumed else 0.0
         self._total["energy_kwh"] += energy
         self._total["co2_kg"] += energy * intensity
@@ -58,7 +71,7 @@ class CodecarbonTracker:
         return {
             **self._total,
             "cpu_power_w": part * measured.cpu_energy * watts,
-            "gpu_power_w": measured.gpu_energy * watts,
+            "gpu_power_w": devices * watts,
             "ram_power_w": part * measured.ram_energy * watts,
             "region": measured.country_iso_code,
         }

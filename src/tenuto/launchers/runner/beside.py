@@ -33,7 +33,7 @@ class Beside:
         place = instructions.layout(payload.paths).job_journal(instructions.task_id, instructions.job_id)
         self._writer = EventWriter(payload.machine.files, place, payload.machine.randomness.nonce())
         plan = instructions.carbon
-        self._sampler = Sampler(plan, began) if plan is not None else None
+        self._sampler = Sampler(plan, began, instructions.environment) if plan is not None else None
         self._measured: dict[int, Measured] | None = None
         self._told_problem: str | None = None
         self._tell_started(self._clock.monotonic() - began)
@@ -107,7 +107,9 @@ class Beside:
         }
 
     def _write(self, event: Event) -> None:
+        files, directory = self._payload.machine.files, self._payload.paths.directory
         try:
-            self._writer.write(event)
+            if files.stat(directory) is not None:  # or a workspace that was deleted would rise again
+                self._writer.write(event)
         except (OSError, JournalError):
             return  # events are a convenience
