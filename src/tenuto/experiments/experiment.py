@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
@@ -30,11 +30,13 @@ from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -86,6 +88,7 @@ class experiment:
         self.run_mode = self._imposed_mode or run_mode
         self._not_run: dict[str, Job] = {}
         """What was submitted where nothing is run."""
+        self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
         self.environment: Mapping[str, str] = {}
@@ -195,6 +198,18 @@ class experiment:
         ]
         return result_rows(self._scheduler.machine.files, finished)
 
+    def subscribe(self, subscriber: Callable[[Event], object]) -> None:
+        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+
+        One that raises is logged, and changes nothing. Where nothing is run, there are no events.
+        """
+        if self.run_mode is RunMode.NORMAL:
+            self.run.subscribe(subscriber)
+
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used while it was open, as far as measured; None if nothing was."""
+        return self.run.carbon() if self._carbon_plan is not None and self._run is not None else None
+
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
         if self.run_mode is RunMode.NORMAL:
@@ -288,7 +303,9 @@ class experiment:
             if self._launcher is None:
                 self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
             limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-            self._job_defaults = Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+            self._job_defaults = Defaults(
+                self._launcher, limits, chosen.max_retries, chosen.max_lost_retries, self._carbon_plan
+            )
         return self._job_defaults
 
     def _generate(self, job: Job) -> None:
@@ -405,7 +422,7 @@ class experiment:
             state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
         else:
             state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
-        run.finish(state, message or None)
+        run.finish(state, message or None, self.carbon())
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import ClassNotFound
-from tenuto.launchers.instructions import Limits
+from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
@@ -35,6 +35,7 @@ class Defaults(NamedTuple):
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
+    carbon_plan: CarbonPlan | None = None
 
 
 _retry_limits = lru_cache(RetryLimits)
@@ -71,6 +72,7 @@ def make_job(
         ),
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
+        carbon_plan=defaults.carbon_plan,
     )
 
 

@@ -31,6 +31,20 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
+CODECARBON = "tenuto.launchers.carbon.tracker:codecarbon_tracker"
+
+
+class CarbonPlan(NamedTuple):
+    """How the energy of an attempt is measured."""
+
+    after_s: float = 5.0
+    """Shorter attempts are not measured."""
+    every_s: float = 15.0
+    country: str | None = None
+    tracker: str = CODECARBON
+    """`module:function`; see `carbon.meter`."""
+
+
 class Command(NamedTuple):
     """A program to run instead of a task's Python."""
 
@@ -53,6 +67,10 @@ class Instructions(NamedTuple):
     command: Command | None = None
     submitted: datetime | None = None
     """When the job was submitted, for its status."""
+    retry: Mapping[str, Any] = {}
+    """How often the job may be tried again: for who runs it from its directory, not for a runner."""
+    carbon: CarbonPlan | None = None
+    """None: nothing is measured."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
@@ -73,6 +91,10 @@ class Instructions(NamedTuple):
                 "arguments": list(self.command.arguments),
                 "files": dict(self.command.files),
             }
+        if self.retry:
+            written["retry"] = dict(self.retry)
+        if self.carbon is not None:
+            written["carbon"] = self.carbon._asdict()
         return written
 
     @classmethod
@@ -89,6 +111,8 @@ class Instructions(NamedTuple):
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
             submitted=submitted and datetime.fromisoformat(submitted),
+            retry=written.get("retry", {}),
+            carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
         )
 
     @classmethod
@@ -110,9 +134,20 @@ def instruct(
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
     submitted: datetime | None = None,
+    retry: Mapping[str, Any] | None = None,
+    carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
     return Instructions(
-        task_id, job_id, root, limits, environment or {}, durability, command, submitted
+        task_id,
+        job_id,
+        root,
+        limits,
+        environment or {},
+        durability,
+        command,
+        submitted,
+        retry or {},
+        carbon,
     ).encode()

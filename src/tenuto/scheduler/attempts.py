@@ -13,7 +13,7 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
+from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of, tries_to_come
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
@@ -73,9 +73,8 @@ class Attempts:
                 self._mark(job, launch, reason, message)
 
     def request_stop(self, job: Job) -> None:
-        """Asks the runner of a job to end it, with the reason written down first."""
-        assert job.stop is not None
-        if job.process is not None:
+        """Asks the runner of a job to end it, if anybody wants that, with the reason written down first."""
+        if job.process is not None and job.stop is not None:
             stop = job.stop._replace(attempt=job.attempt)
             with contextlib.suppress(OSError):  # a full disk takes the reason, but must not save the job
                 job_directory.request_stop(self.machine.files, job.paths, stop)
@@ -115,8 +114,7 @@ class Attempts:
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
-            if job.stop is not None:
-                self.request_stop(job)
+            self.request_stop(job)
             is_running = await process.confirmed()
         if is_running:
             job.state = JobState.RUNNING
@@ -133,6 +131,8 @@ class Attempts:
         """The intent, recorded before anything happens."""
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
+        # From the directory, not from memory: whoever counted the tries before may have been killed.
+        job.tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,
@@ -152,6 +152,8 @@ class Attempts:
                 environment={**job.work.environment, **environment} if environment else job.work.environment,
                 command=job.work.command(),
                 submitted=job.submittime,
+                retry=job.retry.recorded(),
+                carbon=job.carbon_plan,
             ),
         )
         job.attempt = launch.attempt
@@ -234,8 +236,9 @@ class Attempts:
         job.attempt = found.derived.attempt
         job.marker = found.derived.marker
         launch = _launch(found)
-        tries = tries_of(launch) if launch is not None else job.tries
-        verdict = after_attempt(self._explained(job, found.derived), tries, job.retry)
+        if launch is not None:
+            job.tries = tries_of(launch)
+        verdict = after_attempt(self._explained(job, found.derived), job.tries, job.retry)
         return self._unless_cancelled(job, verdict)
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
@@ -287,8 +290,7 @@ class Attempts:
             job.state = JobState.RUNNING
         if job.stop is None and self._is_cancelled(job):
             job.stop = self._wish(job)  # whoever wrote it down may have died before it told the runner
-        if job.stop is not None:
-            self.request_stop(job)
+        self.request_stop(job)
         await process.wait()
         return True
 

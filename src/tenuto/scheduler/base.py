@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, Unsubmitte
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
@@ -32,7 +32,7 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import StopRecord
+from tenuto.workspace.records import LaunchRecord, StopRecord
 
 logger = logging.getLogger("tenuto.scheduler")
 
@@ -166,7 +166,9 @@ class Scheduler:
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
         try:
-            found = job_directory.look(self.machine, job.paths).derived
+            settled = job_directory.look(self.machine, job.paths)
+            found, launch = settled.derived, settled.evidence.launch
+            job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:

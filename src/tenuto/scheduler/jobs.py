@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult
-from tenuto.launchers.instructions import Limits
+from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_TRIES, RetryLimits
@@ -22,6 +23,7 @@ from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
+from tenuto.workspace.carbon import job_total
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker
@@ -114,6 +116,7 @@ class Job(BaseJob):
         retry: RetryLimits | None = None,
         transient: TransientMode = TransientMode.NONE,
         tags: Mapping[str, Any] | None = None,
+        carbon_plan: CarbonPlan | None = None,
     ) -> None:
         super().__init__(job_id, task_id, clock)
         self.layout = layout
@@ -128,6 +131,7 @@ class Job(BaseJob):
         self.retry = retry or RetryLimits()
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
+        self.carbon_plan = carbon_plan
         self.watched_outputs: tuple[WatchedOutput, ...] = ()
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
@@ -151,6 +155,16 @@ class Job(BaseJob):
     def exit_code(self) -> int | None:
         """The exit code of the last attempt, where it had one."""
         return None if self.marker is None else self.marker.exit_code
+
+    @property
+    def retry_count(self) -> int:
+        """How often the job was started again because it ran out of time."""
+        return self.tries.retry_count
+
+    @property
+    def max_retries(self) -> int:
+        """How often it may be."""
+        return self.retry.max_retries if self.retry.resumable else 0
 
     @property
     def tag_texts(self) -> dict[str, str]:
@@ -230,6 +244,10 @@ class Job(BaseJob):
         if state is not JobState.DONE or self.marker is None or self.scheduler is None:
             raise NoResult(f"{self.task_id} {self.job_id[:12]} has no result: it is {state.name}")
         return read_result(self.scheduler.machine.files, self.paths, self.marker)
+
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the job used in all its attempts, as far as that was measured; None if nothing was."""
+        return job_total(self.scheduler.machine.files, self.paths) if self.scheduler is not None else None
 
     def done_handler(self, state: JobState) -> None:
         """Calls those who wanted to know that the job is done; off the loop."""

@@ -118,6 +118,10 @@ class JobPaths:
         return f"{self.directory}/.tenuto/stop.json"
 
     @property
+    def carbon(self) -> str:
+        return f"{self.directory}/.tenuto/carbon.json"
+
+    @property
     def task_outputs(self) -> str:
         return f"{self.directory}/.tenuto/task-outputs.jsonl"
 
