@@ -1,0 +1,102 @@
+"""Owns how large a benchmark run is: its scale, its repetitions, and the time it may take.
+Measures nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@unique
+class Scale(Enum):
+    """Which sizes the workloads run at."""
+
+    TINY = "tiny"  # does it work at all: for the tests
+    QUICK = "quick"  # under three minutes
+    FULL = "full"  # the figures that are kept
+    LARGE = "large"  # and 100,000 jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a scale may take; `cell_s` bounds all repetitions of one peer in one workload."""
+
+    total_s: float
+    cell_s: float
+
+
+LIMITS = {
+    Scale.TINY: Limits(60, 2),
+    Scale.QUICK: Limits(165, 6),
+    Scale.FULL: Limits(2_400, 75),
+    Scale.LARGE: Limits(7_200, 75),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a workload at each scale, smallest first."""
+
+    tiny: tuple[int, ...]
+    quick: tuple[int, ...]
+    full: tuple[int, ...]
+    large: tuple[int, ...] = ()
+
+    def at(self, scale: Scale) -> tuple[int, ...]:
+        if scale is Scale.LARGE:
+            return self.full + self.large
+        return {Scale.TINY: self.tiny, Scale.QUICK: self.quick, Scale.FULL: self.full}[scale]
+
+
+class Budget:
+    """The time that a run has left, and what was left out for want of it."""
+
+    def __init__(self, limits: Limits, now: float | None = None) -> None:
+        self._limits = limits
+        self._ends = (time.monotonic() if now is None else now) + limits.total_s
+        self.left_out: list[str] = []
+
+    def leave_out(self, what: str, why: str) -> None:
+        self.left_out.append(f"{what}: {why}")
+
+    def affords(self, what: str, estimate_s: float, now: float | None = None) -> bool:
+        """Whether there is time for something; if not, it is named."""
+        left_s = self._ends - (time.monotonic() if now is None else now)
+        if estimate_s > left_s:
+            self.leave_out(what, f"would take about {estimate_s:.0f} s, {max(left_s, 0):.0f} s were left")
+            return False
+        return True
+
+    def fitting(self, sizes: Sequence[int], start_s: float, job_s: float, repetitions: int) -> list[int]:
+        """The largest two sizes whose repetitions fit into one cell together."""
+        chosen: list[int] = []
+        spent_s = 0.0
+        for size in reversed(sizes):
+            cost_s = repetitions * (start_s + job_s * size)
+            if len(chosen) < 2 and spent_s + cost_s <= self._limits.cell_s:
+                chosen.insert(0, size)
+                spent_s += cost_s
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the person who runs the suite chose."""
+
+    scale: Scale
+    repetitions: int
+    peers: tuple[str, ...]
+    directory: Path  # where the trees of the measured systems are made: on a real disk
+    budget: Budget = field(compare=False)
+
+    @property
+    def references(self) -> int:
+        """Bare interpreters started for one measurement of the reference."""
+        return {Scale.TINY: 4, Scale.QUICK: 30}.get(self.scale, 100)
