@@ -95,7 +95,7 @@ def run(options: Options, only: Sequence[str]) -> list[Row]:
             _tell(row)
     for name in only if options.peers else ():
         if options.scale is Scale.QUICK and name not in PEERS_WHEN_QUICK and WORKLOADS[name].has_peers:
-            options.budget.leave_out(f"{name} of the peers", "is not part of the short form")
+            options.budget.leave_out(name, "is not part of the short form", "peers")
             continue
         print(f"{name} of the peers", file=sys.stderr, flush=True)
         for row in WORKLOADS[name].theirs(options):
@@ -111,6 +111,9 @@ def _tell(row: Row) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     given = arguments(argv)
+    for peer in () if given.no_peers else PEERS:
+        if peer.name in (given.peers or peers.NAMES):
+            version(peer)  # installs it now, so that this takes no time of the run
     options = options_of(given)
     began = time.monotonic()
     around = results.circumstances(options)

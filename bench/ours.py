@@ -43,7 +43,7 @@ def row(
     estimate_s: float = 0.0,
 ) -> Row | None:
     """The row of a driver; None if there is no time for it."""
-    if not options.budget.affords(f"{workload} {case}, {size:,}", estimate_s * options.repetitions):
+    if not options.budget.affords(workload, case, size, estimate_s * options.repetitions):
         return None
     try:
         found, _ = measured(options, name, *arguments)

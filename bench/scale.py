@@ -33,7 +33,7 @@ class Limits:
 
 
 LIMITS = {
-    Scale.TINY: Limits(60, 2),
+    Scale.TINY: Limits(600, 15),
     Scale.QUICK: Limits(165, 6),
     Scale.FULL: Limits(2_400, 75),
     Scale.LARGE: Limits(7_200, 75),
@@ -61,21 +61,45 @@ class Budget:
     def __init__(self, limits: Limits, now: float | None = None) -> None:
         self._limits = limits
         self._ends = (time.monotonic() if now is None else now) + limits.total_s
-        self.left_out: list[str] = []
+        self._left_out: dict[tuple[str, str], dict[str, list[int]]] = {}
 
-    def leave_out(self, what: str, why: str) -> None:
-        self.left_out.append(f"{what}: {why}")
+    def leave_out(self, workload: str, why: str, what: str, size: int | None = None) -> None:
+        sizes = self._left_out.setdefault((workload, why), {}).setdefault(what, [])
+        if size is not None:
+            sizes.append(size)
 
-    def affords(self, what: str, estimate_s: float, now: float | None = None) -> bool:
+    @property
+    def left_out(self) -> list[str]:
+        """One line for each workload and reason."""
+        lines = []
+        for (workload, why), whats in self._left_out.items():
+            named = [
+                f"{what} ({', '.join(f'{size:,}' for size in sizes)})" if sizes else what
+                for what, sizes in whats.items()
+            ]
+            lines.append(f"{workload}, {why}: {'; '.join(named)}")
+        return lines
+
+    def affords(
+        self, workload: str, what: str, size: int, estimate_s: float, now: float | None = None
+    ) -> bool:
         """Whether there is time for something; if not, it is named."""
-        left_s = self._ends - (time.monotonic() if now is None else now)
-        if estimate_s > left_s:
-            self.leave_out(what, f"would take about {estimate_s:.0f} s, {max(left_s, 0):.0f} s were left")
+        if estimate_s > self._ends - (time.monotonic() if now is None else now):
+            self.leave_out(workload, f"the {self._limits.total_s:g} s of a run were used up", what, size)
             return False
         return True
 
-    def fitting(self, sizes: Sequence[int], start_s: float, job_s: float, repetitions: int) -> list[int]:
-        """The largest two sizes whose repetitions fit into one cell together."""
+    def fitting(
+        self,
+        workload: str,
+        what: str,
+        sizes: Sequence[int],
+        *,
+        start_s: float,
+        job_s: float,
+        repetitions: int,
+    ) -> list[int]:
+        """The largest two sizes whose repetitions fit into one cell together; larger ones are named."""
         chosen: list[int] = []
         spent_s = 0.0
         for size in reversed(sizes):
@@ -83,6 +107,8 @@ class Budget:
             if len(chosen) < 2 and spent_s + cost_s <= self._limits.cell_s:
                 chosen.insert(0, size)
                 spent_s += cost_s
+            elif not chosen:
+                self.leave_out(workload, f"takes more than {self._limits.cell_s:g} s", what, size)
         return chosen
 
 

@@ -30,7 +30,7 @@ def own(options: Options) -> Iterator[Row]:
     for done, running in SIZES[options.scale]:
         what = f"{done:,} done, {running} running"
         estimate_s = 0.004 * done + options.repetitions * (2 + 0.0005 * done + 0.03 * running)
-        if not options.budget.affords(f"W10 {what}", estimate_s):
+        if not options.budget.affords("W10", what, done + running, estimate_s):
             continue
         try:
             yield from _rows(options, done, running, what)

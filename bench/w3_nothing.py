@@ -23,7 +23,7 @@ CASE = "all done before"
 def own(options: Options) -> Iterator[Row]:
     for size in SIZES.at(options.scale):
         estimate_s = 0.003 * size + options.repetitions * (0.3 + 0.0003 * size)
-        if not options.budget.affords(f"W3 {CASE}, {size:,}", estimate_s):
+        if not options.budget.affords("W3", CASE, size, estimate_s):
             continue
         with fresh(options.directory) as place:
             try:

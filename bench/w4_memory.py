@@ -48,7 +48,7 @@ def own(options: Options) -> Iterator[Row]:
     for case, (name, arguments, prepared, sizes) in CASES.items():
         points: dict[int, float] = {}
         for size in sizes.at(options.scale):
-            if not options.budget.affords(f"W4 {case}, {size:,}", JOB_S[case] * size * options.repetitions):
+            if not options.budget.affords("W4", case, size, JOB_S[case] * size * options.repetitions):
                 continue
             load = os.getloadavg()[0]
             try:
@@ -82,7 +82,7 @@ def growth(case: str, system: str, points: dict[int, float]) -> Iterator[Row]:
     if len(points) < 2:
         return
     base_mb, job_mb = line(list(points), list(points.values()))
-    note = f"{base_mb:.1f} MB + {job_mb * 1024:.2f} kB a job"
+    note = f"{base_mb:.1f} MB {job_mb * 1024:+.2f} kB a job"
     yield Row(
         workload="W4",
         case=f"{case}: growth",
@@ -101,7 +101,9 @@ def theirs(options: Options) -> Iterator[Row]:
         for size, (load, peaks_kb) in by_size.items():
             values = [kb / 1024 for kb in peaks_kb]
             points[size] = statistics.median(values)
-            yield plain("W4", "jobs run", peer, size, "MB", values, load, note="in its runs of W1")
+            yield plain(
+                "W4", "jobs run", peer, size, "MB", values, load, note="largest process in its runs of W1"
+            )
         yield from growth("jobs run", peer, points)
 
 

@@ -1,31 +1,44 @@
 """Owns what a driver reports of itself: wall and CPU time of a part of it, and its peak memory."""
 
 import json
+import os
 import resource
 import time
 
 
 class Account:
-    """Opened when the measured part begins."""
+    """Opened when the measured part begins; children that are named live longer than that part."""
 
-    def __init__(self):
-        self._began, self._used = time.perf_counter(), cpu_s()
-        self.wall_s = 0.0
+    def __init__(self, children=()):
+        self._children = children
+        self._began, self._used = time.perf_counter(), cpu_s() + self._living_s()
+        self._cost = {}
 
     def stop(self):
         """Ends the measured part."""
-        self.wall_s = time.perf_counter() - self._began
+        self._cost = {"wall_s": time.perf_counter() - self._began, "living_s": self._living_s()}
 
-    def report(self, **more):
-        """Prints the result; called once all children are reaped, since only then their CPU time counts."""
-        cost = {"wall_s": self.wall_s, "cpu_s": cpu_s() - self._used, "peak_kb": peak_kb()}
-        print(json.dumps({**cost, **more}), flush=True)
+    def report(self):
+        """Prints the result; called once other children are reaped, since only then their CPU time counts."""
+        living_s = self._cost.pop("living_s")
+        cost = {**self._cost, "cpu_s": cpu_s() + living_s - self._used, "peak_kb": peak_kb()}
+        print(json.dumps(cost), flush=True)
+
+    def _living_s(self):
+        return sum(map(living_cpu_s, self._children))
 
 
 def cpu_s():
     """Of this process and of all it waited for; a warm parent's is added when it is reaped."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def living_cpu_s(pid):
+    """Of another process and of all it waited for, in the kernel's ticks."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_kb():

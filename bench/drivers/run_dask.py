@@ -17,21 +17,25 @@ def work(number, command, _before=None):
         subprocess.run([*command, f"out/{number}"], check=True)
 
 
+def _own():
+    return {"pid": os.getpid()}
+
+
 def main():
     from distributed import Client, LocalCluster
 
     os.makedirs("out", exist_ok=True)
     command = [os.environ["BENCH_PYTHON"], os.environ["BENCH_JOB"]] if WAY == "fresh" else []
     if SHAPE == "sleep":
-        command = ["sleep", "600", "#"][:2]
-    begun = Account()
+        command = ["sleep", "600"]
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
         ) as cluster,
         Client(cluster) as client,
     ):
-        account = Account()
+        workers = [info["pid"] for info in client.run(_own).values()]
+        account = Account(workers)
         if SHAPE == "sleep":
             client.submit(subprocess.run, command, pure=False).result()
         elif SHAPE == "chain":
@@ -42,8 +46,7 @@ def main():
         else:
             client.gather(client.map(work, range(COUNT), [command] * COUNT, pure=False))
         account.stop()
-        begun.wall_s = account.wall_s
-    begun.report()  # the CPU time of the workers counts from their start, since it is known at their end only
+        account.report()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if __name__ == "__main__":
         before = []
         for number in range(count):
             argv = ["sleep", "600"] if shape == "sleep" else [*command, f"out/{number}"]
-            task = job.program(argv, stdout=None, stderr=None, deps=before)
+            task = job.program(argv, deps=before)
             before = [task] if shape == "chain" else []
         client.wait_for_jobs([client.submit(job)])
         account.stop()

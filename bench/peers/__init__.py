@@ -59,8 +59,8 @@ def again(options: Options, workload: str, case: str, sizes: Sizes) -> Iterator[
     """Each peer that remembers what it did does it, and is asked once more: the whole process counts."""
     for peer in chosen(options):
         if not peer.remembers:
-            if "fresh" not in peer.title:  # said once of a system
-                options.budget.leave_out(f"{workload} {peer.title}", "does not remember what it did")
+            if not any(other.remembers for other in PEERS if other.name == peer.name):
+                options.budget.leave_out(workload, "does not remember what it did", peer.title)
             continue
         # To do the work takes as long as all repetitions of nothing together, or longer.
         for size in _fitting(options, workload, peer, sizes, peer.job_s + 0.01, 1 + options.repetitions // 3):
@@ -81,7 +81,7 @@ def again(options: Options, workload: str, case: str, sizes: Sizes) -> Iterator[
 def peaks(options: Options) -> dict[str, dict[int, tuple[float, list[int]]]]:
     """What the peers' processes took in the runs of W1."""
     if not _peaks and options.peers:
-        options.budget.leave_out("W4 of the peers", "is read from their runs of W1, and there were none")
+        options.budget.leave_out("W4", "is read from their runs of W1, and there were none", "peers")
     return _peaks
 
 
@@ -96,7 +96,7 @@ def sleeping(options: Options, workload: str, case: str, watch: Callable[[Option
             continue
         told.add(peer.name)
         estimate_s = 10 + 3 * options.repetitions
-        if not _fitting(options, workload, peer, Sizes((1,), (1,), (1,)), estimate_s, 1):
+        if not options.budget.affords(workload, peer.title, 1, estimate_s):
             continue
         load = os.getloadavg()[0]
         try:
@@ -133,18 +133,18 @@ def starting(options: Options, workload: str) -> Iterator[Row]:
 def _fitting(
     options: Options, workload: str, peer: Peer, sizes: Sizes, job_s: float, repetitions: int
 ) -> list[int]:
-    asked = sizes.at(options.scale)
-    fitting = options.budget.fitting(asked, peer.start_s, job_s, repetitions)
-    what = f"{workload} {peer.title}"
-    for size in asked:
-        if size not in fitting and (not fitting or size > max(fitting)):
-            options.budget.leave_out(
-                f"{what}, {size:,}", f"would take about {repetitions * (peer.start_s + job_s * size):.0f} s"
-            )
+    fitting = options.budget.fitting(
+        workload,
+        peer.title,
+        sizes.at(options.scale),
+        start_s=peer.start_s,
+        job_s=job_s,
+        repetitions=repetitions,
+    )
     return [
         size
         for size in fitting
-        if options.budget.affords(f"{what}, {size:,}", repetitions * (peer.start_s + job_s * size))
+        if options.budget.affords(workload, peer.title, size, repetitions * (peer.start_s + job_s * size))
     ]
 
 
