@@ -14,9 +14,10 @@ class Account:
         self._began, self._used = time.perf_counter(), cpu_s() + self._living_s()
         self._cost = {}
 
-    def stop(self):
-        """Ends the measured part."""
-        self._cost = {"wall_s": time.perf_counter() - self._began, "living_s": self._living_s()}
+    def stop(self, ago_s=0.0):
+        """Ends the measured part, now or a while ago."""
+        wall_s = time.perf_counter() - self._began - ago_s
+        self._cost = {"wall_s": wall_s, "living_s": self._living_s()}
 
     def report(self):
         """Prints the result; called once other children are reaped, since only then their CPU time counts."""

@@ -1,10 +1,12 @@
 """Owns the workloads for HyperQueue: `run_hyperqueue.py many|chain|sleep COUNT`.
 
-Server and worker of its Python package, in this process; one submission with a task for each job.
+Server and worker of its Python package, in this process; one submission with a task for each job. Its wait
+looks once a second, so the end is taken from the file that the last job left.
 """
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from account import Account
@@ -15,7 +17,7 @@ if __name__ == "__main__":
     shape, count = sys.argv[1], int(sys.argv[2])
     os.makedirs("out", exist_ok=True)
     command = [os.environ["BENCH_PYTHON"], os.environ["BENCH_JOB"]]
-    with LocalCluster(server_dir=Path("hq").absolute(), worker_config=WorkerConfig(cores=2)) as cluster:
+    with LocalCluster(server_dir=os.path.abspath("hq"), worker_config=WorkerConfig(cores=2)) as cluster:
         client = cluster.client()
         account = Account()
         job = Job(default_workdir=Path.cwd())
@@ -25,5 +27,6 @@ if __name__ == "__main__":
             task = job.program(argv, deps=before)
             before = [task] if shape == "chain" else []
         client.wait_for_jobs([client.submit(job)])
-        account.stop()
+        last = max(os.stat(f"out/{number}").st_mtime for number in range(count))
+        account.stop(time.time() - last)
     account.report()
