@@ -37,6 +37,7 @@ from tenuto.tasks.ports import Submission, Submitter, current_job, current_submi
 from tenuto.tasks.saving import load, save
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 
@@ -207,7 +208,13 @@ class experiment:
         if self._launcher is None:
             self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
         limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-        return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+        return Defaults(
+            self._launcher,
+            limits,
+            chosen.max_retries,
+            chosen.max_lost_retries,
+            Durability(chosen.durability),
+        )
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine

@@ -22,6 +22,7 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.workspace.classes import claim_task_id
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Files
 
 
@@ -33,6 +34,7 @@ class Defaults(NamedTuple):
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
+    durability: Durability = Durability.MARKER
 
 
 def make_job(
@@ -62,6 +64,7 @@ def make_job(
             max_retries=defaults.max_retries if submission.max_retries is None else submission.max_retries,
             max_lost_retries=int(resumable) if lost is None else lost,
         ),
+        durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
     )

@@ -125,6 +125,7 @@ class Attempts:
                 job.job_id,
                 limits=job.limits,
                 environment=job.work.environment,
+                durability=job.durability,
                 command=job.work.command(),
             ),
         )

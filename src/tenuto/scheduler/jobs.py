@@ -21,7 +21,7 @@ from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Marker
+from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StopRecord
 
@@ -83,6 +83,7 @@ class Job(BaseJob):
         dependencies: Sequence[JobDependency] = (),
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
+        durability: Durability = Durability.MARKER,
         transient: TransientMode = TransientMode.NONE,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
@@ -94,6 +95,7 @@ class Job(BaseJob):
         self.dependencies = tuple(dependencies)
         self.limits = limits or Limits()
         self.retry = retry or RetryLimits()
+        self.durability = durability
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
         self.watched_outputs: list[WatchedOutput] = []
