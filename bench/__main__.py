@@ -27,7 +27,7 @@ from bench.measure import reference
 from bench.peers.environments import version
 from bench.peers.systems import PEERS
 from bench.places import ROOT
-from bench.rows import Row
+from bench.rows import REF_S, Row
 from bench.scale import LIMITS, Budget, Options, Scale
 from bench.table import page, time_text
 
@@ -79,16 +79,18 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def options_of(given: argparse.Namespace) -> Options:
+def options_of(given: argparse.Namespace, slowness: float = 1.0) -> Options:
     scale = Scale.QUICK if given.quick else Scale(given.sizes)
     chosen = () if given.no_peers else tuple(given.peers or peers.NAMES)
-    return Options(scale, given.repetitions, chosen, given.directory.absolute(), Budget(LIMITS[scale]))
+    return Options(
+        scale, given.repetitions, chosen, given.directory.absolute(), Budget(LIMITS[scale], slowness=slowness)
+    )
 
 
 def run(options: Options, only: Sequence[str]) -> list[Row]:
-    """Tenuto first, then the peers: should the time run out, it is theirs."""
+    """Tenuto first, then the floors, then the peers: should the time run out, it is theirs."""
     rows: list[Row] = []
-    for name in only:
+    for name in sorted(only, key=lambda name: name == "floor"):
         print(f"{name} {WORKLOADS[name].title}", file=sys.stderr, flush=True)
         for row in WORKLOADS[name].ours(options):
             rows.append(row)
@@ -114,10 +116,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for peer in () if given.no_peers else PEERS:
         if peer.name in (given.peers or peers.NAMES):
             version(peer)  # installs it now, so that this takes no time of the run
-    options = options_of(given)
+    ref = reference(20)
+    options = options_of(given, slowness=ref.wall_s / REF_S)
     began = time.monotonic()
     around = results.circumstances(options)
-    ref = reference(options.references)
     around["ref"] = f"{time_text(ref.wall_s)} wall, {time_text(ref.cpu_s)} CPU"
     around["peers"] = {p.name: version(p) for p in PEERS if p.name in options.peers} or "left out by request"
     rows = run(options, given.only or list(WORKLOADS))

@@ -15,7 +15,7 @@ from bench.rows import FLOOR, Row, missing, timed
 from bench.scale import Options, Sizes
 from bench.workload import Workload
 
-PROCESSES = Sizes((3, 6), (30, 60), (200, 1_000))
+PROCESSES = Sizes((3, 6), (20, 40), (200, 1_000))
 FILES = Sizes((5, 10), (200, 1_000), (1_000, 10_000))
 PROGRAMS = {
     "python -c pass (ref)": [sys.executable, "-c", "pass"],
@@ -36,6 +36,8 @@ def own(options: Options) -> Iterator[Row]:
 
 def _rows(options: Options, case: str, sizes: Sizes, run: Callable[[Path, int], Cost]) -> Iterator[Row]:
     for size in sizes.at(options.scale):
+        if not options.budget.affords("floor", case, size, 0.01 * options.repetitions * options.references):
+            continue
         try:
             with fresh(options.directory) as place:
                 found = beside_reference(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,13 @@ def row(
     estimate_s: float = 0.0,
 ) -> Row | None:
     """The row of a driver; None if there is no time for it."""
-    if not options.budget.affords(workload, case, size, estimate_s * options.repetitions):
+    estimate_s *= options.repetitions
+    if not options.budget.affords(workload, case, size, estimate_s):
         return None
+    began = time.monotonic()
     try:
         found, _ = measured(options, name, *arguments)
     except Broken as broken:
         return missing(workload, case, OURS, size, f"failed: {broken}")
+    options.budget.took(estimate_s, time.monotonic() - began)
     return timed(workload, case, OURS, size, found, target)

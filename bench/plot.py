@@ -62,9 +62,12 @@ class Axis:
         share = (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
         return self.start + share * (self.end - self.start)
 
-    def decades(self) -> list[float]:
-        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-        return [10.0**power for power in range(first, last + 1)]
+    def ticks(self) -> list[float]:
+        """Powers of ten; twice and five times those, too, where there are few of them."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        steps = (1, 2, 5) if self.high / self.low < 1_000 else (1,)
+        marks = [step * 10.0**power for power in powers for step in steps]
+        return [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
 
 
 def axis(values: Sequence[float], start: float, end: float) -> Axis:
@@ -127,11 +130,11 @@ def _frame(x: Axis, y: Axis, title: str) -> list[str]:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="24" font-size="15" fill="#222">{escape(title)}</text>',
     ]
-    for value in x.decades():
+    for value in x.ticks():
         at = x.at(value)
         parts.append(f'<line x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{bottom}" stroke="#e0e0e0"/>')
         parts.append(_text(at, bottom + 18, f"{value:,.0f}", "middle"))
-    for value in y.decades():
+    for value in y.ticks():
         at = y.at(value)
         parts.append(f'<line x1="{LEFT}" y1="{at:.1f}" x2="{right}" y2="{at:.1f}" stroke="#e0e0e0"/>')
         parts.append(_text(LEFT - 8, at + 4, f"{value:g}", "end"))

@@ -58,10 +58,17 @@ class Sizes:
 class Budget:
     """The time that a run has left, and what was left out for want of it."""
 
-    def __init__(self, limits: Limits, now: float | None = None) -> None:
+    def __init__(self, limits: Limits, *, slowness: float = 1.0, now: float | None = None) -> None:
+        """`slowness`: how many times longer than estimated things take on this machine, at this hour."""
         self._limits = limits
+        self._slowness = max(slowness, 1.0)
         self._ends = (time.monotonic() if now is None else now) + limits.total_s
         self._left_out: dict[tuple[str, str], dict[str, list[int]]] = {}
+
+    def took(self, estimate_s: float, actual_s: float) -> None:
+        """Learn from something that took its time: half of what is believed from now on is this."""
+        if estimate_s > 0:
+            self._slowness = max((self._slowness + actual_s / estimate_s) / 2, 1.0)
 
     def leave_out(self, workload: str, why: str, what: str, size: int | None = None) -> None:
         sizes = self._left_out.setdefault((workload, why), {}).setdefault(what, [])
@@ -84,7 +91,7 @@ class Budget:
         self, workload: str, what: str, size: int, estimate_s: float, now: float | None = None
     ) -> bool:
         """Whether there is time for something; if not, it is named."""
-        if estimate_s > self._ends - (time.monotonic() if now is None else now):
+        if estimate_s * self._slowness > self._ends - (time.monotonic() if now is None else now):
             self.leave_out(workload, f"the {self._limits.total_s:g} s of a run were used up", what, size)
             return False
         return True
@@ -103,7 +110,7 @@ class Budget:
         chosen: list[int] = []
         spent_s = 0.0
         for size in reversed(sizes):
-            cost_s = repetitions * (start_s + job_s * size)
+            cost_s = repetitions * (start_s + job_s * size) * self._slowness
             if len(chosen) < 2 and spent_s + cost_s <= self._limits.cell_s:
                 chosen.insert(0, size)
                 spent_s += cost_s
@@ -125,4 +132,4 @@ class Options:
     @property
     def references(self) -> int:
         """Bare interpreters started for one measurement of the reference."""
-        return {Scale.TINY: 4, Scale.QUICK: 30}.get(self.scale, 100)
+        return {Scale.TINY: 4, Scale.QUICK: 16}.get(self.scale, 100)

@@ -33,6 +33,7 @@ WARM = Sizes((5, 10), (100, 300), (1_000, 10_000))
 SPAWN = Sizes((3, 6), (30, 100), (200, 1_000))
 CASES = (
     Case("no-op task, warm", "warm", "noop", 0.4, replace(WARM, large=(100_000,)), 0.004),
+    Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.004),
     Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.02),
     Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.004),
     Case("/bin/true, spawn", "spawn", "command", 1.1, SPAWN, 0.015),

@@ -20,8 +20,8 @@ from bench.scale import Options, Scale, Sizes
 from bench.workload import Workload
 
 SIZES = Sizes((1,), (1, 10), (1, 10))
-WINDOW_S = {Scale.TINY: 0.3, Scale.QUICK: 2.0, Scale.FULL: 10.0, Scale.LARGE: 10.0}
-SETTLE_S = {Scale.TINY: 0.1, Scale.QUICK: 1.0, Scale.FULL: 2.0, Scale.LARGE: 2.0}
+WINDOW_S = {Scale.TINY: 0.3, Scale.QUICK: 1.0, Scale.FULL: 10.0, Scale.LARGE: 10.0}
+SETTLE_S = {Scale.TINY: 0.1, Scale.QUICK: 0.5, Scale.FULL: 2.0, Scale.LARGE: 2.0}
 PEER_STARTS_S = 6.0
 MOST_PERCENT = 0.1
 
@@ -40,12 +40,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def percent(pids: Sequence[int], window_s: float) -> float:
-    """CPU that processes use together, in percent of one core."""
-    began, before = time.monotonic(), [cpu_s(pid) for pid in pids]
+def percents(groups: Sequence[Sequence[int]], window_s: float) -> list[float]:
+    """CPU that each group of processes uses, in percent of one core."""
+    began, before = time.monotonic(), [sum(map(cpu_s, pids)) for pids in groups]
     time.sleep(window_s)
-    used = sum(cpu_s(pid) - earlier for pid, earlier in zip(pids, before, strict=True))
-    return 100 * used / (time.monotonic() - began)
+    used = [sum(map(cpu_s, pids)) - earlier for pids, earlier in zip(groups, before, strict=True)]
+    took_s = time.monotonic() - began
+    return [100 * share / took_s for share in used]
 
 
 @contextmanager
@@ -65,6 +66,8 @@ def own(options: Options) -> Iterator[Row]:
     for launcher in ("warm", "spawn"):
         for size in SIZES.at(options.scale):
             case = f"sleeping, {launcher}"
+            if not options.budget.affords("W6", case, size, _estimate_s(options)):
+                continue
             load = os.getloadavg()[0]
             try:
                 shares = _shares(options, launcher, size)
@@ -74,6 +77,10 @@ def own(options: Options) -> Iterator[Row]:
             for who, values in shares.items():
                 target, limit = (f"<= {MOST_PERCENT} %", MOST_PERCENT) if size == 1 else ("", None)
                 yield plain("W6", f"{case}: {who}", OURS, size, "% CPU", values, load, target, limit)
+
+
+def _estimate_s(options: Options) -> float:
+    return 1.0 + SETTLE_S[options.scale] + options.repetitions * WINDOW_S[options.scale]
 
 
 def _shares(options: Options, launcher: str, size: int) -> dict[str, list[float]]:
@@ -88,11 +95,9 @@ def _shares(options: Options, launcher: str, size: int) -> dict[str, list[float]
         others = [pid for pid in descendants(process.pid) if pid not in of_jobs]
         time.sleep(SETTLE_S[options.scale])
         window_s = WINDOW_S[options.scale]
-        found: dict[str, list[float]] = {"scheduler": [], "supervisors": []}
-        for _ in range(options.repetitions):
-            found["scheduler"].append(percent(others, window_s))
-            found["supervisors"].append(percent(pids["supervisors"], window_s))
-        return found
+        groups = (others, pids["supervisors"])
+        shares = [percents(groups, window_s) for _ in range(options.repetitions)]
+        return {"scheduler": [one for one, _ in shares], "supervisors": [two for _, two in shares]}
 
 
 def peers(options: Options) -> Iterator[Row]:
@@ -107,7 +112,8 @@ def _watch(options: Options) -> Callable[[Sequence[str], Path, dict[str, str]], 
             pids = descendants(process.pid)
             if not pids:
                 raise Broken("ended before it could be watched")
-            return [percent(pids, WINDOW_S[options.scale]) for _ in range(options.repetitions)]
+            window_s = WINDOW_S[options.scale]
+            return [share for _ in range(options.repetitions) for share in percents([pids], window_s)]
 
     return watch
 

@@ -1,8 +1,9 @@
 """Owns the driver of W1: one experiment of no-op jobs; what it took from entering to leaving it.
 
-throughput.py warm|spawn noop|numpy|command COUNT, in an empty directory
+throughput.py warm|spawn noop|undurable|numpy|command COUNT, in an empty directory
 """
 
+import os
 import sys
 
 from account import Account
@@ -27,6 +28,8 @@ def main(launcher, kind, count):
         def make(number):
             return Work.C(number=number)
 
+    if kind == "undurable":
+        os.environ["TENUTO_DURABILITY"] = "none"
     account = Account()
     chosen = choose_launcher(launcher, SLOTS)
     with experiment("ws", "w1", launcher=chosen):

@@ -1,7 +1,7 @@
 """Owns one measured command: runs it, ends all it left, prints what it cost; `tree.py TIMEOUT_S COMMAND ...`.
 
 A child subreaper: whatever the command starts stays below this process, so that its CPU time is counted and
-nothing outlives the measurement. Told to stop (TERM), it ends everything.
+nothing outlives the measurement. Told to stop (TERM), or left alone by who started it, it ends everything.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -27,28 +28,21 @@ def end_all():
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-    while True:
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
+        os.waitpid(-1, 0)
 
 
 def stop(*_):
     raise TimeoutError
 
 
-def wait(pid, timeout_s):
-    """The exit status of a child; None if it took too long, or somebody wants us to stop.
+def run(argv, timeout_s):
+    """The exit status of a command; None if it took too long, or somebody wants us to stop.
 
     What others left to us is reaped as it ends, as it would be without a benchmark around it.
     """
     try:
         signal.setitimer(signal.ITIMER_REAL, timeout_s)
+        pid = os.posix_spawnp(argv[0], argv, os.environ)
         while True:
             ended, status = os.waitpid(-1, 0)
             if ended == pid:
@@ -59,13 +53,13 @@ def wait(pid, timeout_s):
 
 
 def main():
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGALRM, stop)
     signal.signal(signal.SIGTERM, stop)
-    timeout_s, argv = float(sys.argv[1]), sys.argv[2:]
+    kernel = ctypes.CDLL(None, use_errno=True)
+    kernel.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    kernel.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     began = time.perf_counter()
-    pid = os.posix_spawnp(argv[0], argv, os.environ)
-    status = wait(pid, timeout_s)
+    status = run(sys.argv[2:], float(sys.argv[1]))
     wall_s = time.perf_counter() - began
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_all()
