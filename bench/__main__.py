@@ -92,6 +92,7 @@ def run(options: Options, only: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     for name in sorted(only, key=lambda name: name == "floor"):
         print(f"{name} {WORKLOADS[name].title}", file=sys.stderr, flush=True)
+        options.budget.begin(WORKLOADS[name].share)
         for row in WORKLOADS[name].ours(options):
             rows.append(row)
             _tell(row)
@@ -100,6 +101,7 @@ def run(options: Options, only: Sequence[str]) -> list[Row]:
             options.budget.leave_out(name, "is not part of the short form", "peers")
             continue
         print(f"{name} of the peers", file=sys.stderr, flush=True)
+        options.budget.begin(1.0)
         for row in WORKLOADS[name].theirs(options):
             rows.append(row)
             _tell(row)

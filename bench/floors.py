@@ -36,7 +36,8 @@ def own(options: Options) -> Iterator[Row]:
 
 def _rows(options: Options, case: str, sizes: Sizes, run: Callable[[Path, int], Cost]) -> Iterator[Row]:
     for size in sizes.at(options.scale):
-        if not options.budget.affords("floor", case, size, 0.01 * options.repetitions * options.references):
+        estimate_s = 0.01 * options.repetitions * options.references
+        if not options.budget.affords("floor", case, size, estimate_s, smallest=True):
             continue
         try:
             with fresh(options.directory) as place:

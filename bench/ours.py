@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +41,14 @@ def row(
     *arguments: object,
     target: Target | None = None,
     estimate_s: float = 0.0,
+    smallest: bool = False,
 ) -> Row | None:
     """The row of a driver; None if there is no time for it."""
     estimate_s *= options.repetitions
-    if not options.budget.affords(workload, case, size, estimate_s):
+    if not options.budget.affords(workload, case, size, estimate_s, smallest=smallest):
         return None
-    began = time.monotonic()
     try:
         found, _ = measured(options, name, *arguments)
     except Broken as broken:
         return missing(workload, case, OURS, size, f"failed: {broken}")
-    options.budget.took(estimate_s, time.monotonic() - began)
     return timed(workload, case, OURS, size, found, target)

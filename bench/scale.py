@@ -63,12 +63,13 @@ class Budget:
         self._limits = limits
         self._slowness = max(slowness, 1.0)
         self._ends = (time.monotonic() if now is None else now) + limits.total_s
+        self._share_ends = self._ends
         self._left_out: dict[tuple[str, str], dict[str, list[int]]] = {}
 
-    def took(self, estimate_s: float, actual_s: float) -> None:
-        """Learn from something that took its time: half of what is believed from now on is this."""
-        if estimate_s > 0:
-            self._slowness = max((self._slowness + actual_s / estimate_s) / 2, 1.0)
+    def begin(self, share: float, now: float | None = None) -> None:
+        """A workload begins, which may take a share of the time; its smallest sizes may take more."""
+        began = time.monotonic() if now is None else now
+        self._share_ends = min(began + share * self._limits.total_s, self._ends)
 
     def leave_out(self, workload: str, why: str, what: str, size: int | None = None) -> None:
         sizes = self._left_out.setdefault((workload, why), {}).setdefault(what, [])
@@ -88,13 +89,21 @@ class Budget:
         return lines
 
     def affords(
-        self, workload: str, what: str, size: int, estimate_s: float, now: float | None = None
+        self,
+        workload: str,
+        what: str,
+        size: int,
+        estimate_s: float,
+        *,
+        smallest: bool = False,
+        now: float | None = None,
     ) -> bool:
         """Whether there is time for something; if not, it is named."""
-        if estimate_s * self._slowness > self._ends - (time.monotonic() if now is None else now):
-            self.leave_out(workload, f"the {self._limits.total_s:g} s of a run were used up", what, size)
-            return False
-        return True
+        ends = self._ends if smallest else self._share_ends
+        if estimate_s * self._slowness <= ends - (time.monotonic() if now is None else now):
+            return True
+        self.leave_out(workload, "no time was left", what, size)
+        return False
 
     def fitting(
         self,

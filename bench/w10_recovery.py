@@ -19,7 +19,7 @@ from bench.workload import Workload
 # scale -> (done, running)
 SIZES = {
     Scale.TINY: ((5, 2),),
-    Scale.QUICK: ((300, 10), (1_000, 20)),
+    Scale.QUICK: ((200, 10), (600, 20)),
     Scale.FULL: ((1_000, 100), (10_000, 100)),
     Scale.LARGE: ((1_000, 100), (10_000, 100)),
 }
@@ -30,7 +30,8 @@ def own(options: Options) -> Iterator[Row]:
     for done, running in SIZES[options.scale]:
         what = f"{done:,} done, {running} running"
         estimate_s = 0.004 * done + options.repetitions * (2 + 0.0005 * done + 0.03 * running)
-        if not options.budget.affords("W10", what, done + running, estimate_s):
+        smallest = done == SIZES[options.scale][0][0]
+        if not options.budget.affords("W10", what, done + running, estimate_s, smallest=smallest):
             continue
         try:
             yield from _rows(options, done, running, what)
@@ -69,4 +70,4 @@ def _rows(options: Options, done: int, running: int, what: str) -> Iterator[Row]
         )
 
 
-WORKLOAD = Workload("W10", "recovery: a killed scheduler's successor", own)
+WORKLOAD = Workload("W10", "recovery: a killed scheduler's successor", own, share=0.08)

@@ -29,8 +29,8 @@ class Case:
     job_s: float
 
 
-WARM = Sizes((5, 10), (100, 300), (1_000, 10_000))
-SPAWN = Sizes((3, 6), (30, 100), (200, 1_000))
+WARM = Sizes((5, 10), (50, 200), (1_000, 10_000))
+SPAWN = Sizes((3, 6), (10, 40), (200, 1_000))
 CASES = (
     Case("no-op task, warm", "warm", "noop", 0.4, replace(WARM, large=(100_000,)), 0.004),
     Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.004),
@@ -45,7 +45,7 @@ OVER_IMPORT = 1.15
 
 def own(options: Options) -> Iterator[Row]:
     for case in CASES:
-        for size in case.sizes.at(options.scale):
+        for size in (all_sizes := case.sizes.at(options.scale)):
             goal = refs_each(case.most) if case.most else None
             found = ours.row(
                 options,
@@ -58,6 +58,7 @@ def own(options: Options) -> Iterator[Row]:
                 size,
                 target=goal,
                 estimate_s=case.job_s * size,
+                smallest=size == all_sizes[0],
             )
             if found is not None:
                 yield over_import(options, found) if case.title == "no-op task, spawn" else found
@@ -75,7 +76,7 @@ def over_import(options: Options, row: Row) -> Row:
 
 
 def peers(options: Options) -> Iterator[Row]:
-    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (20, 100), (20, 100, 1_000)))
+    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
 
 
-WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", own, peers)
+WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", own, peers, share=0.3)

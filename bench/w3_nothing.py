@@ -21,9 +21,9 @@ CASE = "all done before"
 
 
 def own(options: Options) -> Iterator[Row]:
-    for size in SIZES.at(options.scale):
+    for size in (sizes := SIZES.at(options.scale)):
         estimate_s = 0.003 * size + options.repetitions * (0.3 + 0.0003 * size)
-        if not options.budget.affords("W3", CASE, size, estimate_s):
+        if not options.budget.affords("W3", CASE, size, estimate_s, smallest=size == sizes[0]):
             continue
         with fresh(options.directory) as place:
             try:
@@ -49,7 +49,7 @@ def _row(options: Options, place: Path, size: int) -> Row:
 
 
 def peers(options: Options) -> Iterator[Row]:
-    return again(options, "W3", CASE, Sizes((2, 4), (20, 100), (20, 100, 1_000)))
+    return again(options, "W3", CASE, Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
 
 
-WORKLOAD = Workload("W3", "nothing to do: the same experiment again", own, peers)
+WORKLOAD = Workload("W3", "nothing to do: the same experiment again", own, peers, share=0.06)

@@ -63,10 +63,10 @@ def running(argv: Sequence[str], place: Path, environment: dict[str, str]) -> It
 
 
 def own(options: Options) -> Iterator[Row]:
-    for launcher in ("warm", "spawn"):
+    for launcher in ("warm",) if options.scale is Scale.QUICK else ("warm", "spawn"):
         for size in SIZES.at(options.scale):
             case = f"sleeping, {launcher}"
-            if not options.budget.affords("W6", case, size, _estimate_s(options)):
+            if not options.budget.affords("W6", case, size, _estimate_s(options), smallest=size == 1):
                 continue
             load = os.getloadavg()[0]
             try:
@@ -118,4 +118,4 @@ def _watch(options: Options) -> Callable[[Sequence[str], Path, dict[str, str]], 
     return watch
 
 
-WORKLOAD = Workload("W6", "idle: CPU while jobs sleep", own, peers)
+WORKLOAD = Workload("W6", "idle: CPU while jobs sleep", own, peers, share=0.08)

@@ -50,7 +50,9 @@ def _system(options: Options, system: str, python: Path) -> Iterator[Row]:
     for case, (what, sizes, each_s, target) in CASES.items():
         for size in sizes.at(options.scale):
             title = f"({case}) {what}"
-            if not options.budget.affords("W7", f"{system} {title}", size, 0.3 * options.repetitions):
+            if not options.budget.affords(
+                "W7", f"{system} {title}", size, 0.3 * options.repetitions, smallest=True
+            ):
                 continue
             load = os.getloadavg()[0]
             try:

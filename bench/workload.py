@@ -22,6 +22,7 @@ class Workload:
     title: str
     ours: Callable[[Options], Iterator[Row]]
     theirs: Callable[[Options], Iterator[Row]] = nobody
+    share: float = 0.05  # of the time of a run
 
     @property
     def has_peers(self) -> bool:

@@ -21,7 +21,7 @@ def test_what_the_rest_of_the_time_does_not_allow_is_left_out_and_named() -> Non
     assert run.affords("W1", "warm", 10, 50, now=40)
     assert not run.affords("W1", "warm", 1_000, 61, now=40)
     assert not run.affords("W1", "spawn", 10, 61, now=40)
-    assert run.left_out == ["W1, the 100 s of a run were used up: warm (1,000); spawn (10)"]
+    assert run.left_out == ["W1, no time was left: warm (1,000); spawn (10)"]
 
 
 def test_on_a_slow_machine_less_fits() -> None:
@@ -29,13 +29,13 @@ def test_on_a_slow_machine_less_fits() -> None:
     assert budget(slowness=0.5).affords("W1", "warm", 10, 100, now=0)
 
 
-def test_what_took_longer_than_estimated_makes_the_rest_dearer() -> None:
+def test_a_workload_has_a_share_which_only_its_smallest_size_may_exceed() -> None:
     run = budget(total_s=100)
-    run.took(estimate_s=1.0, actual_s=9.0)
-    assert not run.affords("W1", "warm", 10, 21, now=0)
-    assert run.affords("W1", "warm", 10, 19, now=0)
-    run.took(estimate_s=1.0, actual_s=0.0)
-    assert run.affords("W1", "warm", 10, 39, now=0)
+    run.begin(0.2, now=50)
+    assert run.affords("W1", "warm", 1_000, 19, now=50)
+    assert not run.affords("W1", "warm", 1_000, 10, now=61)
+    assert run.affords("W1", "spawn", 10, 10, smallest=True, now=61)
+    assert not run.affords("W1", "spawn", 10, 10, smallest=True, now=91)
 
 
 @pytest.mark.parametrize(
