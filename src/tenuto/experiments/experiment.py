@@ -51,6 +51,7 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Task
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 Tok = TypeVar("Tok", bound=CounterToken)
@@ -304,7 +305,12 @@ class experiment:
                 self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
             limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
             self._job_defaults = Defaults(
-                self._launcher, limits, chosen.max_retries, chosen.max_lost_retries, self._carbon_plan
+                self._launcher,
+                limits,
+                chosen.max_retries,
+                chosen.max_lost_retries,
+                self._carbon_plan,
+                Durability(chosen.durability),
             )
         return self._job_defaults
 

@@ -24,6 +24,7 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.workspace.classes import claim_task_id
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Files
 
 
@@ -36,6 +37,7 @@ class Defaults(NamedTuple):
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
     carbon_plan: CarbonPlan | None = None
+    durability: Durability = Durability.MARKER
 
 
 _retry_limits = lru_cache(RetryLimits)
@@ -70,6 +72,7 @@ def make_job(
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
             int(resumable) if lost is None else lost,
         ),
+        durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
         carbon_plan=defaults.carbon_plan,

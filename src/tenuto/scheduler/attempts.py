@@ -150,6 +150,8 @@ class Attempts:
                 job.job_id,
                 limits=job.limits,
                 environment={**job.work.environment, **environment} if environment else job.work.environment,
+                environment=job.work.environment,
+                durability=job.durability,
                 command=job.work.command(),
                 submitted=job.submittime,
                 retry=job.retry.recorded(),

@@ -26,7 +26,7 @@ from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Marker
+from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StopRecord
 
@@ -114,6 +114,7 @@ class Job(BaseJob):
         tokens: Sequence[TokenDependency] = (),
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
+        durability: Durability = Durability.MARKER,
         transient: TransientMode = TransientMode.NONE,
         tags: Mapping[str, Any] | None = None,
         carbon_plan: CarbonPlan | None = None,
@@ -129,6 +130,7 @@ class Job(BaseJob):
         """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or Limits()
         self.retry = retry or RetryLimits()
+        self.durability = durability
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
         self.carbon_plan = carbon_plan
