@@ -150,7 +150,6 @@ class Attempts:
                 job.job_id,
                 limits=job.limits,
                 environment={**job.work.environment, **environment} if environment else job.work.environment,
-                environment=job.work.environment,
                 durability=job.durability,
                 command=job.work.command(),
                 submitted=job.submittime,
