@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from tenuto.scheduler.base import Scheduler
     from tenuto.scheduler.jobs import Job, OutputKey
     from tenuto.scheduler.listeners import Listener
+    from tenuto.scheduler.tokens import CounterToken
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.serialization import from_state_dict, state_dict
 
 _ON_DEMAND = {
+    "CounterToken": "tenuto.scheduler.tokens",
     "DirtyGitAction": "tenuto.experiments.environment",
     "Job": "tenuto.scheduler.jobs",
     "JobFailureStatus": "tenuto.lifecycle.states",
@@ -113,6 +115,7 @@ __all__ = [
     "CommandTask",
     "Config",
     "Constant",
+    "CounterToken",
     "DataPath",
     "DirtyGitAction",
     "DirtyGitError",

@@ -40,6 +40,7 @@ TenutoError
 │   ├── ServiceError          a service beside the experiment cannot be run like this
 │   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
+├── TokenError                a token cannot be used like this
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
 └── WorkspaceError            what lies on the disk cannot be used
@@ -217,6 +218,10 @@ class PortTaken(ServiceError):
 
 class GracefulExperimentExit(ExperimentError):
     """Raised to leave an experiment while its jobs go on."""
+
+
+class TokenError(TenutoError, ValueError):
+    """A token cannot be used like this."""
 
 
 class LaunchRefused(TenutoError):

@@ -156,6 +156,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _tokens_path() -> Path:
+    state = Path(os.environ.get("XDG_STATE_HOME") or "")
+    home = Path(os.environ.get("HOME") or os.path.expanduser("~"))
+    return (state if state.is_absolute() else home / ".local" / "state") / "tenuto" / "tokens"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceSettings:
     """A workspace that has a name."""
@@ -181,6 +187,23 @@ class EnvironmentSettings:
         VARIABLES,
         (),
         "Variables recorded besides the usual ones. Under a `*`, names that look like a secret stay out.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarbonSettings:
+    """Whether the energy of jobs is measured; needs the extra `carbon`, or a tracker of your own."""
+
+    enabled: bool = _setting(FLAG, True, "Whether to measure, if there is something to measure with.")
+    after_s: float = _setting(SECONDS, 5.0, "Jobs that end sooner are not measured.")
+    every_s: float = _setting(SECONDS, 15.0, "How often a running job is measured.")
+    country: str | None = _setting(
+        _optional(TEXT),
+        None,
+        'Whose electricity is used, as three letters such as FRA; "none": the average of the world.',
+    )
+    tracker: str | None = _setting(
+        _optional(TEXT), None, 'Another tracker than codecarbon: "module:function", see docs/carbon.md.'
     )
 
 
@@ -246,8 +269,15 @@ class Settings:
     fail_run_on_failed_job: bool = _setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
     )
+    tokens_path: Path = _found(  # noqa: RUF009  a field, as all the others
+        PATH,
+        _tokens_path,
+        "~/.local/state/tenuto/tokens",
+        "Where the tokens of a machine are counted, by its name; what shares tokens must share this path.",
+    )
     history: HistorySettings = field(default_factory=HistorySettings)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    carbon: CarbonSettings = field(default_factory=CarbonSettings)
     workspaces: Mapping[str, WorkspaceSettings] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -298,7 +328,11 @@ class Declared(NamedTuple):
         return PREFIX + self.key.replace(".", "__").upper()
 
 
-_SECTIONS: dict[str, Any] = {"history": HistorySettings, "environment": EnvironmentSettings}
+_SECTIONS: dict[str, Any] = {
+    "history": HistorySettings,
+    "environment": EnvironmentSettings,
+    "carbon": CarbonSettings,
+}
 _WORKSPACES = "workspaces"
 
 

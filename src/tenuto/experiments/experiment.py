@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
@@ -31,14 +31,18 @@ from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.showing import jobs_html
+from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.config import Config
 from tenuto.tasks.graph import configs_in, postorder
@@ -47,8 +51,11 @@ from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Task
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.layout import RunPaths, directory_name
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
+
+Tok = TypeVar("Tok", bound=CounterToken)
 
 
 class experiment:
@@ -83,12 +90,14 @@ class experiment:
         self.run_mode = self._imposed_mode or run_mode
         self._not_run: dict[str, Job] = {}
         """What was submitted where nothing is run."""
+        self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
-        self.environment: dict[str, str] = {}
+        self.environment: Mapping[str, str] = {}
         self.port = port
         self._launcher = launcher
         self._chosen: Launcher | None = None
+        self._job_defaults: Defaults | None = None
         """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
@@ -146,7 +155,7 @@ class experiment:
 
     def setenv(self, name: str, value: str) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
-        self.environment[name] = value
+        self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def tag(self, *tags: str) -> None:
         """Gives this run words to find it by, as `tenuto runs tag` does; a tagged run is never pruned."""
@@ -196,11 +205,44 @@ class experiment:
         ]
         return result_rows(self._scheduler.machine.files, finished)
 
+    def subscribe(self, subscriber: Callable[[Event], object]) -> None:
+        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+
+        One that raises is logged, and changes nothing. Where nothing is run, there are no events.
+        """
+        if self.run_mode is RunMode.NORMAL:
+            self.run.subscribe(subscriber)
+
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used while it was open, as far as measured; None if nothing was."""
+        return self.run.carbon() if self._carbon_plan is not None and self._run is not None else None
+
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
         if self.run_mode is RunMode.NORMAL:
             self.run.add_service(service)
         return service
+
+    def token(self, name: str, count: int) -> CounterToken:
+        """A resource of this machine with `count` units, shared by all experiments that name it.
+
+        The last call decides on the count, also while units are in use.
+        """
+        return self._declared(CounterToken(name, count, self._token_directory))
+
+    def gpu_token(self) -> GpuToken:
+        """The GPUs that are visible here, one unit each; a job finds its own in ``CUDA_VISIBLE_DEVICES``."""
+        return self._declared(GpuToken(visible_devices(), self._token_directory))
+
+    @property
+    def _token_directory(self) -> str:
+        host = self._scheduler.machine.processes.own().host
+        return f"{self.settings.tokens_path}/{directory_name(host)}"
+
+    def _declared(self, token: Tok) -> Tok:
+        if self.run_mode is RunMode.NORMAL:
+            declare(self._scheduler.machine, token)
+        return token
 
     def wait(self) -> None:
         """Blocks until every job submitted so far has ended; where nothing is run, there is no waiting."""
@@ -263,11 +305,20 @@ class experiment:
         return job
 
     def _defaults(self) -> Defaults:
-        chosen = self.settings
-        if self._launcher is None:
-            self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
-        limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-        return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+        if self._job_defaults is None:
+            chosen = self.settings
+            if self._launcher is None:
+                self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
+            limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
+            self._job_defaults = Defaults(
+                self._launcher,
+                limits,
+                chosen.max_retries,
+                chosen.max_lost_retries,
+                self._carbon_plan,
+                Durability(chosen.durability),
+            )
+        return self._job_defaults
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -383,7 +434,7 @@ class experiment:
             state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
         else:
             state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
-        run.finish(state, message or None)
+        run.finish(state, message or None, self.carbon())
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)

@@ -17,6 +17,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
@@ -159,6 +160,7 @@ def _job(
         raise _CannotRun(f"it was run by {launch.launcher}: run the experiment again")
     try:
         instructions = Instructions.of(launch)
+        retry = RetryLimits(**instructions.retry)
     except (ValueError, TypeError, KeyError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
     return Job(
@@ -170,4 +172,6 @@ def _job(
         clock=scheduler.machine.clock,
         dependencies=dependencies,
         limits=instructions.limits,
+        retry=retry,
+        carbon_plan=instructions.carbon,
     )

@@ -9,19 +9,49 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from tenuto.experiments.journals import archive_forsaken, writer_name
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.lifecycle.events import RunCompletedEvent, ServiceAddedEvent, ServiceStateChangedEvent
+from tenuto.lifecycle.events import (
+    CarbonMetricsData,
+    Event,
+    RunCompletedEvent,
+    ServiceAddedEvent,
+    ServiceStateChangedEvent,
+)
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import StateListener
+from tenuto.scheduler.workers import call_safely
 from tenuto.workspace import journal
-from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
+from tenuto.workspace.carbon import job_total, total
+from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
+
+
+Subscriber = Callable[[Event], object]
+
+
+class _Journal:
+    """The journal of a run, and those in this process who hear what is written there."""
+
+    def __init__(self, writer: journal.EventWriter) -> None:
+        self.subscribers: list[Subscriber] = []
+        self._writer = writer
+
+    def write(self, event: Event) -> None:
+        try:
+            self._writer.write(event)
+        finally:
+            for subscriber in self.subscribers:
+                call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Run:
@@ -46,10 +76,11 @@ class Run:
         for directory in (self.paths.jobs, self.paths.results, self.paths.data):
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
+        self._links = JobLinks(self._machine.files, self.paths)
         self._sync_is_due = False
-        self._writer = journal.EventWriter(
-            self._machine.files, self._journal, self._machine.randomness.nonce()
-        )
+        archive_forsaken(self._machine.files, layout, experiment_id)
+        writer = writer_name(run_id, self._machine.randomness.nonce())
+        self._writer = _Journal(journal.EventWriter(self._machine.files, self._journal, writer))
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
@@ -71,9 +102,11 @@ class Run:
                 depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
                 transient=job.transient,
                 max_retries=job.retry.max_retries,
+                tokens={token.name: amount for token, amount in job.tokens},
+                token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
-        link_job(self._machine.files, self.paths, job.task_id, job.job_id)
+        self._links.add(job.task_id, job.job_id)
         if not self._sync_is_due:
             self._sync_is_due = True
             self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
@@ -106,6 +139,10 @@ class Run:
     def listen(self, listener: Callable[[Job, Standing], None]) -> None:
         """Tells somebody of each change of state, off the loop."""
         self._listeners.append(listener)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Tells somebody of each event of the run from now on, off the loop."""
+        self._writer.subscribers = [*self._writer.subscribers, subscriber]
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
@@ -178,7 +215,16 @@ class Run:
             "run_id": self.run_id,
         }
 
-    def finish(self, state: RunState, message: str | None = None) -> None:
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used since it began; a job of two runs counts for both."""
+        files = self._machine.files
+        ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
+        found = [job_total(files, job.paths, self.started) for job in ran]
+        return total(one for one in found if one is not None)
+
+    def finish(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
         self._writer.write(
@@ -188,14 +234,17 @@ class Run:
                 done_jobs=done,
                 failed_jobs=self.failedJobs,
                 message=message,
+                carbon=carbon,
             )
         )
         self._writer.close()
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
-        self._write_status(state, message)
+        self._write_status(state, message, carbon)
 
-    def _write_status(self, state: RunState, message: str | None = None) -> None:
+    def _write_status(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         own = self._machine.processes.own()
         status = RunStatus(
             experiment_id=self.experiment_id,
@@ -209,5 +258,6 @@ class Run:
             reused=len(self.reused),
             failed=self.failedJobs,
             message=message,
+            carbon=carbon,
         )
         write_run_status(self._machine.files, self.paths, status)

@@ -17,7 +17,10 @@ from tenuto.experiments.run_tags import read_tags
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.stored import JobKey, Stored, read_stored
 from tenuto.experiments.tails import Progress, last_progress
+from tenuto.experiments.token_view import with_tokens
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.workspace.carbon import Measured, plain_metrics, read_carbon
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.jobslist import JobLine, read_jobs
@@ -51,6 +54,8 @@ class RunView(NamedTuple):
     reused: int | None = None
     failed: int | None = None
     message: str | None = None
+    carbon: CarbonMetricsData | None = None
+    """What its jobs used, as far as that was measured; known when it has ended."""
     tags: tuple[str, ...] = ()
     """Words that a person gave it; a tagged run is not pruned."""
 
@@ -115,6 +120,8 @@ class JobDetail(NamedTuple):
     paths: JobPaths
     earlier_logs: int
     """How many earlier attempts left a log."""
+    carbon: Mapping[int, Measured] = {}
+    """attempt -> what it used."""
 
 
 class WorkspaceView:
@@ -205,6 +212,7 @@ class WorkspaceView:
             reused=status.reused if ended else None,
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
+            carbon=status.carbon,
             tags=tags,
         )
 
@@ -259,14 +267,18 @@ class WorkspaceView:
             state = glance(self.machine, paths)
             detailed = state is JobState.ERROR and run.live  # it may be a failure of an earlier run
             seen[line.job_id] = see(self.machine, paths) if detailed else _SEEN[state]
-        return Counter(sight.state for sight in within_run(lines, seen, live=run.live).values())
+        return Counter(sight.state for sight in self._standing(lines, seen, run).values())
 
     def jobs(self, run: RunView) -> list[JobView]:
         """The jobs of a run, in the order they were submitted."""
         lines = self.lines(run)
         seen = {line.job_id: see(self.machine, self.layout.job(line.task_id, line.job_id)) for line in lines}
-        standing = within_run(lines, seen, live=run.live)
+        standing = self._standing(lines, seen, run)
         return [self._job_view(line, standing[line.job_id], run) for line in lines]
+
+    def _standing(self, lines: list[JobLine], seen: Mapping[str, Sight], run: RunView) -> dict[str, Sight]:
+        standing = within_run(lines, seen, live=run.live)
+        return with_tokens(self.machine, lines, standing) if run.live else standing
 
     def _job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:
         return self._with_progress(
@@ -294,7 +306,7 @@ class WorkspaceView:
         if job.state is not JobState.RUNNING:
             return job
         place = self.layout.job_journal(job.task_id, job.job_id)
-        return job._replace(progress=last_progress(self._files, place, job.attempt))
+        return job._replace(progress=last_progress(self._files, place, job.attempt, job.starttime))
 
     # Jobs of the workspace
 
@@ -447,6 +459,7 @@ class WorkspaceView:
             evidence=evidence,
             paths=paths,
             earlier_logs=self._earlier_logs(paths),
+            carbon=read_carbon(self._files, paths),
         )
 
     def runs_of(self, key: JobKey) -> list[RunView]:
@@ -544,6 +557,7 @@ def plain_job(job: JobView, now: datetime) -> dict[str, Any]:
         "duration_s": job.duration_s(now),
         "progress": job.progress.fraction if job.progress else None,
         "progress_desc": job.progress.desc if job.progress else None,
+        "eta_s": job.progress.left_s(now) if job.progress else None,
         "alarm": job.alarm,
     }
 
@@ -563,6 +577,7 @@ def plain_run(run: RunView) -> dict[str, Any]:
         "reused": run.reused,
         "failed": run.failed,
         "message": run.message,
+        "carbon": plain_metrics(run.carbon) if run.carbon else None,
         "tags": list(run.tags),
     }
 

@@ -76,6 +76,18 @@ class JobProgressEvent(JobEvent):
     desc: str | None = None
 
 
+class CarbonMetricsData(Value):
+    """Energy and emissions, as far as they were measured."""
+
+    co2_kg: float
+    energy_kwh: float
+    duration_s: float
+    cpu_power_w: float = 0.0
+    gpu_power_w: float = 0.0
+    ram_power_w: float = 0.0
+    region: str | None = None
+
+
 class RunCompletedEvent(RunEvent):
     """A run of an experiment ended."""
 
@@ -83,6 +95,7 @@ class RunCompletedEvent(RunEvent):
     done_jobs: int = 0
     failed_jobs: int = 0
     message: str | None = None
+    carbon: CarbonMetricsData | None = None
 
 
 class ServiceAddedEvent(RunEvent):
@@ -101,18 +114,6 @@ class ServiceStateChangedEvent(RunEvent):
     state: str
     message: str | None = None
     url: str | None = None
-
-
-class CarbonMetricsData(Value):
-    """Energy and emissions of a job so far."""
-
-    co2_kg: float
-    energy_kwh: float
-    duration_s: float
-    cpu_power_w: float = 0.0
-    gpu_power_w: float = 0.0
-    ram_power_w: float = 0.0
-    region: str | None = None
 
 
 class CarbonMetricsEvent(JobEvent):

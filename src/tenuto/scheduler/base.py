@@ -11,17 +11,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
+from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.token_desk import Floor, TokenDesks
+from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
 from tenuto.workspace import job_directory
@@ -30,13 +32,15 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import StopRecord
+from tenuto.workspace.records import LaunchRecord, StopRecord
 
 logger = logging.getLogger("tenuto.scheduler")
 
 T = TypeVar("T")
 
 BACK_OFF_S = 1.0
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
 REST_POLL_S = 0.05
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
@@ -67,8 +71,15 @@ class _Submission(NamedTuple):
     """The job that counts: the first one with this identity."""
     given: Job
     owner: Owner
+    is_new: bool
+    """False for an identity that was known already."""
     found: Derived | None
-    """What its directory showed; None for an identity that was known already."""
+    """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
+
+
+class _Cancellation(NamedTuple):
+    job: Job
+    message: str
 
 
 class Scheduler:
@@ -109,11 +120,15 @@ class Scheduler:
         self._attempts = Attempts(machine, watch)
         self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
         self._lock = threading.Lock()
-        self._inbox: deque[_Submission] = deque()
+        self._inbox: deque[_Submission | _Cancellation] = deque()
+        """What was asked for and not yet taken in, in order: a cancellation ends only what came before it."""
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
-        self._ready = ReadyQueue(lambda job: self._runner.spawn(self.aio_start(job)))
+        self._ready = ReadyQueue(self._begin)
+        self._tokens = TokenDesks(
+            machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
+        )
         self._is_taking_in = False
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
@@ -128,25 +143,32 @@ class Scheduler:
     def submit(self, job: Job, owner: Owner) -> Job:
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
 
-        Raises before anything has changed if the job's directory cannot be used.
+        Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        found = self._found(job) if known is None else None
+        if job.needs:
+            self._tokens.check(job)
+        found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
             known.scheduler = self
-            self._inbox.append(_Submission(known, job, owner, found if is_new else None))
-            if len(self._inbox) == 1:
-                self._runner.post(self._take_in)
+            self._ask(_Submission(known, job, owner, is_new, found))
         return known
+
+    def _ask(self, wish: _Submission | _Cancellation) -> None:
+        self._inbox.append(wish)
+        if len(self._inbox) == 1:
+            self._runner.post(self._runner.later, GATHER_S, self._take_in)
 
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
         try:
-            found = job_directory.look(self.machine, job.paths).derived
+            settled = job_directory.look(self.machine, job.paths)
+            found, launch = settled.derived, settled.evidence.launch
+            job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:
@@ -171,7 +193,8 @@ class Scheduler:
 
     def cancel(self, job: Job, message: str = "cancelled") -> None:
         """Ends a job, waiting or running; a finished one is left alone."""
-        self._runner.post(self._cancel, job, message)
+        with self._lock:
+            self._ask(_Cancellation(job, message))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished."""
@@ -230,6 +253,7 @@ class Scheduler:
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
         self._runner.close()
+        self._tokens.close()
         self._outputs.close()
         self._completions.close()
         self._notifications.close()
@@ -242,15 +266,18 @@ class Scheduler:
         self._take_in()
         return known
 
-    async def aio_submit(self, job: Job) -> None:
+    async def aio_submit(self, job: Job, grant: Grant | None = None) -> None:
         """Sees a ready job through to its final state, trying again where that is due."""
         try:
-            verdict = await self.aio_submit_inner(job)
+            verdict = await self.aio_submit_inner(job, grant)
             while verdict.tries is not None:
                 job.tries = verdict.tries
                 job.answered = max(job.answered, job.attempt)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
+                if grant is not None:  # its tokens fell with the attempt
+                    self._ready.add(job, first=True)
+                    return
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
             passing = shortage(error)
@@ -260,18 +287,20 @@ class Scheduler:
             verdict = failure(job.job_id, error)
         self._complete(job, verdict)
 
-    async def aio_submit_inner(self, job: Job) -> Verdict:
+    async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for somebody else's."""
-        return await self._attempts.run(job)
+        return await self._attempts.run(job, grant)
 
-    async def aio_start(self, job: Job) -> None:
-        """Runs a ready job, which has a slot of its launcher, and gives the slot back."""
+    async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
+        """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
             # Between the start of this coroutine and its first step somebody may have cancelled the job.
             if job.state is JobState.READY:
-                await self.aio_submit(job)
+                await self.aio_submit(job, grant)
         finally:
-            self._ready.give_back(job)
+            self._ready.vacate(job)
+            self._tokens.given_back(job)
+            self._ready.start_what_fits()
 
     async def aio_final_state(self, job: Job) -> JobState:
         """The final state of a job, once it has one; at once for a transient job that nobody needs."""
@@ -306,8 +335,11 @@ class Scheduler:
                 with self._lock:
                     if not self._inbox:
                         return
-                    submission = self._inbox.popleft()
-                self._take_in_one(submission)
+                    wish = self._inbox.popleft()
+                if isinstance(wish, _Submission):
+                    self._take_in_one(wish)
+                else:
+                    self._cancel(*wish)
         finally:
             self._is_taking_in = False
 
@@ -324,17 +356,18 @@ class Scheduler:
         self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
-        job, given, owner, found = submission
+        job, given, owner, is_new, found = submission
         if given is not job:
             self._merge(job, given)
         is_news = self._own(job, owner)
         self.tell(owner.job_submitted, job)
         for listener in self.listeners:
             self.tell(listener.job_submitted, job)
-        if found is not None:
+        if is_new:
+            assert found is not None
             self._place(job, found)
         elif not (is_news and self._is_gone(job)):
-            self._submit_again(job, given)
+            self._submit_again(job, given, found)
 
     def _merge(self, job: Job, given: Job) -> None:
         transient = job.transient
@@ -377,6 +410,8 @@ class Scheduler:
                 self._wait_for_rest(job)
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
+            if job.needs and job.launcher.external:
+                self._tokens.adopt(job)
             self._runner.spawn(self._adopt(job))
         elif job.transient is not TransientMode.NONE:
             self._dormant.add(job)
@@ -438,11 +473,12 @@ class Scheduler:
             and not self._graph.is_awaited(needed)
         ]
 
-    def _submit_again(self, job: Job, given: Job) -> None:
+    def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
-            job.tries = Tries()
-            job.answered = job.attempt
+            job.tries = NO_TRIES
+            # Another scheduler may have tried it in vain since: that is no answer to this submission either.
+            job.answered = found.attempt if found and found.action is Action.KEEP else job.attempt
             self._enqueue(job)
         elif self._ready.want_again(job):
             return
@@ -465,7 +501,10 @@ class Scheduler:
                 self._strand(job, failed[0])
                 continue
             unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            for origin in unfinished:
+                if origin in self._dormant:  # woken once, however many of those woken here need it
+                    self._dormant.discard(origin)
+                    pending.append(origin)
             if self._graph.add(job, unfinished):
                 self._make_ready(job)
 
@@ -474,6 +513,25 @@ class Scheduler:
     def _make_ready(self, job: Job) -> None:
         job.state = JobState.READY
         self._ready.add(job)
+
+    def _begin(self, job: Job) -> None:
+        """A ready job has a slot. One that needs tokens does not keep it while it waits for them."""
+        if job.needs:
+            self._ready.vacate(job)
+            self._tokens.ask(job)
+        else:
+            self._runner.spawn(self.aio_start(job))
+
+    def _start_granted(self, job: Job, grant: Grant) -> None:
+        """Starts a job that has a slot and its tokens."""
+        self._runner.spawn(self.aio_start(job, grant))
+
+    def _refuse(self, job: Job, error: Exception | str) -> None:
+        """Ends a job that can never have the tokens it asks for."""
+        if isinstance(error, str):
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, error))
+        else:
+            self._finalize(job, failure(job.job_id, error))
 
     async def _adopt(self, job: Job) -> None:
         """Waits for a job that another scheduler started; it runs on, whatever goes wrong here."""
@@ -530,10 +588,13 @@ class Scheduler:
         if not job.watched_outputs:
             self._finalize(job, verdict)
             return
+        # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
+        release = self._outputs.hold(job)
 
         def handle() -> None:
             self._outputs.read(job)
             self._runner.post(self._finalize, job, verdict)
+            self._runner.post(release)
 
         self._completions.call(handle)
 
@@ -588,19 +649,23 @@ class Scheduler:
 
     def _release(self, job: Job) -> None:
         self.waitingjobs.discard(job)
+        if job.needs:
+            self._tokens.release(job)
         job.attach(None)
         if job._final_state is not None and not job._final_state.done():
             job._final_state.set_result(job.state)
 
     def _cancel(self, job: Job, message: str) -> None:
-        self._take_in()
         if job.state in (JobState.WAITING, JobState.READY):
             self._graph.withdraw(job)
+            if job.needs:
+                self._tokens.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            finally:
-                self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
-                self._spare_unneeded([job])
+            except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
+                message = f"{message}; this could not be recorded: {worded(error)}"
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
+            self._spare_unneeded([job])
         elif job.state.running():
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)

@@ -33,24 +33,33 @@ class TaskOutputsWorker:
 
     def call(self, job: Job, function: Callable[[], None]) -> None:
         """Calls a function after all that was handed over before; the owners of the job wait for it."""
-        waiting = list(job.owners)
-        self._add(waiting, 1)
+        release = self.hold(job)
 
         def called() -> None:
             try:
                 function()
             finally:
-                self._add(waiting, -1)
-                self._changed()
+                release()
 
         self._worker.call(called)
+
+    def hold(self, job: Job) -> Callable[[], None]:
+        """The owners of the job wait until the function that this returns is called."""
+        waiting = job.owners
+        self._add(waiting, 1)
+
+        def release() -> None:
+            self._add(waiting, -1)
+            self._changed()
+
+        return release
 
     def close(self) -> None:
         """Returns once everything handed over was dealt with."""
         self._worker.close()
 
     def _read(self, job: Job) -> None:
-        for watched in list(job.watched_outputs):
+        for watched in job.watched_outputs:
             outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
             for output in outputs:
                 watched.sequence += 1

@@ -4,6 +4,8 @@ Shares its files with a `FakeDisk`, so a deleted lock file is noticed as on a re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 
 from tenuto.errors import LockLost, NotRegularFile
@@ -13,12 +15,12 @@ from tenuto.workspace.ports import RUNNER_BYTE, FileKind, Liveness, ProcessIdent
 
 
 class _OpenLock:
-    """An open file description that holds a byte, and the processes that have it open."""
+    """An open file description that holds bytes, and the processes that have it open."""
 
-    def __init__(self, fd: int, inode: int, byte: int) -> None:
+    def __init__(self, fd: int, inode: int, numbers: frozenset[int]) -> None:
         self.fd = fd
         self.inode = inode
-        self.byte = byte
+        self.numbers = numbers
         self.owners: set[ProcessIdentity] = set()
 
 
@@ -31,12 +33,15 @@ class FakeLocks:
         self._me = processes.own()
         self._descriptors = count(1000)
         self._open: dict[int, _OpenLock] = {}
+        self._of_file: dict[int, list[_OpenLock]] = {}
+        """The same locks by inode: a large simulation asks for one of thousands."""
 
     def seen_by(self, pid: int) -> FakeLocks:
         """The same locks, as another process sees them."""
         view = FakeLocks(self._disk, self._processes.seen_by(pid))
         view._descriptors = self._descriptors
         view._open = self._open
+        view._of_file = self._of_file
         return view
 
     def inherit(self, handle: FakeLock, pid: int) -> None:
@@ -46,24 +51,36 @@ class FakeLocks:
         self._open[handle.fileno()].owners.add(child)
 
     def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> FakeLock | None:
+        taken = self.try_lock_all(path, [byte])
+        return None if taken is None else taken[0]
+
+    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FakeLock, ...] | None:
         found = self._disk.stat(path)
         if found is None:
-            self._disk.create_exclusive(path)
+            with suppress(FileExistsError):  # somebody else was faster
+                self._disk.create_exclusive(path)
             found = self._disk.stat(path)
         assert found is not None
         if found.kind is not FileKind.FILE:
             raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
-        if self._holding(found.inode, byte):
+        if any(self._holding(found.inode, byte) for byte in numbers):
             return None
-        held = _OpenLock(next(self._descriptors), found.inode, byte)
+        held = _OpenLock(next(self._descriptors), found.inode, frozenset(numbers))
         held.owners.add(self._me)
         self._open[held.fd] = held
-        return FakeLock(self, path, held)
+        self._of_file.setdefault(held.inode, []).append(held)
+        return (FakeLock(self, path, held),)
+
+    def locked(self, path: str) -> frozenset[int]:
+        found = self._disk.stat(path)
+        if found is None:
+            return frozenset()
+        return frozenset(byte for held, _ in self._alive(found.inode) for byte in held.numbers)
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FakeLock:
         held = self._open.get(fd)
         found = self._disk.stat(path)
-        if held is None or found is None or (held.inode, held.byte) != (found.inode, byte):
+        if held is None or found is None or held.inode != found.inode or byte not in held.numbers:
             raise LockLost(f"descriptor {fd} does not hold the lock {path}")
         held.owners.add(self._me)
         return FakeLock(self, path, held)
@@ -76,14 +93,19 @@ class FakeLocks:
         return () if found is None else tuple(sorted(self._holding(found.inode, byte)))
 
     def _holding(self, inode: int, byte: int) -> set[int]:
-        pids: set[int] = set()
-        for held in list(self._open.values()):
+        return {pid for held, pids in self._alive(inode) if byte in held.numbers for pid in pids}
+
+    def _alive(self, inode: int) -> list[tuple[_OpenLock, set[int]]]:
+        """The locks on a file that living processes have, and which; others are forgotten."""
+        found: list[tuple[_OpenLock, set[int]]] = []
+        for held in self._of_file.get(inode, ()):
             alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
-            if not alive:
-                del self._open[held.fd]  # else each look would go through all locks there ever were
-            elif (held.inode, held.byte) == (inode, byte):
-                pids |= {owner.pid for owner in alive}
-        return pids
+            if alive:
+                found.append((held, {owner.pid for owner in alive}))
+            else:
+                del self._open[held.fd]
+        self._of_file[inode] = [held for held, _ in found]
+        return found
 
     def _intact(self, path: str, held: _OpenLock) -> bool:
         found = self._disk.stat(path)
@@ -98,7 +120,7 @@ class FakeLock:
 
     def __init__(self, locks: FakeLocks, path: str, held: _OpenLock) -> None:
         self.path = path
-        self.byte = held.byte
+        self.byte = min(held.numbers)
         self._locks = locks
         self._held = held
 

@@ -92,12 +92,11 @@ class JournalPlace(NamedTuple):
 class JobPaths:
     """The files of one job. Needs no workspace: a runner has only its directory and script name."""
 
-    __slots__ = ("_stem", "directory", "script_name")
+    __slots__ = ("directory", "script_name")
 
     def __init__(self, directory: str, script_name: str) -> None:
         self.directory = directory
         self.script_name = script_name
-        self._stem = f"{directory}/{script_name}"
 
     def __repr__(self) -> str:
         return f"JobPaths({self.directory!r}, {self.script_name!r})"
@@ -119,6 +118,10 @@ class JobPaths:
         return f"{self.directory}/.tenuto/stop.json"
 
     @property
+    def carbon(self) -> str:
+        return f"{self.directory}/.tenuto/carbon.json"
+
+    @property
     def task_outputs(self) -> str:
         return f"{self.directory}/.tenuto/task-outputs.jsonl"
 
@@ -136,35 +139,35 @@ class JobPaths:
 
     @property
     def script(self) -> str:
-        return f"{self._stem}.py"
+        return f"{self.directory}/{self.script_name}.py"
 
     @property
     def out(self) -> str:
-        return f"{self._stem}.out"
+        return f"{self.directory}/{self.script_name}.out"
 
     @property
     def err(self) -> str:
-        return f"{self._stem}.err"
+        return f"{self.directory}/{self.script_name}.err"
 
     @property
     def done(self) -> str:
-        return f"{self._stem}.done"
+        return f"{self.directory}/{self.script_name}.done"
 
     @property
     def failed(self) -> str:
-        return f"{self._stem}.failed"
+        return f"{self.directory}/{self.script_name}.failed"
 
     @property
     def pid(self) -> str:
-        return f"{self._stem}.pid"
+        return f"{self.directory}/{self.script_name}.pid"
 
     @property
     def lock(self) -> str:
-        return f"{self._stem}.lock"
+        return f"{self.directory}/{self.script_name}.lock"
 
     @property
     def reserve(self) -> str:
-        return f"{self._stem}.reserve"
+        return f"{self.directory}/{self.script_name}.reserve"
 
     def rotated(self, log: str, number: int) -> str:
         """Where an earlier attempt's `out` or `err` goes."""
@@ -284,16 +287,13 @@ class Layout:
         return f"{self.root}/.trash/.lock"
 
     @property
-    def tokens(self) -> str:
+    def token_queue(self) -> str:
+        """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
 
     def task_class(self, task_id: str) -> str:
         """Which script a task id belongs to."""
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
-
-    def token(self, name: str) -> str:
-        """The lock file of a counted resource."""
-        return f"{self.root}/.tokens/{directory_name(name)}.lock"
 
     def job(self, task_id: str, job_id: str) -> JobPaths:
         return JobPaths(f"{self.task(task_id)}/{_checked_job_id(job_id)}", script_name(task_id))
@@ -320,6 +320,36 @@ class Layout:
             f"event-{_checked_job_id(job_id)}-",
             crowded=True,
         )
+
+
+class TokenPlace(NamedTuple):
+    """Where the tokens of one machine lie: beside all workspaces, which share them."""
+
+    directory: str
+
+    @property
+    def queue(self) -> str:
+        return f"{self.directory}/queue.json"
+
+    @property
+    def schedulers(self) -> str:
+        return f"{self.directory}/schedulers.lock"
+
+    @property
+    def mutex_directory(self) -> str:
+        """Apart from the rest: whoever watches the rest need not know of each look at the queue."""
+        return f"{self.directory}/mutex"
+
+    @property
+    def mutex(self) -> str:
+        return f"{self.mutex_directory}/queue.lock"
+
+    def capacity(self, token: str) -> str:
+        return f"{self.directory}/{directory_name(token)}.token.json"
+
+    def units(self, token: str) -> str:
+        """The file whose bytes are the units; the lock of a launcher is a token whose name is its path."""
+        return token if token.startswith("/") else f"{self.directory}/{directory_name(token)}.units"
 
 
 def is_job_id(text: str) -> bool:

@@ -8,7 +8,7 @@ from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
-from tenuto.cli.text import duration, safe
+from tenuto.cli.text import duration, energy, safe
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.run_tags import add_tags, remove_tags
@@ -86,6 +86,8 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     say(f"{safe(found.name)}  {found.state.value}{' (live)' if found.live else ''}")
     say(f"started {moment(found.started)} by process {found.pid} on {safe(str(found.host))}")
     say(f"ended {moment(found.ended)}")
+    if found.carbon is not None:
+        say(f"used {energy(found.carbon)}, as far as it was measured")
     if found.tags:
         say(f"tagged {', '.join(map(safe, found.tags))}")
     for path, commit in commits.items():
