@@ -454,6 +454,8 @@ class Scheduler:
         while pending:
             unneeded = pending.pop()
             self._graph.withdraw(unneeded)
+            if unneeded.needs:
+                self._tokens.withdraw(unneeded)
             if unneeded.state is JobState.READY:
                 unneeded.state = JobState.WAITING
             unneeded.state = JobState.UNSCHEDULED
