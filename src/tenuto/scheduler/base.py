@@ -137,9 +137,9 @@ class Scheduler:
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        if job.needs:
-            self._tokens.check(job)
         found = self._found(job) if known is None else None
+        if job.needs and known is not None and known.state is JobState.ERROR:
+            self._tokens.check(job)
         with self._lock:
             is_new = job.key not in self.jobs
             known = self.jobs.setdefault(job.key, job)
@@ -153,6 +153,8 @@ class Scheduler:
         """What the directory of a new job shows; raises if it can never be used."""
         try:
             found = job_directory.look(self.machine, job.paths).derived
+            if job.needs and on_arrival(found) is Arrival.RUN:
+                self._tokens.check(job)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:

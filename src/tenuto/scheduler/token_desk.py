@@ -21,7 +21,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
+from tenuto.workspace.tokens import MOST_UNITS, Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
 
 logger = logging.getLogger("tenuto.scheduler")
 
@@ -320,7 +320,7 @@ class TokenDesk:
     def declare(self, job: Job) -> None:
         """Writes the capacities of tokens that nobody declared."""
         for token, _ in job.tokens:
-            if self.files.capacity(token.name) is None:
+            if token.capacity and self.files.capacity(token.name) is None:
                 self.files.declare(token.name, token.capacity)
 
     def _grant(self, job: Job, picks: Picks, outcome: _Outcome) -> bool:
@@ -480,7 +480,7 @@ class TokenDesks:
         files = TokenFiles(self._machine, _place(job))
         for need in job.needs:
             capacity = files.capacity(need.token)
-            problem = None if capacity is None else beyond(need, capacity)
+            problem = beyond(need, MOST_UNITS if capacity is None else capacity)
             if problem is not None:
                 raise TokenError(problem)
 
