@@ -206,6 +206,44 @@ def test_first_come_first_served_also_between_schedulers(world: World) -> None:
     assert world.begun == [f"j{n}" for n in range(len(order))]
 
 
+@pytest.mark.parametrize("damage", ["removed", "unreadable", "of another shape"])
+def test_a_lost_queue_is_made_again(world: World, damage: str) -> None:
+    owners = [FakeOwner(), FakeOwner()]
+    schedulers = [world.scheduler(), world.scheduler()]
+    b = world.tokens["b"]
+    for n in range(6):
+        schedulers[n % 2].submit(world.job(f"j{n}", b.dependency()), owners[n % 2])
+    world.sleep(1.0)
+    assert len(world.files.queue().tickets) == 5
+    disk = world.host.disk
+    if damage == "removed":
+        disk.remove(PLACE.queue)
+        disk.remove(PLACE.schedulers)
+        disk.remove(PLACE.capacity("b"))
+    else:
+        disk.write(PLACE.queue, b"{" if damage == "unreadable" else b'{"next": 1, "tickets": [3]}')
+    for scheduler, owner in zip(schedulers, owners, strict=True):
+        scheduler.wait(owner, HOUR_S)
+    assert sorted(world.begun) == [f"j{n}" for n in range(6)]
+    assert [name for name in world.begun if name in ("j1", "j3", "j5")] == ["j1", "j3", "j5"]
+    assert world.host.clock.monotonic() < 60
+
+
+def test_a_full_disk_delays_who_waits_and_ends_nobody(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    b = world.tokens["b"]
+    scheduler.submit(world.job("first", b.dependency()), owner)
+    world.sleep(1.0)
+    world.host.disk.capacity = 0
+    second = scheduler.submit(world.job("second", b.dependency()), owner)
+    world.sleep(1.0)
+    assert second.state is JobState.WAITING
+    assert "waits until the machine recovers" in (second.standing.message or "")
+    world.host.disk.capacity = None
+    scheduler.wait(owner, HOUR_S)
+    assert second.state is JobState.DONE
+
+
 def test_tickets_of_a_killed_scheduler_vanish(world: World) -> None:
     first, second = world.scheduler(), world.scheduler()
     owner = FakeOwner()

@@ -22,7 +22,8 @@ from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
-from tenuto.scheduler.token_desk import Floor, TokenDesks
+from tenuto.scheduler.token_desk import Floor
+from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
