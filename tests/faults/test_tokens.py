@@ -254,8 +254,8 @@ def test_a_directory_that_cannot_be_used_is_an_error_and_no_hang(tmp_path: Path)
 @pytest.mark.watchdog(300)
 @BOTH
 def test_random_kills_of_holders_leak_nothing(tmp_path: Path, launcher: str) -> None:
-    """F35: 250 each; runners and payloads, and now and then the scheduler of them all."""
-    kills, capacity = 250, 4
+    """F35: 500 together; runners and payloads, and now and then the scheduler of them all."""
+    kills, capacity = 150 if launcher == "spawn" else 350, 4
     random = Random(launcher)
     jobs = {f"job-{n}": (FOREVER_S, {"a": random.choice([1, 1, 2])}) for n in range(kills + 40)}
     killed: set[int] = set()

@@ -290,6 +290,17 @@ def test_a_killed_runner_frees_its_units(world: World, step: Step) -> None:
     assert world.held() == {"a": 0, "b": 0}
 
 
+@pytest.mark.parametrize("step", list(Step))
+def test_a_job_that_is_tried_again_at_once_keeps_what_it_gets(world: World, step: Step) -> None:
+    """Its new units came before the slot of the attempt before was given back, which then closed them."""
+    world.dies_at = {"alone": step}
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job("alone", world.tokens["b"].dependency()), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert job.state is JobState.DONE
+    assert world.held() == {"a": 0, "b": 0}
+
+
 def test_a_stopped_scheduler_is_waited_for_a_while_and_then_passed(world: World) -> None:
     """Its ticket could start, and does not: a scheduler that lives but never looks again."""
     owner, scheduler = FakeOwner(), world.scheduler()

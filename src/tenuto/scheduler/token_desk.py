@@ -118,11 +118,12 @@ class TokenDesk:
         self._to_adopt.append(job)
         self.pump()
 
-    def release(self, job: Job) -> None:
-        """The job does not need its units any more."""
-        grant = self._held.pop(job, None)
-        if grant is not None:
-            grant.close()
+    def release(self, job: Job, grant: Grant | None = None) -> None:
+        """The job does not need its units any more; `grant`: only those, if it has got others meanwhile."""
+        held = self._held.get(job)
+        if held is not None and (grant is None or held is grant):
+            del self._held[job]
+            held.close()
 
     @property
     def is_idle(self) -> bool:
@@ -175,7 +176,7 @@ class TokenDesk:
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
-        for job in self._waiting - outcome.jobs():
+        for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))
             else:
@@ -349,8 +350,9 @@ class TokenDesk:
                 self._settle(_Outcome([(job, Grant(None))], []))
 
 
-def _tokens(tickets: list[Ticket]) -> set[str]:
-    return {need.token for ticket in tickets for need in ticket.needs}
+def _tokens(tickets: list[Ticket]) -> list[str]:
+    """Each once, in one order: what a scheduler does must not depend on the hashes of names."""
+    return sorted({need.token for ticket in tickets for need in ticket.needs})
 
 
 def _names(needs: tuple[Need, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tenuto.errors import TokenError
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_alarm import Loop
 from tenuto.scheduler.token_desk import Floor, Slots, TokenDesk
-from tenuto.scheduler.tokens import beyond, place_of
+from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import Machine
@@ -55,10 +55,10 @@ class TokenDesks:
     def release(self, job: Job) -> None:
         self._desk(job).release(job)
 
-    def given_back(self, job: Job) -> None:
+    def given_back(self, job: Job, grant: Grant | None) -> None:
         """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
         if job.needs:
-            self.release(job)
+            self._desk(job).release(job, grant)
         for desk in self._desks.values():
             if not desk.is_idle:
                 desk.pump()
