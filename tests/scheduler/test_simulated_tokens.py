@@ -460,9 +460,6 @@ def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_b
     first = world.scheduler()
     first.submit(world.job("far", a.dependency(2), launcher=launcher), FakeOwner())
     world.sleep(1.0)
-    for runner in launcher.runners.values():  # a real one would not have inherited them
-        for handle in runner.order.tokens:
-            world.host.locks._open[handle.fileno()].owners.discard(runner.identity)
     assert world.held()["a"] == 2
     first.kill()
     assert world.held()["a"] == 0
@@ -475,6 +472,49 @@ def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_b
     second.wait(owner, HOUR_S)
     assert states([far, near]) == {JobState.DONE}
     assert world.held()["a"] == 0
+
+
+def test_the_tokens_of_an_external_job_are_free_once_it_ended(world: World) -> None:
+    launcher = world.make_launcher("cluster")
+    launcher.external = True
+    a = world.tokens["a"]
+    owner, scheduler = FakeOwner(), world.scheduler()
+    jobs = [
+        scheduler.submit(world.job(f"far{n}", a.dependency(2), launcher=launcher), owner) for n in range(3)
+    ]
+    world.sleep(2.0)
+    assert world.held()["a"] == 2
+    assert [job.state for job in jobs] == [JobState.RUNNING, JobState.WAITING, JobState.WAITING]
+    scheduler.wait(owner, HOUR_S)
+    assert world.begun == ["far0", "far1", "far2"]
+    assert states(jobs) == {JobState.DONE}
+    assert world.held()["a"] == 0
+
+
+def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody held the units of a cluster's job after its scheduler died: the job runs on, and that is said."""
+    launcher = world.make_launcher("cluster")
+    launcher.external = True
+    a = world.tokens["a"]
+    world.durations = {"far": 30.0, "thief": 100.0}
+    first, second = world.scheduler(), world.scheduler()
+    first.submit(world.job("far", a.dependency(2), launcher=launcher), FakeOwner())
+    world.sleep(1.0)
+    first.kill()
+    second.submit(world.job("thief", a.dependency()), FakeOwner())
+    world.sleep(1.0)
+    owner, third = FakeOwner(), world.scheduler()
+    far = third.submit(world.job("far", a.dependency(2), launcher=launcher), owner)
+    world.sleep(1.0)
+    assert world.held()["a"] == 2
+    assert "unit 0 of token a is somebody else's" in caplog.text
+    third.wait(owner, HOUR_S)
+    assert far.state is JobState.DONE
+    assert world.held()["a"] == 1
+    second.kill()
+    world.sleep(0.1)
 
 
 @pytest.mark.parametrize("seed", range(25))
