@@ -494,7 +494,7 @@ def test_the_tokens_of_an_external_job_are_free_once_it_ended(world: World) -> N
 def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody held the units of a cluster's job after its scheduler died: the job runs on, and that is said."""
+    """Nobody held the units of a job on a cluster after its scheduler died: it runs on, and that is said."""
     launcher = world.make_launcher("cluster")
     launcher.external = True
     a = world.tokens["a"]
