@@ -12,9 +12,9 @@ import pytest
 from tenuto.errors import TokenError
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.host import FakeHost
@@ -387,6 +387,31 @@ def test_what_nobody_wants_any_more_is_not_started_until_somebody_does(world: Wo
     again = scheduler.submit(world.job("unwanted", b.dependency()), later)
     scheduler.wait(later, HOUR_S)
     assert again.state is JobState.DONE
+
+
+def test_a_transient_job_that_nobody_needs_any_more_gives_up_its_ticket(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    b = world.tokens["b"]
+    scheduler.submit(world.job("holder", b.dependency()), owner)
+    transient = world.job("transient", b.dependency())
+    transient.transient = TransientMode.TRANSIENT
+    transient = scheduler.submit(transient, owner)
+    needs_it = world.job("needs-it")
+    needs_it.dependencies = (JobDependency(transient),)
+    needs_it = scheduler.submit(needs_it, owner)
+    world.sleep(1.0)
+    assert len(world.files.queue().tickets) == 1
+    scheduler.cancel(needs_it)
+    scheduler.wait(owner, HOUR_S)
+    world.sleep(10.0)
+    assert transient.state is JobState.UNSCHEDULED
+    assert world.begun == ["holder"]
+    assert world.files.queue().tickets == ()
+    again = world.job("needs-it-after-all")
+    again.dependencies = (JobDependency(transient),)
+    again = scheduler.submit(again, owner)
+    scheduler.wait(owner, HOUR_S)
+    assert states([transient, again]) == {JobState.DONE}
 
 
 def test_many_waiting_jobs_have_few_tickets_and_keep_their_order(world: World) -> None:

@@ -96,6 +96,9 @@ class TokenDesk:
 
     def ask(self, job: Job) -> None:
         """A job is ready, and has a slot if it gets its tokens now."""
+        if job in self._waiting:  # it fell asleep, and was needed again before anybody looked
+            self.pump()
+            return
         has_company = any(
             other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
         )
@@ -259,6 +262,9 @@ class TokenDesk:
 
     def _still_waits(self, job: Job) -> bool:
         if job not in self._waiting:
+            return False
+        if job.state not in (JobState.WAITING, JobState.READY):  # a transient job that nobody needs any more
+            self._waiting.discard(job)
             return False
         if not job.is_wanted():
             self._waiting.discard(job)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import count
 
 from tenuto.errors import FileTooLarge, NotRegularFile
@@ -150,7 +151,10 @@ class FakeDisk:
             if self._find(_parent(path)) is None:
                 self.make_directory(_parent(path))
             self._step("make_directory", path)
-            self._directory(_parent(path)).entries[_name(path)] = self._new(FileKind.DIRECTORY)
+            # In that step somebody else may have made it.
+            entries = self._directory(_parent(path)).entries
+            if _name(path) not in entries:
+                entries[_name(path)] = self._new(FileKind.DIRECTORY)
         elif found.kind is not FileKind.DIRECTORY:
             raise _error(errno.EEXIST, path)
 
@@ -339,8 +343,9 @@ def _error(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=8192)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _parent(path: str) -> str:

@@ -4,6 +4,8 @@ Each process on it has its own `Machine`; ending the process frees what it held.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tenuto.testing.clock import FakeClock, FakeRandomness
 from tenuto.testing.disk import FakeDisk
 from tenuto.testing.locks import FakeLocks
@@ -14,9 +16,11 @@ from tenuto.workspace.ports import Machine
 class FakeHost:
     """Builds the ports of the processes that run on it."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.disk = FakeDisk()
-        self.clock = FakeClock()
+    def __init__(
+        self, seed: int = 0, *, disk: FakeDisk | None = None, clock: FakeClock | None = None
+    ) -> None:
+        self.disk = disk or FakeDisk()
+        self.clock = clock or FakeClock()
         self.randomness = FakeRandomness(seed)
         self.processes = FakeProcesses()
         self.locks = FakeLocks(self.disk, self.processes)
@@ -35,7 +39,7 @@ class FakeHost:
         processes = self.processes.seen_by(pid)
         return Machine(self.disk, self.locks.seen_by(pid), processes, self.clock, self.randomness)
 
-    def power_loss(self) -> None:
+    def power_loss(self, survives: Callable[[str], bool] = lambda path: False) -> None:
         """Everything not synced is lost, and every process; the machine is up again."""
-        self.disk.power_loss()
+        self.disk.power_loss(survives)
         self.processes.reboot()

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from enum import IntEnum, unique
 from signal import SIGKILL
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions
@@ -63,6 +63,13 @@ class FakePayload(NamedTuple):
 
 Behaviour = Callable[[StartOrder], FakePayload]
 Delay = Callable[[Step], float]
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None: ...
 
 
 class FakeLauncher:
@@ -114,11 +121,48 @@ class FakeLauncher:
     def close(self) -> None:
         pass
 
+    # What a simulator does in its own way.
+
+    def call_later(self, runner: FakeRunner, seconds: float, action: Callable[[], None]) -> Timer:
+        """Has a runner go on after a while."""
+        return asyncio.get_running_loop().call_later(seconds, action)
+
+    def deliver(self, runner: FakeRunner, signal: Callable[[], None]) -> None:
+        """Hands a runner a signal that it handles itself."""
+        signal()
+
+    def gone(self, runner: FakeRunner) -> None:
+        """A runner ended, however it went."""
+
     def notice(self) -> None:
         """Tell who waits of every runner that is gone: to be called after a power loss and the like."""
         for runner in self.runners.values():
             if not runner.alive():
                 runner.end()
+
+
+class _News(Generic[T]):
+    """Something that becomes known once, and that many may wait for, each in a loop of its own."""
+
+    def __init__(self) -> None:
+        self._told: list[T] = []
+        self._waiting: list[asyncio.Future[T]] = []
+
+    def tell(self, value: T) -> None:
+        """The first word counts."""
+        if self._told:
+            return
+        self._told.append(value)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(value)
+
+    async def heard(self) -> T:
+        if self._told:
+            return self._told[0]
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        return await waiter
 
 
 class FakeRunner:
@@ -127,8 +171,8 @@ class FakeRunner:
     def __init__(self, launcher: FakeLauncher, order: StartOrder) -> None:
         self.order = order
         self.exit_code: int | None = None
-        self.confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.confirmed: _News[bool] = _News()
+        self.ended: _News[None] = _News()
         self._launcher = launcher
         self._host = launcher.host
         self._pid = launcher.host.start()
@@ -140,7 +184,7 @@ class FakeRunner:
         self._instructions = Instructions.of(order.launch)
         self._stop: Stop | None = None
         self._ending: Ending | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: list[Timer] = []
         tokens = () if launcher.external else order.tokens  # a cluster passes none on
         for lock in (order.runner_lock, order.descendants_lock, *tokens):
             launcher.host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
@@ -172,10 +216,9 @@ class FakeRunner:
         self._host.end(self._pid)
         if self._payload_pid is not None and not self._payload.leaves_daemon:
             self._host.end(self._payload_pid)
-        if not self.confirmed.done():
-            self.confirmed.set_result(False)
-        if not self.ended.done():
-            self.ended.set_result(None)
+        self._launcher.gone(self)
+        self.confirmed.tell(False)
+        self.ended.tell(None)
 
     # The steps.
 
@@ -216,7 +259,7 @@ class FakeRunner:
         self.go_on(Step.SAY_READY)
 
     def _say_ready(self) -> None:
-        self.confirmed.set_result(True)
+        self.confirmed.tell(True)
         self.go_on(Step.FORK)
 
     def _fork(self) -> None:
@@ -251,17 +294,18 @@ class FakeRunner:
 
     def _end_payload(self, stop: Stop) -> None:
         """As `Supervisor._end`: ask, and kill once the grace is over."""
-        self._stop = self._stop or stop
+        outranked = self._stop is not None and self._stop.reason is JobFailureStatus.TIMEOUT
+        if self._stop is None or (outranked and stop.reason is JobFailureStatus.CANCELLED):
+            self._stop = stop
         if self._payload_pid is None:
             return  # as soon as there is one
         grace_s = self._instructions.limits.grace_s
         stops_after_s = self._payload.stops_after_s
         if stops_after_s is not None and stops_after_s < grace_s:
-            ending = Ending(signal=15, stop=self._stop)
-            self._later(stops_after_s, lambda: self._conclude_with(ending))
+            self._later(stops_after_s, lambda: self._conclude_with(Ending(signal=15, stop=self._stop)))
         else:
-            killed = Ending(signal=9, stop=self._stop, grace_over=True)
-            self._later(grace_s, lambda: self._conclude_with(killed))
+            killed = Ending(signal=9, grace_over=True)
+            self._later(grace_s, lambda: self._conclude_with(killed._replace(stop=self._stop)))
 
     def _conclude_with(self, ending: Ending) -> None:
         if self._ending is None:
@@ -341,7 +385,7 @@ class FakeRunner:
             else:
                 self.end()
 
-        self._timers.append(asyncio.get_running_loop().call_later(seconds, act))
+        self._timers.append(self._launcher.call_later(self, seconds, act))
 
 
 _STEPS: dict[Step, Callable[[FakeRunner], None]] = {
@@ -368,13 +412,13 @@ class FakeProcess:
         return self._runner.exit_code
 
     async def confirmed(self) -> bool:
-        return await asyncio.shield(self._runner.confirmed)
+        return await self._runner.confirmed.heard()
 
     async def wait(self) -> None:
-        await asyncio.shield(self._runner.ended)
+        await self._runner.ended.heard()
 
     def signal_stop(self) -> None:
-        self._runner.ask_to_stop()
+        self._launcher.deliver(self._runner, self._runner.ask_to_stop)
 
     def kill(self) -> None:
         self._runner.kill()

@@ -5,6 +5,7 @@ Shares its files with a `FakeDisk`, so a deleted lock file is noticed as on a re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 
 from tenuto.errors import LockLost, NotRegularFile
@@ -32,12 +33,15 @@ class FakeLocks:
         self._me = processes.own()
         self._descriptors = count(1000)
         self._open: dict[int, _OpenLock] = {}
+        self._of_file: dict[int, list[_OpenLock]] = {}
+        """The same locks by inode: a large simulation asks for one of thousands."""
 
     def seen_by(self, pid: int) -> FakeLocks:
         """The same locks, as another process sees them."""
         view = FakeLocks(self._disk, self._processes.seen_by(pid))
         view._descriptors = self._descriptors
         view._open = self._open
+        view._of_file = self._of_file
         return view
 
     def inherit(self, handle: FakeLock, pid: int) -> None:
@@ -53,7 +57,8 @@ class FakeLocks:
     def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FakeLock, ...] | None:
         found = self._disk.stat(path)
         if found is None:
-            self._disk.create_exclusive(path)
+            with suppress(FileExistsError):  # somebody else was faster
+                self._disk.create_exclusive(path)
             found = self._disk.stat(path)
         assert found is not None
         if found.kind is not FileKind.FILE:
@@ -63,13 +68,14 @@ class FakeLocks:
         held = _OpenLock(next(self._descriptors), found.inode, frozenset(numbers))
         held.owners.add(self._me)
         self._open[held.fd] = held
+        self._of_file.setdefault(held.inode, []).append(held)
         return (FakeLock(self, path, held),)
 
     def locked(self, path: str) -> frozenset[int]:
         found = self._disk.stat(path)
         if found is None:
             return frozenset()
-        return frozenset(byte for held in self._alive() if held.inode == found.inode for byte in held.numbers)
+        return frozenset(byte for held, _ in self._alive(found.inode) for byte in held.numbers)
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FakeLock:
         held = self._open.get(fd)
@@ -87,20 +93,19 @@ class FakeLocks:
         return () if found is None else tuple(sorted(self._holding(found.inode, byte)))
 
     def _holding(self, inode: int, byte: int) -> set[int]:
-        return {
-            owner.pid
-            for held in self._alive()
-            if held.inode == inode and byte in held.numbers
-            for owner in held.owners
-            if self._processes.liveness(owner) is Liveness.ALIVE
-        }
+        return {pid for held, pids in self._alive(inode) if byte in held.numbers for pid in pids}
 
-    def _alive(self) -> list[_OpenLock]:
-        """The locks that a living process has open; others are forgotten, or each look would see them all."""
-        for held in list(self._open.values()):
-            if not any(self._processes.liveness(owner) is Liveness.ALIVE for owner in held.owners):
+    def _alive(self, inode: int) -> list[tuple[_OpenLock, set[int]]]:
+        """The locks on a file that living processes have, and which; others are forgotten."""
+        found: list[tuple[_OpenLock, set[int]]] = []
+        for held in self._of_file.get(inode, ()):
+            alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
+            if alive:
+                found.append((held, {owner.pid for owner in alive}))
+            else:
                 del self._open[held.fd]
-        return list(self._open.values())
+        self._of_file[inode] = [held for held, _ in found]
+        return found
 
     def _intact(self, path: str, held: _OpenLock) -> bool:
         found = self._disk.stat(path)

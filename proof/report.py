@@ -1,0 +1,186 @@
+"""Owns what a proof takes and gives: the options, its cases, its findings, and the report that shows them.
+Runs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+RESULTS = Path(__file__).with_name("results")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the person who runs the proofs chose. Each proof reads what concerns it."""
+
+    small: bool = False
+    """The sizes of `make test`: seconds instead of minutes."""
+    seeds: int | None = None
+    """How many seeds the simulation runs; None: as many as fits the size."""
+    first_seed: int = 0
+    """Where the seeds begin, so that a release can try others than the last one did."""
+    minutes: float | None = None
+    """How long the soak runs; None: as long as fits the size."""
+    seconds: float | None = None
+    """How long the fuzzer works on each reader; None: as long as fits the size."""
+    workers: int = 1
+    """How many processes a proof may use."""
+    planted: bool = True
+    """Also check that each planted bug is found; without it, a proof only looks for real ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of a proof's table: one model, one scenario, one reader, one group of seeds."""
+
+    name: str
+    tried: str
+    """What was done, in words a sceptic can check: "every crash of two schedulers and a runner"."""
+    count: int
+    unit: str
+    """What `count` counts: states, cases, executions, seeds, jobs."""
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    case: str
+    what: str
+    """The promise, and what happened instead; one line."""
+    details: str = ""
+    """The trace that leads there, ready to be read."""
+    again: str = ""
+    """The command that shows it once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug put in on purpose: a proof that does not find it proves nothing about such bugs."""
+
+    case: str
+    name: str
+    stands_for: str
+    """The mistake in the code that it imitates."""
+    found: bool
+    how: str = ""
+    """What gave it away: the promise broken, after how many steps, seeds or executions."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one proof tried and found."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    violations: tuple[Violation, ...] = ()
+    planted: tuple[Planted, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Figures and limits that belong to the result: what was not tried, and why."""
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        return bool(self.cases) and not self.violations and all(bug.found for bug in self.planted)
+
+
+Proof = Callable[[Options], Report]
+"""The `run` of a proof's module."""
+
+
+def totals(cases: Iterable[Case]) -> dict[str, int]:
+    """How much was tried in all, by unit."""
+    sums: dict[str, int] = {}
+    for case in cases:
+        sums[case.unit] = sums.get(case.unit, 0) + case.count
+    return sums
+
+
+def circumstances(options: Options) -> dict[str, object]:
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "tenuto": importlib.metadata.version("tenuto"),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "options": asdict(options),
+    }
+
+
+def text(report: Report) -> str:
+    """The report of one proof, for a terminal and for a page alike."""
+    sums = ", ".join(f"{count:,} {unit}" for unit, count in totals(report.cases).items())
+    caught = sum(bug.found for bug in report.planted)
+    lines = [
+        f"## {report.title}",
+        "",
+        (
+            f"{'HOLDS' if report.good else 'FAILS'}: {sums or 'nothing was tried'}; "
+            f"{len(report.violations)} violations; "
+            f"planted bugs found: {caught} of {len(report.planted)}; {report.seconds:.1f} s"
+        ),
+        "",
+        "| Case | Tried | Count | Seconds | Note |",
+        "|---|---|--:|--:|---|",
+        *(
+            _row(case.name, case.tried, f"{case.count:,} {case.unit}", f"{case.seconds:.1f}", case.note)
+            for case in report.cases
+        ),
+    ]
+    if report.planted:
+        lines += ["", "| Planted bug | In | Stands for | Found | By |", "|---|---|---|---|---|"]
+        lines += [
+            _row(bug.name, bug.case, bug.stands_for, "yes" if bug.found else "NO", bug.how)
+            for bug in report.planted
+        ]
+    lines += [line for note in report.notes for line in ("", note)]
+    for violation in report.violations:
+        lines += ["", f"VIOLATION in {violation.case}: {violation.what}"]
+        lines += [f"    {line}" for line in violation.details.splitlines()]
+        if violation.again:
+            lines.append(f"    again: {violation.again}")
+    return "\n".join(lines) + "\n"
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """One line a proof, and the last word."""
+    lines = ["| Proof | Tried | Violations | Planted bugs found | Seconds | |", "|---|---|--:|--:|--:|---|"]
+    for report in reports:
+        sums = ", ".join(f"{count:,} {unit}" for unit, count in totals(report.cases).items())
+        caught = f"{sum(bug.found for bug in report.planted)} of {len(report.planted)}"
+        last = "holds" if report.good else "FAILS"
+        lines.append(
+            _row(report.name, sums, str(len(report.violations)), caught, f"{report.seconds:.1f}", last)
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write(reports: Sequence[Report], around: dict[str, object], directory: Path = RESULTS) -> Path:
+    """Write the text and the raw numbers; the path of the text."""
+    directory.mkdir(exist_ok=True)
+    stem = str(around["started"]).replace(":", "").replace("-", "").split("+")[0]
+    raw = {
+        "circumstances": around,
+        "command": sys.argv[1:],
+        "reports": [asdict(report) for report in reports],
+    }
+    (directory / f"{stem}.json").write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    page = directory / f"{stem}.md"
+    page.write_text("\n".join([summary(reports), *map(text, reports)]), encoding="utf-8")
+    return page
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(" ".join(cell.replace("|", "/").split()) for cell in cells) + " |"

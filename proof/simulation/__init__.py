@@ -1,0 +1,142 @@
+"""Owns the proof by simulation: the real scheduler on a virtual machine that crashes, thousands of times.
+
+Each seed is a world (`scenario`), lived through without threads, files or real time (`world`), and held against
+what Tenuto promises by somebody who trusts nothing of it (`judge`). A world that breaks a promise is made small
+(`shrink`). Bugs that are put in on purpose (`planted`) show that they would be found.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from proof.report import Case, Options, Planted, Report, Violation
+from proof.simulation.planted import BUGS, planted
+from proof.simulation.scenario import Scenario, draw
+from proof.simulation.shrink import shown, shrunk
+from proof.simulation.world import Outcome, simulate
+
+SEEDS = 10_000
+SEEDS_IN_TESTS = 1_000
+SEEDS_FOR_A_BUG = 2_000
+"""Within so many seeds each planted bug must be found."""
+_CHUNK = 50
+_MOST_SHOWN = 5
+"""After so many failing seeds the others are only counted."""
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Tally(NamedTuple):
+    """What a group of seeds came to."""
+
+    seeds: int = 0
+    jobs: int = 0
+    payloads: int = 0
+    deeds: int = 0
+    virtual_s: float = 0.0
+    failing: tuple[int, ...] = ()
+
+
+def run(options: Options) -> Report:
+    """Live through all worlds, then look for each planted bug."""
+    seeds = options.seeds or (SEEDS_IN_TESTS if options.small else SEEDS)
+    began = time.perf_counter()
+    chunks = [
+        range(first, min(first + _CHUNK, options.first_seed + seeds))
+        for first in range(options.first_seed, options.first_seed + seeds, _CHUNK)
+    ]
+    tally = added(_spread(lived, chunks, options.workers))
+    seconds = time.perf_counter() - began
+    violations = [explained(seed) for seed in tally.failing[:_MOST_SHOWN]]
+    if len(tally.failing) > _MOST_SHOWN:
+        others = ", ".join(map(str, tally.failing[_MOST_SHOWN:]))
+        violations.append(Violation("worlds", f"more seeds fail: {others}"))
+    bugs = tuple(_spread(_search, BUGS, options.workers)) if options.planted else ()
+    return Report(
+        name="simulation",
+        title="Simulation: the real scheduler on a virtual machine that crashes",
+        cases=(
+            Case(
+                "worlds",
+                f"1 to 3 schedulers, {tally.jobs:,} jobs, {tally.payloads:,} payloads, {tally.deeds:,} deeds "
+                f"(crashes, power losses, full disks, delays, clock jumps, cancellations ...)",
+                tally.seeds,
+                "seeds",
+                seconds,
+                f"{tally.virtual_s / 3600:,.0f} virtual hours",
+            ),
+        ),
+        violations=tuple(violations),
+        planted=bugs,
+        notes=(f"The seeds are {options.first_seed} to {options.first_seed + seeds - 1}.",),
+    )
+
+
+def lived(seeds: Iterable[int]) -> Tally:
+    """Live through these worlds."""
+    return added(_tallied(simulate(draw(seed))) for seed in seeds)
+
+
+def added(tallies: Iterable[Tally]) -> Tally:
+    columns = list(zip(*tallies, strict=True))
+    return Tally(*map(sum, columns[:-1]), tuple(seed for failing in columns[-1] for seed in failing))
+
+
+def first_finding(name: str, seeds: Iterable[int]) -> Outcome | None:
+    """The first world in which a planted bug breaks a promise."""
+    with planted(name):
+        return next((lived for lived in map(simulate, map(draw, seeds)) if lived.violations), None)
+
+
+def explained(seed: int) -> Violation:
+    """A failing seed: what it breaks, the smallest scenario that does so too, and the story of that."""
+    outcome = simulate(draw(seed))
+    small = smallest(outcome)
+    return Violation(
+        case="worlds",
+        what=f"seed {seed}: {outcome.violations[0]}",
+        details=f"{shown(small.scenario)}\n\n{small.story()}\n\n" + "\n".join(small.violations),
+        again=f"python -m proof.simulation {seed}",
+    )
+
+
+def smallest(outcome: Outcome) -> Outcome:
+    """The same violation in the smallest world that shows it."""
+    wanted = kinds(outcome)
+    return simulate(shrunk(outcome.scenario, lambda smaller: _breaks(smaller, wanted)))
+
+
+def kinds(outcome: Outcome) -> set[str]:
+    """What was violated, whatever the names and numbers."""
+    return {re.sub(r"\w*\d[\w.]*", "#", violation)[:40] for violation in outcome.violations}
+
+
+def _breaks(scenario: Scenario, wanted: set[str]) -> bool:
+    return bool(kinds(simulate(scenario)) & wanted)
+
+
+def _tallied(outcome: Outcome) -> Tally:
+    scenario = outcome.scenario
+    failing = (scenario.seed,) if outcome.violations else ()
+    return Tally(1, len(scenario.jobs), outcome.payloads, len(scenario.deeds), outcome.virtual_s, failing)
+
+
+def _search(name: str) -> Planted:
+    began = time.perf_counter()
+    found = first_finding(name, range(SEEDS_FOR_A_BUG))
+    how = "" if found is None else f"seed {found.scenario.seed}: {found.violations[0]}"
+    seconds = time.perf_counter() - began
+    return Planted("worlds", name, BUGS[name].stands_for, found is not None, how, seconds)
+
+
+def _spread(function: Callable[[A], R], arguments: Iterable[A], workers: int) -> Iterator[R]:
+    if workers <= 1:
+        yield from map(function, arguments)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap(function, arguments)

@@ -1,0 +1,56 @@
+"""Owns the virtual disk: every step of every operation is a moment at which the world may interfere.
+Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenuto.testing.disk import FakeDisk, _below, _Node
+from tenuto.workspace.ports import FileKind
+
+_CHANGES = frozenset(("create", "rename", "remove", "make_directory", "write", "remove_directory"))
+
+
+class SimulatedDisk(FakeDisk):
+    """A `FakeDisk` on which the world has a say before each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interferes: Callable[[str, str], None] = lambda operation, path: None
+        """May let time pass, or raise what goes wrong."""
+        self.is_ghost: Callable[[], bool] = lambda: False
+        """Whether whoever writes is dead already."""
+        self.changed: Callable[[str], None] = lambda directory: None
+
+    def _step(self, operation: str, path: str) -> None:
+        self.interferes(operation, path)
+        if operation in _CHANGES:
+            self.changed(path.rpartition("/")[0])
+
+    def _grow(self, operation: str, path: str, node: _Node, data: bytes) -> None:
+        if self.is_ghost():
+            data = b""
+        super()._grow(operation, path, node, data)
+
+    def fill(self, rest: int) -> None:
+        """Leave room for this many bytes."""
+        self.capacity = sum(node.size() for node in _below(self._root)) + rest
+
+    # For the judge: nobody notices.
+
+    def peek(self, path: str) -> bytes | None:
+        node = self._find(path)
+        return None if node is None or node.kind is not FileKind.FILE else node.data
+
+    def below(self, directory: str) -> list[str]:
+        """All files below a directory."""
+        found = self._find(directory)
+        pending = [] if found is None else [(directory, found)]
+        files = []
+        while pending:
+            path, node = pending.pop()
+            if node.kind is FileKind.FILE:
+                files.append(path)
+            pending.extend((f"{path}/{name}", child) for name, child in node.entries.items())
+        return sorted(files)

@@ -1,0 +1,226 @@
+"""Owns the verdict on a world: a ledger that the payloads write, and the promises it is held against.
+Trusts nothing of the code under test: it looks at the bytes on the disk and at the table of processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from proof.simulation.disk import SimulatedDisk
+from proof.simulation.scenario import Does, JobPlan
+from tenuto.launchers.instructions import GRACE_S
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler.base import STOP_GRACE_S
+from tenuto.testing.processes import FakeProcesses
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import ProcessIdentity
+
+
+OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
+"""How long a cancelled job may go on."""
+
+
+class Payload:
+    """One run of a job's payload, as the payload itself saw it."""
+
+    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "starter", "units")
+
+    def __init__(
+        self, starter: str, attempt: int, nonce: str, identity: ProcessIdentity, began_s: float
+    ) -> None:
+        self.starter = starter
+        self.attempt = attempt
+        self.nonce = nonce
+        self.identity = identity
+        self.began_s = began_s
+        self.completed = False
+
+
+class Excuses(NamedTuple):
+    """What happened to the world that may explain a failure."""
+
+    crashes: int = 0
+    power_losses: int = 0
+    full_disk: bool = False
+    slow: bool = False
+    """Something stood still, or took long."""
+
+
+class Judge:
+    """Collects what happens, and every promise that is broken."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, JobPlan],
+        paths: Mapping[str, JobPaths],
+        params: bytes,
+        disk: SimulatedDisk,
+        processes: FakeProcesses,
+    ) -> None:
+        self.violations: list[str] = []
+        self.ledger: dict[str, list[Payload]] = {name: [] for name in jobs}
+        self.excuses = Excuses()
+        self.kills: Counter[str] = Counter()
+        """Runners of each job that were killed."""
+        self.payload_kills: Counter[str] = Counter()
+        self.submissions: Counter[str] = Counter()
+        self.faulty: set[str] = set()
+        """Jobs in whose directory an operation failed."""
+        self.refused = 0
+        self.was_done: set[str] = set()
+        """Jobs of which somebody was told that they are done: for good."""
+        self.failed_here: dict[str, set[str]] = {}
+        """scheduler -> jobs of which it said that they failed."""
+        self.cancelled: dict[str, list[tuple[str, float]]] = {}
+        """job -> (scheduler, when), until it is submitted there again."""
+        self.ever_cancelled: set[str] = set()
+        self.strangers: list[ProcessIdentity] = []
+        """Processes that have nothing to do with Tenuto, and must live."""
+        self._jobs = jobs
+        self._paths = paths
+        self._params = params
+        self._disk = disk
+        self._processes = processes
+
+    def broken(self, what: str) -> None:
+        self.violations.append(what)
+
+    # What schedulers do
+
+    def starts(self, name: str, scheduler: str) -> None:
+        if any(scheduler == where for where, _ in self.cancelled.get(name, ())):
+            self.broken(f"{name} was started after it was cancelled")
+
+    # What payloads say
+
+    def begins(self, now: float, name: str, payload: Payload) -> None:
+        for other in self.ledger[name]:
+            if self._is_alive(other.identity):
+                self.broken(f"{name} runs twice at once: attempts {other.attempt} and {payload.attempt}")
+        if name in self.was_done:
+            self.broken(f"{name} runs again (attempt {payload.attempt}), though it was done")
+        for need in self._jobs[name].needs:
+            if self._disk.peek(self._paths[need].done) is None:
+                self.broken(f"{name} runs before {need}, which it depends on, is done")
+        if self._disk.peek(self._paths[name].params) != self._params:
+            self.broken(f"{name} runs with half-written parameters")
+        for earlier in self.ledger[name]:
+            if earlier.attempt == payload.attempt and not self.excuses.power_losses:
+                self.broken(f"{name} has two attempts with the number {payload.attempt}")
+        self.ledger[name].append(payload)
+        job = self._jobs[name]
+        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
+        if len(self.ledger[name]) > most and not self.excuses.power_losses:
+            self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
+
+    def completes(self, now: float, name: str, payload: Payload) -> None:
+        payload.completed = True
+        if self.excuses.slow or self._jobs[name].duration_s < 1.0:
+            return
+        for scheduler, when in self.cancelled.get(name, ()):
+            if scheduler == payload.starter and now > when + OBEYS_WITHIN_S:
+                self.broken(f"{name} went on after it was cancelled")
+
+    # What persons do, and are told
+
+    def submitted(self, name: str, scheduler: str) -> None:
+        self.submissions[name] += 1
+        if name in self.cancelled:
+            self.cancelled[name] = [entry for entry in self.cancelled[name] if entry[0] != scheduler]
+
+    def cancels(self, now: float, name: str, scheduler: str) -> None:
+        self.cancelled.setdefault(name, []).append((scheduler, now))
+
+    def told(self, name: str, scheduler: str, standing: Standing) -> None:
+        if standing.state is JobState.DONE:
+            self._told_done(name)
+        elif standing.state is JobState.ERROR:
+            failed = self.failed_here.setdefault(scheduler, set())
+            failed.add(name)
+            if not self._is_excused(name, scheduler, standing.reason):
+                reason = standing.reason.name if standing.reason else "nothing"
+                self.broken(f"{name} is said to have failed ({reason}: {standing.message}), for no reason")
+
+    def _told_done(self, name: str) -> None:
+        self.was_done.add(name)
+        marker = self._marker(self._paths[name].done)
+        if marker is None:
+            self.broken(f"{name} is said to be done, and has no marker")
+            return
+        runs = [run for run in self.ledger[name] if run.attempt == marker.get("attempt")]
+        if not any(run.completed and run.nonce == marker.get("nonce") for run in runs):
+            self.broken(f"{name} is said to be done, but attempt {marker.get('attempt')} never ended well")
+
+    def _is_excused(self, name: str, scheduler: str, reason: JobFailureStatus | None) -> bool:
+        job, excuses = self._jobs[name], self.excuses
+        disk = excuses.full_disk or name in self.faulty
+        if reason is JobFailureStatus.DEPENDENCY:
+            return any(need in self.failed_here[scheduler] for need in job.needs)
+        if reason is JobFailureStatus.CANCELLED:
+            return name in self.ever_cancelled
+        if reason is JobFailureStatus.TIMEOUT:
+            return job.walltime_s is not None and bool(self.ledger[name])
+        if reason is JobFailureStatus.LOST:
+            losses = self.kills[name] + excuses.crashes + excuses.power_losses
+            # Who waits for somebody else to take up a lost job gives up after a while.
+            return name in self.faulty or excuses.slow or losses > job.max_lost_retries
+        if reason is JobFailureStatus.FAILED:
+            return (
+                disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
+            )
+        return False
+
+    # The end
+
+    def expects(self, name: str) -> tuple[JobState, JobFailureStatus | None]:
+        """What a job amounts to once nothing goes wrong any more."""
+        job = self._jobs[name]
+        if any(self.expects(need)[0] is JobState.ERROR for need in job.needs):
+            return JobState.ERROR, JobFailureStatus.DEPENDENCY
+        if job.does is Does.BADLY:
+            return JobState.ERROR, JobFailureStatus.FAILED
+        if job.does is Does.HANGS:
+            return JobState.ERROR, JobFailureStatus.TIMEOUT
+        return JobState.DONE, None
+
+    def inspects_the_machine(self, crashed: bool) -> None:
+        """Once everything ended: nothing runs, nothing is locked, and nothing on the disk lies."""
+        for name, runs in self.ledger.items():
+            for run in runs:
+                if self._is_alive(run.identity):
+                    self.broken(f"a payload of {name} (attempt {run.attempt}) still runs")
+            self._inspect_directory(name, crashed)
+        for stranger in self.strangers:
+            if not self._is_alive(stranger):
+                self.broken(f"a process that has nothing to do with it (pid {stranger.pid}) was killed")
+
+    def _inspect_directory(self, name: str, crashed: bool) -> None:
+        paths = self._paths[name]
+        for path in (paths.done, paths.failed):
+            if self._disk.peek(path) is not None and self._marker(path) is None:
+                self.broken(f"{path} cannot be read")
+        if name in self.was_done:
+            if self._marker(paths.done) is None:
+                self.broken(f"{name} was done, and its marker is gone")
+            if self._disk.peek(paths.failed) is not None:
+                self.broken(f"{name} was done, and is marked as failed, too")
+        if not crashed:
+            for path in self._disk.below(paths.directory):
+                if path.endswith("-tmp"):
+                    self.broken(f"{path} was left behind")
+
+    def _marker(self, path: str) -> dict[str, Any] | None:
+        data = self._disk.peek(path)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _is_alive(self, identity: ProcessIdentity) -> bool:
+        return self._processes.identify(identity.pid) == identity

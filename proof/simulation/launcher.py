@@ -1,0 +1,151 @@
+"""Owns how jobs run in a world: runners are processes that take turns, payloads write the judge's ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from proof.simulation.judge import Payload
+from proof.simulation.loop import Actor, Process, Timer
+from proof.simulation.scenario import Does
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.runner.verdict import Ending
+from tenuto.testing.launcher import FakeLauncher, FakePayload, FakeProcess, FakeRunner, Step
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
+from tenuto.workspace.records import LaunchRecord
+
+if TYPE_CHECKING:
+    from proof.simulation.world import World
+
+
+class SimulatedLauncher(FakeLauncher):
+    """The launcher of all schedulers of a world."""
+
+    def __init__(self, world: World, slots: int) -> None:
+        super().__init__(world.host, self._payload, slots=slots, delay=self._delay, dies_at=self._dies_at)
+        self.world = world
+        self.actors: dict[FakeRunner, Actor] = {}
+        self.current: dict[str, FakeRunner] = {}
+        """The runner of the last attempt of each job."""
+        self.kill_at: dict[str, Step] = {}
+        self.kill_in: dict[str, int] = {}
+        self.fail_in: dict[str, int] = {}
+        self.refusals = 0
+        """How many of the next starts fail."""
+        self._starters: dict[str, str] = {}
+
+    async def start(self, order: StartOrder) -> FakeProcess:
+        if self.refusals:
+            self.refusals -= 1
+            self.world.judge.refused += 1
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        starter = self.world.turns.actor
+        assert starter is not None
+        self._starters[order.launch.nonce] = starter.process.name
+        self.world.judge.starts(_name(order), starter.process.name)
+        if self.world.random.random() < 0.3:
+            await asyncio.sleep(self._delay(Step.BEGIN))
+        process = await super().start(order)
+        self.world.note(
+            f"starts {_name(order)} attempt {order.launch.attempt} as {process._runner.identity.pid}"
+        )
+        return process
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        for pid in self.host.locks.holders(paths.lock, DESCENDANTS_BYTE):
+            self.host.end(pid)
+            await asyncio.sleep(0.001)
+        return ()
+
+    def call_later(self, runner: FakeRunner, seconds: float, action: Callable[[], None]) -> Timer:
+        return self.world.turns.later(self._actor(runner), seconds, action)
+
+    def deliver(self, runner: FakeRunner, signal: Callable[[], None]) -> None:
+        self.world.turns.later(self._actor(runner), 0.0002, signal)
+
+    def gone(self, runner: FakeRunner) -> None:
+        if runner in self.actors:
+            self.actors[runner].process.is_dead = True
+            self.world.note(f"runner {runner.identity.pid} is gone ({runner.exit_code})")
+
+    def _actor(self, runner: FakeRunner) -> Actor:
+        actor = self.actors.get(runner)
+        if actor is None:
+            name = _name(runner.order)
+            process = Process(f"runner-{runner.identity.pid}", runner.identity.pid)
+            process.dies_in = self.kill_in.pop(name, None)
+            process.fails_in = self.fail_in.pop(name, None)
+            actor = self.actors[runner] = Actor(self.world.turns, process, process.name)
+            self.current[name] = runner
+        return actor
+
+    def _delay(self, step: Step) -> float:
+        random = self.world.random.random()
+        return 0.001 + (0.2 * random if random > 0.9 else 0.002 * random)
+
+    def _dies_at(self, order: StartOrder) -> Step | None:
+        step = self.kill_at.pop(_name(order), None)
+        if step is not None:
+            self.world.judge.kills[_name(order)] += 1
+        return step
+
+    def _payload(self, order: StartOrder) -> FakePayload:
+        name = _name(order)
+        plan = self.world.jobs[name]
+        begun = len(self.world.judge.ledger[name])
+        hangs = plan.does is Does.HANGS or (plan.does is Does.STALLS and begun < plan.stalls)
+        return FakePayload(
+            duration_s=1e6 if hangs else plan.duration_s,
+            exit_code=3 if plan.does is Does.BADLY else 0,
+            stops_after_s=plan.stops_after_s,
+            leaves_daemon=plan.lingers,
+            on_start=self._begins,
+            on_end=self._ends,
+        )
+
+    def _begins(self, machine: Machine, order: StartOrder) -> None:
+        name, runner = _name(order), self.runners[machine.processes.own()]
+        assert runner._payload_pid is not None
+        identity = self.host.processes.identify(runner._payload_pid)
+        assert identity is not None
+        now = self.world.turns.time
+        self.world.note(f"payload of {name} attempt {order.launch.attempt} begins")
+        payload = Payload(
+            self._starters[order.launch.nonce], order.launch.attempt, order.launch.nonce, identity, now
+        )
+        self.world.judge.begins(now, name, payload)
+        self.world.payload_begins(name)
+        if self.world.jobs[name].lingers:  # it ends by itself some day, even if nobody ends it
+            self.world.later(1000.0, self.host.end, runner._payload_pid)
+
+    def _ends(self, machine: Machine, order: StartOrder) -> None:
+        name = _name(order)
+        if self.world.jobs[name].does is not Does.BADLY:
+            payload = next(p for p in self.world.judge.ledger[name] if p.nonce == order.launch.nonce)
+            self.world.note(f"payload of {name} attempt {order.launch.attempt} completes")
+            self.world.judge.completes(self.world.turns.time, name, payload)
+
+    # What goes wrong.
+
+    def kill_payload(self, name: str) -> None:
+        runner = self.current.get(name)
+        if runner is not None and runner.alive() and runner._payload_pid is not None:
+            self.world.judge.payload_kills[name] += 1
+            self.world.turns.soon(self._actor(runner), runner._conclude_with, Ending(signal=9))
+
+    def kill_runner(self, name: str) -> int | None:
+        """Kills the runner of a job now; its pid."""
+        runner = self.current.get(name)
+        if runner is None or not runner.alive():
+            return None
+        self.world.judge.kills[name] += 1
+        runner.kill()
+        return runner.identity.pid
+
+
+def _name(order: StartOrder) -> str:
+    return order.launch.job_name

@@ -1,0 +1,236 @@
+"""Owns a person with a scheduler: submits jobs, waits, and starts over whenever the scheduler dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from proof.simulation.loop import Actor, Process, ProcessLoop
+from proof.simulation.scenario import JobPlan, RunPlan
+from tenuto.errors import TenutoError
+from tenuto.launchers.instructions import Command, Limits
+from tenuto.lifecycle.states import JobState, Standing, TransientMode
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.workers import call_safely
+from tenuto.testing.simulation import Inline
+from tenuto.workspace.layout import JobPaths, Layout
+
+if TYPE_CHECKING:
+    from proof.simulation.world import World
+
+TASK_ID = "sim.Task"
+PARAMS = b'{"parameters": "%s"}' % (b"long enough to be torn, " * 100)
+LAYOUT = Layout("/ws")
+TRIES_AGAIN_S = 5.0
+
+
+class Work:
+    """Work that needs no task: what runs is up to the launcher."""
+
+    environment: dict[str, str] = {}  # noqa: RUF012
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return PARAMS
+
+    def command(self) -> Command | None:
+        return None
+
+    def output(self, output: Any, method: Any) -> Any:
+        return None
+
+
+class LoopShare:
+    """A `Loop` of the scheduler's, on the loop of its virtual process."""
+
+    def __init__(self, loop: ProcessLoop) -> None:
+        self.loop = loop
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+        self.loop.call_soon(callback, *arguments)
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
+        self.loop.call_later(delay_s, callback, *arguments)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        if self.loop.is_closed():
+            coroutine.close()
+        else:
+            self.loop.create_task(coroutine)
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        raise NotImplementedError("nobody blocks in a simulation")
+
+    def close(self) -> None:
+        """Nothing: the process is killed instead."""
+
+
+class VirtualThread:
+    """A `Worker` that is a thread of the virtual process."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def call(self, function: Callable[[], object]) -> None:
+        self._actor.turns.soon(self._actor, call_safely, function)
+
+    def close(self) -> None:
+        """Nothing is waited for."""
+
+
+class Run:
+    """The owner of what a person submits, for as long as the scheduler lives."""
+
+    def __init__(self, world: World, scheduler: str) -> None:
+        self.unfinishedJobs = 0
+        self.failedJobs = 0
+        self.taskOutputQueueSize = 0
+        self.is_stopping = False
+        self.accepted = 0
+        self._world = world
+        self._scheduler = scheduler
+
+    def accept(self, job: Job) -> None:
+        self.accepted += 1
+
+    def job_submitted(self, job: Job) -> None:
+        """Nothing to do."""
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        reason = f" {standing.reason.name}: {standing.message}" if standing.reason else ""
+        self._world.note(f"{job.job_id} is {standing.state.name}{reason}")
+        self._world.judge.told(job.job_id, self._scheduler, standing)
+
+
+class Person:
+    """One plan, carried out by one scheduler after another."""
+
+    def __init__(self, world: World, number: int, plan: RunPlan) -> None:
+        self.world = world
+        self.plan = plan
+        self.name = f"s{number}"
+        self.lives = 0
+        self.process: Process | None = None
+        self.loop: ProcessLoop | None = None
+        self.jobs: dict[str, Job] = {}
+        self.called_back: set[str] = set()
+        self._to_submit: list[str] = []
+        self._is_submitting = False
+
+    def start(self) -> None:
+        """A new scheduler, and everything is submitted to it."""
+        world, turns = self.world, self.world.turns
+        if self.process is not None and not self.process.is_dead:
+            return
+        self.lives += 1
+        pid = world.host.start()
+        self.process = Process(f"{self.name}.{self.lives}", pid)
+        world.note(f"scheduler {self.process.name} starts as {pid}")
+        self.user = Actor(turns, self.process, f"{self.process.name}.user")
+        self.loop = ProcessLoop(Actor(turns, self.process, self.process.name), world.judge.broken)
+        world.loops.append(self.loop)
+        self.scheduler = Scheduler(
+            world.host.machine(pid),
+            loop=LoopShare(self.loop),
+            completions=VirtualThread(Actor(turns, self.process, f"{self.process.name}.done")),
+            notifications=Inline(),
+            outputs=VirtualThread(Actor(turns, self.process, f"{self.process.name}.outputs")),
+            watch=world.watcher(self.loop),
+        )
+        self.owner = Run(world, self.process.name)
+        self.jobs = {}
+        self.called_back = set()
+        self._to_submit = list(self.plan.jobs)
+        self._is_submitting = True
+        turns.later(self.user, 0.0, self._submit_next)
+
+    def die(self) -> None:
+        """KILL; somebody starts it again after a while."""
+        assert self.process is not None
+        if self.process.is_dead:
+            return
+        self.world.note(f"scheduler {self.process.name} dies")
+        self.process.is_dead = True
+        self.world.host.end(self.process.pid)
+        self.world.later(self.world.random.choice((0.0, 0.01, 1.0, 30.0)), self.start)
+
+    def submit_again(self, names: list[str]) -> None:
+        """A person submits known jobs once more."""
+        self._to_submit += names
+        if not self._is_submitting and self._to_submit:
+            self._is_submitting = True
+            self.world.turns.soon(self.user, self._submit_next)
+
+    def cancel(self, name: str) -> None:
+        job = self.jobs.get(name)
+        if job is not None and self.process is not None and not self.process.is_dead:
+            self.world.turns.soon(self.user, self._cancel, job)
+
+    def is_settled(self) -> bool:
+        return not (
+            self.process is None
+            or self.process.is_dead
+            or self._is_submitting
+            or self.scheduler._inbox
+            or self.owner.unfinishedJobs
+            or self.owner.taskOutputQueueSize
+        )
+
+    def _cancel(self, job: Job) -> None:
+        assert self.loop is not None
+        self.world.note(f"cancels {job.job_id}")
+        self.world.judge.ever_cancelled.add(job.job_id)
+        self.scheduler.cancel(job)
+        submissions = self.world.judge.submissions[job.job_id]
+        self.loop.call_soon(self._cancelled, job, submissions)
+
+    def _cancelled(self, job: Job, submissions: int) -> None:
+        """The scheduler has heard of it, unless it was submitted again meanwhile."""
+        assert self.process is not None
+        if self.world.judge.submissions[job.job_id] == submissions:
+            self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
+
+    def _submit_next(self) -> None:
+        if not self._to_submit:
+            self._is_submitting = False
+            return
+        name = self._to_submit[0]
+        assert self.process is not None
+        if name in self.jobs or all(need in self.jobs for need in self.world.jobs[name].needs):
+            try:
+                self._submit(self.world.jobs[name])
+            except (OSError, TenutoError) as error:
+                self.world.note(f"{name} is not accepted: {error}")
+                self.world.turns.later(self.user, TRIES_AGAIN_S, self._submit_next)
+                return
+        del self._to_submit[0]
+        if self._to_submit:
+            self.world.turns.later(self.user, self.plan.gap_s, self._submit_next)
+        else:
+            self._is_submitting = False
+
+    def _submit(self, plan: JobPlan) -> None:
+        assert self.process is not None
+        job = Job(
+            TASK_ID,
+            plan.name,
+            layout=LAYOUT,
+            launcher=self.world.launcher,
+            work=Work(),
+            clock=self.world.clock,
+            dependencies=[JobDependency(self.jobs[need]) for need in plan.needs],
+            limits=Limits(walltime_s=plan.walltime_s),
+            retry=RetryLimits(plan.max_retries > 0, plan.max_retries, plan.max_lost_retries),
+            transient=TransientMode(plan.transient),
+        )
+        self.world.note(f"submits {plan.name}")
+        self.world.judge.submitted(plan.name, self.process.name)
+        if plan.calls_back and plan.name not in self.jobs:
+            job.on_completed(lambda done: self.called_back.add(done.job_id))
+        known = self.scheduler.submit(job, self.owner)
+        self.jobs[plan.name] = known
+
+    def failed(self) -> list[str]:
+        """What this person would submit again."""
+        return [name for name in self.plan.jobs if self.jobs[name].state is JobState.ERROR]

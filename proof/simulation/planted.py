@@ -1,0 +1,420 @@
+"""Owns the planted bugs: mutations of the real code, each of which the simulation must find.
+A simulation that misses one of them says nothing about bugs of its kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tenuto.launchers.protocols import Process, StartOrder
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, ready
+from tenuto.scheduler.decisions import Arrival, Tries, Verdict
+from tenuto.workspace import attempt_files, derive, job_directory, markers
+from tenuto.workspace.derive_table import Action
+from tenuto.workspace.markers import Durability
+from tenuto.workspace.ports import Liveness
+from tenuto.workspace.records import LaunchRecord, PidRecord
+
+
+class Patch:
+    """Replaces parts of the real code, and puts them back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self._before.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        while self._before:
+            setattr(*self._before.pop())
+
+
+class Bug(NamedTuple):
+    """A bug, and how it gets into the code."""
+
+    name: str
+    stands_for: str
+    plant: Callable[[Patch], None]
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def _bug(stands_for: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def add(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        name = plant.__name__.strip("_").replace("_", "-")
+        BUGS[name] = Bug(name, stands_for, plant)
+        return plant
+
+    return add
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The code with one bug in it."""
+    patch = Patch()
+    BUGS[name].plant(patch)
+    try:
+        yield
+    finally:
+        patch.undo()
+
+
+# Locks
+
+
+@_bug("the scheduler lets go of the job's lock before the runner has it")
+def _lock_released_before_the_start(patch: Patch) -> None:
+    run = jobs.Job.aio_run
+
+    async def aio_run(self: jobs.Job, order: StartOrder) -> Process:
+        order.runner_lock.close()
+        return await run(self, order)
+
+    patch.set(jobs.Job, "aio_run", aio_run)
+
+
+@_bug("the scheduler keeps its copy of the lock after the runner is confirmed")
+def _lock_never_released(patch: Patch) -> None:
+    start = attempts.Attempts._start
+
+    class Kept:
+        def __init__(self, lock: Any) -> None:
+            self._lock = lock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._lock, name)
+
+        def close(self) -> None:
+            pass
+
+    async def _start(self: Any, job: Any, lock: Any) -> Verdict:
+        return await start(self, job, Kept(lock))  # type: ignore[arg-type]
+
+    patch.set(attempts.Attempts, "_start", _start)
+
+
+@_bug("submitting tries the lock to see whether the directory is usable, and forgets to let it go")
+def _lock_leaked_at_submission(patch: Patch) -> None:
+    found = base.Scheduler._found
+
+    def _found(self: base.Scheduler, job: Any) -> Any:
+        derived = found(self, job)
+        if base.on_arrival(derived) is Arrival.RUN:
+            job_directory.take_lock(self.machine, job.paths)
+        return derived
+
+    patch.set(base.Scheduler, "_found", _found)
+
+
+@_bug("two schedulers lock different bytes, so that neither sees the other")
+def _lock_not_shared(patch: Patch) -> None:
+    def take_lock(machine: Any, paths: Any) -> Any:
+        machine.files.make_directory(paths.private)
+        taken = machine.locks.try_lock(paths.lock, 0)
+        if taken is not None:
+            taken.close()  # only tried, never kept
+        return taken
+
+    patch.set(job_directory, "take_lock", take_lock)
+
+
+@_bug("leftovers of a killed runner are not ended before the job starts again")
+def _leftovers_not_swept(patch: Patch) -> None:
+    async def _settled(self: Any, job: Any, lock: Any) -> Any:
+        return job_directory.settle(self.machine, job.paths, lock)
+
+    patch.set(attempts.Attempts, "_settled", _settled)
+
+
+# Markers and attempts
+
+
+@_bug("the marker is renamed into place before its content is on the disk")
+def _marker_not_synced(patch: Patch) -> None:
+    write = markers.write_marker
+
+    def write_marker(files: Any, paths: Any, marker: Any, durability: Any = Durability.NONE) -> None:
+        write(files, paths, marker, Durability.NONE)
+
+    patch.set(attempt_files, "write_marker", write_marker)
+
+
+@_bug("the failure of an earlier attempt counts as that of the current one")
+def _markers_of_older_attempts_counted(patch: Patch) -> None:
+    def read_markers(files: Any, paths: Any) -> Any:
+        found = markers.read_markers(files, paths)
+        launch = attempt_files.read_launch(files, paths)
+        newest = launch.attempt if launch else 0
+        return found._replace(
+            **{
+                name: marker._replace(attempt=newest, nonce=launch.nonce)
+                for name, marker in found._asdict().items()
+                if launch and isinstance(marker, markers.Marker) and marker.attempt < newest
+            }
+        )
+
+    patch.set(job_directory, "read_markers", read_markers)
+
+
+@_bug("the next attempt gets the number of the last one")
+def _attempt_not_bumped(patch: Patch) -> None:
+    last = job_directory._last_attempt
+
+    def _last_attempt(files: Any, paths: Any, evidence: Any) -> int:
+        return max(last(files, paths, evidence) - 1, 0)
+
+    patch.set(job_directory, "_last_attempt", _last_attempt)
+
+
+@_bug("the markers of earlier attempts stay when a new one is opened")
+def _older_markers_kept(patch: Patch) -> None:
+    def _clear_older_attempts(files: Any, paths: Any) -> None:
+        for path in (paths.pid, paths.stop, paths.locks, paths.result):
+            files.remove(path)
+
+    patch.set(job_directory, "_clear_older_attempts", _clear_older_attempts)
+
+
+@_bug("the launch record is written after the runner was started")
+def _launch_recorded_too_late(patch: Patch) -> None:
+    run = jobs.Job.aio_run
+
+    async def aio_run(self: jobs.Job, order: StartOrder) -> Process:
+        assert self.scheduler is not None
+        files = self.scheduler.machine.files
+        files.remove(order.paths.launch)
+        process = await run(self, order)
+        await asyncio.sleep(0.01)
+        files.replace(order.paths.launch, order.launch.encode(), durable=False)
+        return process
+
+    patch.set(jobs.Job, "aio_run", aio_run)
+
+
+@_bug("no disk is set aside for the marker, so a full disk takes the last word of a job")
+def _no_reserve_for_the_marker(patch: Patch) -> None:
+    patch.set(job_directory, "reserve_marker", lambda files, paths: None)
+
+
+@_bug("files that cannot be written because the disk is full are silently left out")
+def _full_disk_swallowed(patch: Patch) -> None:
+    put = attempt_files._put
+
+    def _put(files: Any, path: str, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            put(files, path, data)
+
+    patch.set(attempt_files, "_put", _put)
+
+
+# What a directory means
+
+
+@_bug("a pid record is believed though another process has the pid by now")
+def _pid_without_start_time(patch: Patch) -> None:
+    read = job_directory.read_evidence
+
+    def read_evidence(machine: Any, paths: Any, **options: Any) -> Any:
+        found = read(machine, paths, **options)
+        if isinstance(found.pid, PidRecord) and machine.processes.identify(found.pid.identity.pid):
+            return found._replace(liveness=Liveness.ALIVE)
+        return found
+
+    patch.set(job_directory, "read_evidence", read_evidence)
+
+
+@_bug("a pid record of before the reboot is believed")
+def _boot_id_ignored(patch: Patch) -> None:
+    read = job_directory.read_evidence
+
+    def read_evidence(machine: Any, paths: Any, **options: Any) -> Any:
+        found = read(machine, paths, **options)
+        return found._replace(liveness=Liveness.ALIVE) if found.liveness is Liveness.REBOOTED else found
+
+    patch.set(job_directory, "read_evidence", read_evidence)
+
+
+@_bug("a job whose runner vanished counts as done")
+def _lost_reported_done(patch: Patch) -> None:
+    after = decisions.after_attempt
+
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        verdict = after(found, tries, limits)
+        return Verdict(JobState.DONE) if verdict.reason is JobFailureStatus.LOST else verdict
+
+    patch.set(attempts, "after_attempt", after_attempt)
+
+
+@_bug("a failed job that is found on the disk counts as done")
+def _failure_reused(patch: Patch) -> None:
+    def on_arrival(found: Any) -> Arrival:
+        return Arrival.REUSE if found.action is Action.KEEP else decisions.on_arrival(found)
+
+    patch.set(base, "on_arrival", on_arrival)
+
+
+@_bug("a failure that was known before the submission counts as the answer to it")
+def _old_failure_answers(patch: Patch) -> None:
+    patch.set(attempts, "_answers", lambda job, found: found.derived.action is Action.KEEP)
+
+
+@_bug("an adopted job is taken for done without waiting for its runner")
+def _adoption_does_not_wait(patch: Patch) -> None:
+    async def _adopt(self: Any, job: Any) -> None:
+        self._complete(job, Verdict(JobState.DONE))
+
+    patch.set(base.Scheduler, "_adopt", _adopt)
+
+
+@_bug("an adopted job that ended is never noticed")
+def _adoption_never_ends(patch: Patch) -> None:
+    async def _watch_runner(self: Any, job: Any, found: Any) -> bool:
+        if found.derived.state is JobState.RUNNING:
+            await asyncio.get_running_loop().create_future()
+        return False
+
+    patch.set(attempts.Attempts, "_watch_runner", _watch_runner)
+
+
+# Trying again
+
+
+@_bug("the count of timeouts starts anew with each attempt")
+def _retry_counter_reset(patch: Patch) -> None:
+    patch.set(attempts, "tries_of", lambda launch: Tries())
+
+
+@_bug("a resumable job is tried once too often")
+def _one_retry_too_many(patch: Patch) -> None:
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        generous = limits._replace(max_retries=limits.max_retries + 1)
+        return decisions.after_attempt(found, tries, generous)
+
+    patch.set(attempts, "after_attempt", after_attempt)
+
+
+@_bug("a lost job is started again, however often it was lost")
+def _lost_without_limit(patch: Patch) -> None:
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        return decisions.after_attempt(found, tries, limits._replace(max_lost_retries=1000))
+
+    patch.set(attempts, "after_attempt", after_attempt)
+
+
+@_bug("a resumable job is not tried again after a timeout")
+def _timeout_is_final(patch: Patch) -> None:
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        return decisions.after_attempt(found, tries, limits._replace(resumable=False))
+
+    patch.set(attempts, "after_attempt", after_attempt)
+
+
+# Cancelling
+
+
+@_bug("a job that was cancelled, and whose runner vanished, is started again")
+def _cancelled_job_restarted(patch: Patch) -> None:
+    patch.set(attempts.Attempts, "_explained", lambda self, job, derived: derived)
+
+
+@_bug("a cancelled job is not asked to stop")
+def _stop_not_sent(patch: Patch) -> None:
+    patch.set(attempts.Attempts, "request_stop", lambda self, job: None)
+
+
+@_bug("a cancelled job still waits for what it depends on")
+def _cancelled_job_still_waits(patch: Patch) -> None:
+    patch.set(dependencies.WaitingGraph, "withdraw", lambda self, job: False)
+
+
+@_bug("a job cancelled while it waits leaves no trace, so that others run it")
+def _cancellation_kills_by_pid_of_another_attempt(patch: Patch) -> None:
+    def request_stop(self: Any, job: Any) -> None:
+        if job.process is not None:
+            job.process.kill()
+
+    patch.set(attempts.Attempts, "request_stop", request_stop)
+
+
+# Waiting
+
+
+@_bug("a job starts although one it depends on failed")
+def _dependency_released_on_error(patch: Patch) -> None:
+    finalize = base.Scheduler._finalize
+
+    def _finalize(self: Any, job: Any, verdict: Verdict) -> None:
+        released = self._graph.done(job) if verdict.state is JobState.ERROR else []
+        finalize(self, job, verdict)
+        for dependent in released:
+            self._make_ready(dependent)
+
+    patch.set(base.Scheduler, "_finalize", _finalize)
+
+
+@_bug("a job waits only for the first of those it depends on")
+def _only_one_dependency_awaited(patch: Patch) -> None:
+    add = dependencies.WaitingGraph.add
+
+    def only_first(self: Any, job: Any, unfinished: Any) -> bool:
+        return add(self, job, list(unfinished)[:1])
+
+    patch.set(dependencies.WaitingGraph, "add", only_first)
+
+
+@_bug("a transient job is not woken when somebody needs it")
+def _transient_never_woken(patch: Patch) -> None:
+    enqueue = base.Scheduler._enqueue
+
+    def _enqueue(self: Any, first: Any) -> None:
+        sleeping, self._dormant = self._dormant, set()
+        enqueue(self, first)
+        self._dormant |= sleeping - {first}
+
+    patch.set(base.Scheduler, "_enqueue", _enqueue)
+
+
+@_bug("changes of a directory are waited for without a look now and then")
+def _no_poll_underneath(patch: Patch) -> None:
+    changed = attempts.Attempts.changed
+
+    async def for_ever(self: Any, directory: str, timeout_s: float = 0.0) -> None:
+        await changed(self, directory, 1e9 if self._watch_directory(directory) else timeout_s)
+
+    patch.set(attempts.Attempts, "changed", for_ever)
+
+
+@_bug("the slot of an ended job is not given back")
+def _slot_leaked(patch: Patch) -> None:
+    patch.set(ready.ReadyQueue, "give_back", lambda self, job: self.start_what_fits())
+
+
+@_bug("after a shortage of the machine nothing is started any more")
+def _never_resumes(patch: Patch) -> None:
+    patch.set(base.Scheduler, "_resume", lambda self, job, error: None)
+
+
+@_bug("a shortage of the machine fails the job instead of letting it wait")
+def _shortage_is_final(patch: Patch) -> None:
+    patch.set(base, "shortage", lambda error: None)
+
+
+@_bug("a finished job is still counted as waiting")
+def _finished_job_not_released(patch: Patch) -> None:
+    patch.set(base.Scheduler, "_release", lambda self, job: job.attach(None))
+
+
+@_bug("who asked to be called when a job is done is not called")
+def _callback_forgotten(patch: Patch) -> None:
+    patch.set(jobs.Job, "done_handler", lambda self, state: None)
+
+
+__all__ = ["BUGS", "Bug", "LaunchRecord", "derive", "planted"]

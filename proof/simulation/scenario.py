@@ -1,0 +1,215 @@
+"""Owns what a seed stands for: the jobs of a world, who submits them, and what goes wrong when.
+Plain values that print as Python, so that a scenario can be shrunk and kept as a test; nothing happens here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from random import Random
+from typing import NamedTuple
+
+LAST_DEED_S = 600.0
+"""Nothing goes wrong any more after this long."""
+
+
+@unique
+class Does(Enum):
+    """What the payload of a job does, whenever it runs."""
+
+    WELL = "ends well"
+    BADLY = "exits with 3"
+    STALLS = "runs into its walltime a few times, then ends well"
+    HANGS = "runs into its walltime every time"
+
+
+class JobPlan(NamedTuple):
+    """A job: what it needs and what it does."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    does: Does = Does.WELL
+    duration_s: float = 1.0
+    walltime_s: float | None = None
+    stalls: int = 0
+    max_retries: int = 0
+    max_lost_retries: int = 0
+    transient: int = 0
+    stops_after_s: float | None = 0.0
+    lingers: bool = False
+    """If its runner is killed, its payload lives on."""
+    calls_back: bool = False
+    """Somebody asks to be called when it is done."""
+
+
+class RunPlan(NamedTuple):
+    """A person with a scheduler: what is submitted to it, and how fast."""
+
+    jobs: tuple[str, ...]
+    at_s: float = 0.0
+    gap_s: float = 0.0
+
+
+@unique
+class Deed(Enum):
+    """What happens to the world."""
+
+    CRASH = "a scheduler is killed"
+    CRASH_IN = "a scheduler is killed in the middle of an operation on the disk"
+    KILL_RUNNER = "a runner is killed right before a step"
+    KILL_RUNNER_IN = "a runner is killed in the middle of an operation on the disk"
+    KILL_PAYLOAD = "the payload of a job is killed"
+    REUSE_PID = "a runner is killed, and its pid goes to a stranger"
+    POWER_LOSS = "everything dies, and what was not synced may be lost"
+    FULL_DISK = "the disk is full for a while"
+    EIO = "an operation on the disk fails"
+    SLOW = "operations take long for a while"
+    STOP = "a scheduler stands still for a while (SIGSTOP)"
+    STOP_RUNNER = "a runner stands still for a while"
+    JUMP = "the wall clock is set"
+    DEAF = "changes of directories are not told for a while"
+    REFUSE = "a start fails for want of something"
+    CANCEL = "a person cancels a job"
+    AGAIN = "a person submits a job again"
+
+
+class DeedPlan(NamedTuple):
+    """One deed."""
+
+    at_s: float
+    deed: Deed
+    run: int = 0
+    """Whose scheduler, or who acts."""
+    job: str = ""
+    amount: float = 0.0
+    """Seconds, operations or a step, whatever the deed asks for."""
+    is_armed: bool = False
+    """It waits until a payload of `job` begins: `at_s` counts from there."""
+
+
+class Scenario(NamedTuple):
+    """A whole world; with the seed, everything that happens in it is decided."""
+
+    seed: int
+    jobs: tuple[JobPlan, ...]
+    runs: tuple[RunPlan, ...]
+    deeds: tuple[DeedPlan, ...] = ()
+    slots: int = 4
+    hears: bool = False
+    """Schedulers are told of changes of directories, instead of looking every two seconds."""
+    jitter: float = 0.0
+    """How likely somebody else moves between two operations on the disk."""
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(f"scenario {seed}")
+    jobs = _jobs(random)
+    runs = _runs(random, jobs)
+    return Scenario(
+        seed=seed,
+        jobs=jobs,
+        runs=runs,
+        deeds=_deeds(random, jobs, runs),
+        slots=random.choice((1, 2, 4, 8)),
+        hears=random.random() < 0.5,
+        jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
+    )
+
+
+def _jobs(random: Random) -> tuple[JobPlan, ...]:
+    size = random.choice((random.randint(1, 4), random.randint(3, 12), random.randint(8, 24)))
+    if random.random() < 0.06:
+        size = random.randint(25, 50)
+    wide = random.random()
+    jobs: list[JobPlan] = []
+    for number in range(size):
+        earlier = [job.name for job in jobs]
+        count = 0 if random.random() < wide else random.randint(1, 3)
+        needs = tuple(sorted(random.sample(earlier, min(count, len(earlier)))))
+        jobs.append(_job(random, f"j{number}", needs))
+    return tuple(jobs)
+
+
+def _job(random: Random, name: str, needs: tuple[str, ...]) -> JobPlan:
+    job = JobPlan(
+        name,
+        needs,
+        duration_s=round(random.choice((0.001, 0.5, 3.0, 20.0)) * (0.5 + random.random()), 4),
+        max_lost_retries=random.choice((0, 0, 1, 2)),
+        transient=random.choice((0, 0, 0, 0, 1, 2)),
+        stops_after_s=random.choice((0.0, 0.0, 2.0, None)),
+        lingers=random.random() < 0.2,
+        calls_back=random.random() < 0.1,
+    )
+    chance = random.random()
+    if chance < 0.06:
+        return job._replace(does=Does.BADLY)
+    if chance < 0.16:
+        retries = random.randint(1, 3)
+        return job._replace(
+            does=Does.STALLS,
+            walltime_s=2 * job.duration_s,
+            stalls=random.randint(1, retries),
+            max_retries=retries,
+        )
+    if chance < 0.2:
+        return job._replace(does=Does.HANGS, walltime_s=2 * job.duration_s, max_retries=random.randint(0, 2))
+    return job
+
+
+def _runs(random: Random, jobs: tuple[JobPlan, ...]) -> tuple[RunPlan, ...]:
+    needs = {job.name: job.needs for job in jobs}
+    runs = []
+    for number in range(random.choice((1, 1, 2, 2, 3))):
+        wanted = {job.name for job in jobs if random.random() < 0.8} if number else {job.name for job in jobs}
+        for job in reversed(jobs):  # needs point back, so this closes the set
+            if job.name in wanted:
+                wanted |= set(needs[job.name])
+        runs.append(
+            RunPlan(
+                jobs=tuple(job.name for job in jobs if job.name in wanted),
+                at_s=random.choice((0.0, 0.0, round(random.uniform(0.0, 10.0), 3))),
+                gap_s=random.choice((0.0, 0.0, 0.01, 0.5)),
+            )
+        )
+    return tuple(runs)
+
+
+def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...]) -> tuple[DeedPlan, ...]:
+    """A few deeds, most of them while the jobs are likely to be under way."""
+    span = min(LAST_DEED_S, 2.0 + 3.0 * sum(job.duration_s for job in jobs) / max(len(jobs) // 4, 1))
+    focus = random.choice(jobs)
+    by_name = {job.name: job for job in jobs}
+    deeds = []
+    for _ in range(random.choice((0, 1, 2, 3, 5, 8))):
+        deed = random.choice(tuple(Deed))
+        run = random.randrange(len(runs))
+        names = runs[run].jobs or (jobs[0].name,)
+        job = focus if random.random() < 0.6 else by_name[random.choice(names)]
+        is_armed = random.random() < 0.5
+        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 2 * job.duration_s if is_armed else span))
+        deeds.append(
+            DeedPlan(
+                at_s=round(random.choice(near), 4),
+                deed=deed,
+                run=run,
+                job=job.name,
+                amount=_amount(random, deed),
+                is_armed=is_armed,
+            )
+        )
+    return tuple(sorted(deeds, key=lambda plan: plan.at_s))
+
+
+def _amount(random: Random, deed: Deed) -> float:
+    if deed in (Deed.CRASH_IN, Deed.EIO):
+        return float(int(10 ** random.uniform(0.0, 3.0)))
+    if deed is Deed.KILL_RUNNER_IN:
+        return float(random.randint(1, 14))
+    if deed is Deed.KILL_RUNNER:
+        return float(random.randrange(7))
+    if deed is Deed.JUMP:
+        return random.choice((-86400.0, -60.0, 60.0, 86400.0))
+    if deed is Deed.POWER_LOSS:
+        return random.choice((0.0, 0.5, 0.9))
+    return round(random.choice((0.01, 1.0, 10.0, 100.0)) * (0.5 + random.random()), 3)
