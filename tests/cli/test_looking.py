@@ -21,7 +21,7 @@ JOB_KEYS = (
     "task id state reason message experiment run attempt tags depends_on transient submitted started ended "
     "duration_s progress progress_desc eta_s alarm"
 ).split()
-RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon".split()
+RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon tags".split()
 WHY_KEYS = [
     *JOB_KEYS,
     *"directory because reuse nearest code next parameters dependencies dependents runs".split(),

@@ -154,7 +154,7 @@ def test_an_override_of_the_grid_and_another_workspace(place: Place) -> None:
         (["run", "sweep.yaml", "more"], "takes no arguments"),
         (["run", "sweep.yaml", "-c", "name"], "name=value"),
         (["run", "sweep.yaml", "-c", "tusk=3"], "has no parameter 'tusk'"),
-        (["run", "--dry-run", "--generate-only", "script.py"], "not both"),
+        (["run", "--dry-run", "--generate-only", "script.py"], "not several"),
         (["plan", "broken.yaml"], "there is no such key; did you mean 'task'?"),
         (["run", "homeless.yaml"], "no workspace was given"),
         (["frobnicate"], "No such command"),

@@ -118,7 +118,7 @@ def test_cleaning_shows_sizes_first_and_deletes_on_confirmation(shell: Shell) ->
     (deleted,) = shell.json("clean", "state=error and task~train", "--yes")
     assert deleted["outcome"] == "deleted"
     assert shell.json("jobs", "--all", "state=error and task~train") == []
-    assert not list((shell.workspace / ".trash").iterdir())
+    assert not list((shell.workspace / ".trash").glob("[!.]*"))
     assert shell.experiment("sweep", 1, 0.1, 0.9) == 1  # it is simply run again
 
 
@@ -141,7 +141,8 @@ def test_runs_are_pruned_and_their_jobs_become_orphans(shell: Shell) -> None:
     assert planned["outcome"] == "would_prune"
     assert len(shell.json("runs")) == 2
     (pruned,) = shell.json("runs", "prune", "--keep-done", "1", "--yes")
-    assert pruned == {"run": planned["run"], "outcome": "pruned"}
+    assert pruned == {"run": planned["run"], "outcome": "pruned", "bytes": planned["bytes"]}
+    assert planned["bytes"] > 0
     assert len(shell.json("runs")) == 1
     assert len(shell.json("clean", "--orphans")) == 3
     assert {one["outcome"] for one in shell.json("clean", "--orphans", "--yes")} == {"deleted"}
@@ -153,3 +154,60 @@ def test_a_running_experiment_is_not_pruned(shell: Shell) -> None:
     found = shell.run("runs", "prune", "hold", "--keep-failed", "0", "--yes", check=4)
     assert "already running" in found.stderr
     assert len(shell.json("runs")) == 1
+
+
+def test_a_tagged_run_is_found_by_its_tag_and_never_pruned(shell: Shell) -> None:
+    for number in (1, 2, 3):
+        shell.experiment("sweep", number, 0.1)
+    oldest = shell.json("runs")[-1]
+    name = f"{oldest['experiment']}/{oldest['run']}"
+    assert "is tagged" in shell.run("runs", "tag", name, "paper", "a/b").stderr
+    (found,) = shell.json("runs", "list", "--tag", "paper")
+    assert (found["run"], found["tags"]) == (oldest["run"], ["a/b", "paper"])
+    assert "paper" in shell.run("runs").stdout
+    assert "tagged a/b, paper" in shell.run("runs", "show", name).stdout
+    pruned = shell.json("runs", "prune", "--keep-done", "1", "--yes")
+    assert len(pruned) == 1
+    assert [run["tags"] for run in shell.json("runs")] == [[], ["a/b", "paper"]], "and it does not count"
+    assert shell.json("clean", "--orphans", "--yes") != []
+    shell.experiment("sweep", 1, 0.1)
+    shell.run("runs", "untag", name, "paper")
+    found = shell.run("runs", "untag", name, "paper", "a/b", check=1)
+    assert "was not tagged paper" in found.stderr
+    assert shell.json("runs", "list", "--tag", "paper") == []
+
+
+def test_a_script_can_tag_its_run(shell: Shell) -> None:
+    script = shell.script.read_text().replace("as xp:", "as xp:\n        xp.tag('mine')")
+    shell.script.write_text(script)
+    shell.experiment("sweep", 1, 0.1)
+    assert [run["tags"] for run in shell.json("runs")] == [["mine"]]
+
+
+def test_strays_are_stopped_and_deleted_only_when_that_is_confirmed(shell: Shell) -> None:
+    process = shell.hold()
+    assert shell.json("clean", "--strays") == [], "a live run waits for it"
+    process.kill()
+    process.wait()
+    (planned,) = shell.json("clean", "--strays")
+    assert (planned["outcome"], planned["detail"]) == ("would_delete", "it would be stopped first")
+    assert planned["bytes"] > 0
+    assert states(shell)["Hold"] == "running"
+    (deleted,) = shell.json("clean", "--strays", "--yes")
+    assert deleted["outcome"] == "deleted"
+    assert not list(shell.workspace.glob("jobs/script.Hold/*"))
+    assert shell.run("clean", "--strays", "--orphans", check=2).returncode == 2
+
+
+def test_what_a_running_job_depends_on_is_spared(shell: Shell) -> None:
+    shell.script.write_text(
+        shell.script.read_text()
+        .replace("class Hold(Task):", "class Hold(Task):\n    data: Param[Data]")
+        .replace('Hold.C(name="held"', 'Hold.C(data=Data.C(n=1).submit(), name="held"')
+    )
+    process = shell.hold()
+    process.kill()
+    process.wait()
+    (spared,) = shell.json("clean", "task~data", "--yes", check=1)
+    assert spared["outcome"] == "in_use"
+    assert "runs, and depends on it" in spared["detail"]

@@ -18,6 +18,7 @@ from tenuto.experiments.outcomes import Outcome
 from tenuto.experiments.removing import delete, directory_size
 from tenuto.experiments.status import RunState
 from tenuto.experiments.stored import JobKey
+from tenuto.experiments.users import askers
 from tenuto.workspace import job_directory
 from tenuto.workspace.ports import DESCENDANTS_BYTE
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -189,9 +190,11 @@ def test_old_runs_go_and_a_crashed_one_counts_as_failed(workspace: Builder) -> N
     workspace.run(run_id="20260103_000000", state=RunState.RUNNING, pid=1)  # and it has no lock
     prune = {"max_done": 1, "max_failed": 0}
     expected = ["20260101_000000", "20260103_000000"]
-    assert prune_runs(workspace.view, "sweep", really=False, **prune) == expected
+    planned = prune_runs(workspace.view, "sweep", really=False, **prune)
+    assert [run.run_id for run in planned] == expected
+    assert all(run.size for run in planned)
     assert len(workspace.view.runs("sweep")) == 3
-    assert prune_runs(workspace.view, "sweep", really=True, **prune) == expected
+    assert prune_runs(workspace.view, "sweep", really=True, **prune) == planned
     assert [run.run_id for run in workspace.view.runs("sweep")] == ["20260102_000000"]
 
 
@@ -201,3 +204,20 @@ def test_a_running_experiment_is_not_pruned(workspace: Builder) -> None:
     with pytest.raises(ExperimentLocked):
         prune_runs(workspace.view, "sweep", max_done=0, max_failed=0, really=True)
     lock.close()
+
+
+def test_an_orphan_that_a_run_asks_for_meanwhile_is_none_any_more(workspace: Builder) -> None:
+    key = workspace.job("done")
+    (orphan,) = workspace.view.orphans()
+    workspace.run(line("done"), experiment="again", run_id="20260101_000000")
+    (acted,) = delete(workspace.view, [orphan.key], really=True, used=askers)
+    assert (acted.outcome, acted.detail) == (Outcome.IN_USE, "again/20260101_000000 asked for it")
+    (acted,) = delete(workspace.view, [key], really=True)
+    assert acted.outcome is Outcome.DELETED, "asked for by name it goes: the run has ended"
+
+
+def test_more_jobs_than_locks_are_held_at_once_are_deleted(workspace: Builder) -> None:
+    keys = [workspace.job(f"job{number}") for number in range(230)]
+    acted = delete(workspace.view, keys, really=True)
+    assert [one.outcome for one in acted] == [Outcome.DELETED] * 230
+    assert os.listdir(workspace.layout.trash) == [".lock"]

@@ -297,7 +297,7 @@ elif "{step}" == "half deleted":
 def test_one_process_removes_what_the_other_needs_again_and_again(place: Place) -> None:
     script = place.script(
         """
-me, rounds = sys.argv[1], 25
+me, rounds = sys.argv[1], 15
 for number in range(rounds):
     with experiment(HERE / "ws", me) as xp:
         Train.C(corpus=Corpus.C(name="x").submit(transient=REMOVE), key=f"{me}{number}").submit()
@@ -314,5 +314,51 @@ for number in range(rounds):
         _, said = process.communicate(timeout=100)
         assert process.returncode == 0, said.decode()
     trained = [line for line in place.ledger() if line.startswith("train")]
-    assert len(trained) == len(set(trained)) == 50
+    assert len(trained) == len(set(trained)) == 30
     assert corpora(place) == []
+
+
+CLEANER = """
+import os, sys
+from tenuto.experiments.removing import delete
+from tenuto.experiments.view import WorkspaceView
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+
+root = sys.argv[1]
+view = WorkspaceView(Layout(root), this_machine())
+deleted = 0
+while os.path.exists(root + "/../cleaning"):
+    keys = [key for key in view.job_keys() if key.task_id == "script.Corpus"]
+    deleted += sum(one.outcome.name == "DELETED" for one in delete(view, keys, really=True))
+print(deleted)
+"""
+
+
+@pytest.mark.slow
+def test_cleaning_all_the_time_never_takes_a_job_from_a_run(place: Place) -> None:
+    script = place.script(
+        """
+for number in range(12):
+    with experiment(HERE / "ws", "trained") as xp:
+        Train.C(corpus=Corpus.C(name="x").submit(), key=str(number)).submit()
+""",
+        tasks=TASKS,
+    )
+    cleaner = place.directory / "cleaner.py"
+    cleaner.write_text(CLEANER)
+    flag = place.directory / "cleaning"
+    flag.touch()
+    place.workspace.mkdir()
+    with subprocess.Popen(
+        [*python(cleaner), str(place.workspace)],
+        cwd=place.directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as cleaning:
+        result = run(python(script), place.directory)
+        flag.unlink()
+        assert int(cleaning.communicate(timeout=WAIT_S)[0]) > 0, "it did delete, between runs"
+    assert result.returncode == 0, result.stderr
+    assert sum(line.startswith("train") for line in place.ledger()) == 12

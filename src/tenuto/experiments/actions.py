@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tenuto.experiments.history import FinishedRun, runs_to_prune
 from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.outcomes import Acted, Outcome
-from tenuto.experiments.removing import is_real_directory
+from tenuto.experiments.removing import directory_size, is_real_directory
 from tenuto.experiments.stored import JobKey
 from tenuto.experiments.view import WorkspaceView
 from tenuto.launchers.instructions import GRACE_S, Instructions
@@ -79,6 +79,14 @@ def _grace_s(launch: LaunchRecord) -> float:
 # Pruning
 
 
+class PrunedRun(NamedTuple):
+    """A run that was forgotten, or would be."""
+
+    run_id: str
+    size: int
+    """Bytes of its directory."""
+
+
 def prune_runs(
     view: WorkspaceView,
     experiment_id: str,
@@ -86,10 +94,10 @@ def prune_runs(
     max_done: int | None,
     max_failed: int | None,
     really: bool,
-) -> list[str]:
-    """Forgets old runs of an experiment, the jobs stay; returns their ids, oldest first.
+) -> list[PrunedRun]:
+    """Forgets old runs of an experiment, the jobs stay; returns them, oldest first.
 
-    `ExperimentLocked` if the experiment runs.
+    A tagged run stays, and does not count. `ExperimentLocked` if the experiment runs.
     """
     with contextlib.ExitStack() as held:
         if really:
@@ -97,13 +105,15 @@ def prune_runs(
         finished = [
             FinishedRun(run.run_id, failed=run.state.value != "done")
             for run in view.runs(experiment_id)
-            if not run.live
+            if not run.live and not run.tags
         ]
-        pruned = runs_to_prune(finished, max_done=max_done, max_failed=max_failed)
-        if really:
-            for run_id in pruned:
-                directory = view.layout.run(experiment_id, run_id).directory
+        pruned = []
+        for run_id in runs_to_prune(finished, max_done=max_done, max_failed=max_failed):
+            directory = view.layout.run(experiment_id, run_id).directory
+            pruned.append(PrunedRun(run_id, directory_size(view.machine, directory)))
+            if really:
                 trash.discard(view.machine, view.layout, directory)
+        if really:
             trash.empty(view.machine, view.layout)
     return pruned
 

@@ -25,6 +25,7 @@ from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
+from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
@@ -155,6 +156,11 @@ class experiment:
     def setenv(self, name: str, value: str) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
         self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
+
+    def tag(self, *tags: str) -> None:
+        """Gives this run words to find it by, as `tenuto runs tag` does; a tagged run is never pruned."""
+        if self.run_mode is RunMode.NORMAL:
+            add_tags(self._scheduler.machine.files, self.run.paths, tags)
 
     def save(self, value: Any, name: str = "default") -> None:
         """Keeps configs in this run's directory, for a later `load`."""

@@ -6,6 +6,7 @@ from tenuto.experiments.history import FinishedRun, runs_to_prune
 from tenuto.experiments.removing import remove
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import parse_run_id
+from tenuto.experiments.run_tags import read_tags
 from tenuto.experiments.status import RunState, read_run_status
 from tenuto.experiments.stored import JobKey
 from tenuto.experiments.users import keepers, users
@@ -34,11 +35,13 @@ def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
 
 
 def prune_history(machine: Machine, layout: Layout, experiment_id: str, settings: Settings) -> None:
-    """Removes old runs of an experiment, under its lock; the jobs stay."""
+    """Removes old runs of an experiment, under its lock, but no tagged ones; the jobs stay."""
     finished = []
     for run_id in filter(parse_run_id, machine.files.list(layout.experiment(experiment_id))):
-        status = read_run_status(machine.files, layout.run(experiment_id, run_id))
-        if status is not None and status.state is not RunState.RUNNING:
+        paths = layout.run(experiment_id, run_id)
+        status = read_run_status(machine.files, paths)
+        is_over = status is not None and status.state is not RunState.RUNNING
+        if status is not None and is_over and not read_tags(machine.files, paths):
             finished.append(FinishedRun(run_id, failed=status.state is not RunState.DONE))
     for run_id in runs_to_prune(
         finished, max_done=settings.history.max_done, max_failed=settings.history.max_failed

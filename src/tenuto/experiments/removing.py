@@ -26,18 +26,19 @@ Users = Callable[[WorkspaceView, Collection[JobKey]], Mapping[JobKey, str]]
 """Of some jobs those that must stay, each with the reason."""
 
 
-def delete(view: WorkspaceView, keys: Iterable[JobKey], *, really: bool) -> list[Acted]:
+def delete(view: WorkspaceView, keys: Iterable[JobKey], *, really: bool, used: Users = users) -> list[Acted]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
-    Spared is what runs, what somebody has locked, what a live run asked for, and what a running job needs.
+    Spared is what runs, what somebody has locked, and what is `used`: by default what a live run asked for,
+    and what a running job needs.
     """
     wanted = list(keys)
     sizes = {key: directory_size(view.machine, view.layout.job(*key).directory) for key in wanted}
     if really:
-        acted = remove(view, wanted, users)
+        acted = remove(view, wanted, used)
     else:
-        used = users(view, wanted)
-        acted = [_would_delete(view, key, used) for key in wanted]
+        reasons = used(view, wanted)
+        acted = [_would_delete(view, key, reasons) for key in wanted]
     kept = (Outcome.DELETED, Outcome.WOULD_DELETE)
     return [one._replace(size=sizes[one.key]) if one.outcome in kept else one for one in acted]
 
@@ -53,35 +54,37 @@ def remove(view: WorkspaceView, keys: Iterable[JobKey], used: Users) -> list[Act
     remaining = iter(keys)
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
-            locks: dict[JobKey, LockHandle] = {}
-            for key in batch:
-                try:
-                    found = _lock(view, key)
-                except (OSError, TenutoError) as error:
-                    found = _impossible(key, error)
-                if isinstance(found, Acted):
-                    acted.append(found)
-                else:
-                    held.callback(found.close)
-                    locks[key] = found
-            reasons = used(view, locks) if locks else {}
+            locks = {key: _lock(view, key, held) for key in batch}
+            reasons = used(view, batch)
             acted += [_remove(view, key, lock, reasons) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted
 
 
-def _lock(view: WorkspaceView, key: JobKey) -> LockHandle | Acted:
+def _lock(view: WorkspaceView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | Acted:
     machine, paths = view.machine, view.layout.job(*key)
-    if not is_real_directory(machine, paths.directory):
-        return Acted(key, Outcome.GONE, "it has no directory")
-    lock = machine.locks.try_lock(paths.lock)
-    return Acted(key, Outcome.IN_USE, "it is locked: it runs, or is about to") if lock is None else lock
+    try:
+        if not is_real_directory(machine, paths.directory):
+            return Acted(key, Outcome.GONE, "it has no directory")
+        lock = machine.locks.try_lock(paths.lock)
+    except (OSError, TenutoError) as error:
+        return _impossible(key, error)
+    if lock is None:
+        return Acted(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
+    held.callback(lock.close)
+    return lock
 
 
-def _remove(view: WorkspaceView, key: JobKey, lock: LockHandle, reasons: Mapping[JobKey, str]) -> Acted:
+def _remove(
+    view: WorkspaceView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str]
+) -> Acted:
     machine, paths = view.machine, view.layout.job(*key)
+    if isinstance(lock, Acted) and lock.outcome is Outcome.GONE:
+        return lock
     if key in reasons:
         return Acted(key, Outcome.IN_USE, reasons[key])
+    if isinstance(lock, Acted):
+        return lock
     try:
         # A held lock is not enough: with its lock file replaced a job can run unlocked, and a cluster's
         # job may have no process here at all.

@@ -25,6 +25,15 @@ def users(view: WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
     return found
 
 
+def askers(view: WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
+    """Of these jobs those that some run asked for, ended or not: they are no orphans."""
+    found = users(view, keys)
+    for run in _runs(view):
+        for key in set(keys) & view.asked_for(run):
+            found.setdefault(key, f"{run.name} asked for it")
+    return found
+
+
 def keepers(view: WorkspaceView, keys: Collection[JobKey], experiment_id: str) -> dict[JobKey, str]:
     """Of these jobs those that a run of another experiment keeps: it did not submit them to be removed."""
     wanted = set(keys)

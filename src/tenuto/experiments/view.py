@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import Ambiguous, NotFound, TenutoError
 from tenuto.experiments.glance import REMOVED, Sight, glance, see, sight_of, within_run
 from tenuto.experiments.run_id import parse_run_id
+from tenuto.experiments.run_tags import read_tags
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.stored import JobKey, Stored, read_stored
 from tenuto.experiments.tails import Progress, last_progress
@@ -55,6 +56,8 @@ class RunView(NamedTuple):
     message: str | None = None
     carbon: CarbonMetricsData | None = None
     """What its jobs used, as far as that was measured; known when it has ended."""
+    tags: tuple[str, ...] = ()
+    """Words that a person gave it; a tagged run is not pruned."""
 
     @property
     def name(self) -> str:
@@ -187,10 +190,12 @@ class WorkspaceView:
         return found[0]
 
     def _run(self, experiment_id: str, run_id: str, at_work: _Holder | None) -> RunView:
-        status = read_run_status(self._files, self.layout.run(experiment_id, run_id))
+        paths = self.layout.run(experiment_id, run_id)
+        status = read_run_status(self._files, paths)
+        tags = read_tags(self._files, paths)
         if status is None:
             message = "its status.json is missing or cannot be read"
-            return RunView(experiment_id, run_id, RunState.INTERRUPTED, False, message=message)
+            return RunView(experiment_id, run_id, RunState.INTERRUPTED, False, message=message, tags=tags)
         live = status.state is RunState.RUNNING and at_work is not None and at_work.fits(status)
         ended = status.state is not RunState.RUNNING
         crashed = status.state is RunState.RUNNING and not live
@@ -208,6 +213,7 @@ class WorkspaceView:
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
             carbon=status.carbon,
+            tags=tags,
         )
 
     def _process_at_work(self, experiment_id: str) -> _Holder | None:
@@ -572,6 +578,7 @@ def plain_run(run: RunView) -> dict[str, Any]:
         "failed": run.failed,
         "message": run.message,
         "carbon": plain_metrics(run.carbon) if run.carbon else None,
+        "tags": list(run.tags),
     }
 
 

@@ -227,6 +227,14 @@ class RunPaths:
     def data(self) -> str:
         return f"{self.directory}/data"
 
+    @property
+    def tags(self) -> str:
+        return f"{self.directory}/tags"
+
+    def tag(self, tag: str) -> str:
+        """The file that stands for a tag of the run."""
+        return f"{self.directory}/tags/{directory_name(tag)}"
+
     def service_log(self, service_id: str) -> str:
         """What a service of the run has to say."""
         return f"{self.directory}/services/{directory_name(service_id)}.log"

@@ -5,11 +5,16 @@ from __future__ import annotations
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import matching, need_one_of, read_filter
+from tenuto.experiments.actions import kill
 from tenuto.experiments.outcomes import Acted, Outcome
-from tenuto.experiments.removing import delete
+from tenuto.experiments.removing import delete, directory_size
+from tenuto.experiments.stored import JobKey
+from tenuto.experiments.users import askers, users
+from tenuto.experiments.view import WorkspaceView
 
 MOST_SHOWN = 50
 
@@ -17,6 +22,9 @@ MOST_SHOWN = 50
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
 @click.option("--orphans", is_flag=True, help="Only finished jobs of no run: their runs were pruned.")
+@click.option(
+    "--strays", is_flag=True, help="Only running jobs that no live run waits for; they are stopped."
+)
 @yes_option
 @workspace_option
 @json_option
@@ -25,26 +33,46 @@ def command(
     ctx: click.Context,
     filter_: tuple[str, ...],
     orphans: bool,
+    strays: bool,
     yes: bool,
     workspace: str | None,
     as_json: bool,
 ) -> int:
     """Delete the directories of jobs, with all they produced: those that FILTER matches.
 
-    What runs, is locked, or belongs to a live run is spared; the exit code is 1 if something was. Without
-    --yes nothing is deleted.
+    What runs, is locked, belongs to a live run, or is needed by a running job is spared; the exit code is 1
+    if something was. Without --yes nothing is deleted.
     """
-    need_one_of(ctx, (filter_, orphans), "say which: a FILTER such as state=error, or --orphans")
+    need_one_of(ctx, (filter_, orphans, strays), "say which: a FILTER such as state=error, or --orphans")
+    if orphans and strays:
+        raise click.UsageError("--orphans or --strays, not both: what has ended does not run", ctx)
     wanted = read_filter(filter_)
     view = open_workspace(workspace)
-    jobs = view.orphans() if orphans else view.all_jobs()
+    jobs = view.orphans() if orphans else view.strays() if strays else view.all_jobs()
     keys = [job.key for job in matching(view, jobs, wanted)]
-    acted = delete(view, keys, really=yes)
+    acted = (
+        _end_and_delete(view, keys, yes)
+        if strays
+        else delete(view, keys, really=yes, used=askers if orphans else users)
+    )
     if as_json:
         print_json([_plain(one) for one in acted])
     else:
         _show(acted, yes)
     return exits.FAILED if any(one.outcome is Outcome.IN_USE for one in acted) else exits.OK
+
+
+def _end_and_delete(view: WorkspaceView, keys: list[JobKey], really: bool) -> list[Acted]:
+    """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
+    if not really:
+        sizes = {key: directory_size(view.machine, view.layout.job(*key).directory) for key in keys}
+        return [
+            Acted(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in keys
+        ]
+    for key in keys:
+        if key not in view.listed(live_only=True):
+            wait_for_end(kill(view, key, "cleaned up: no run waited for it"))
+    return delete(view, keys, really=True)
 
 
 def _plain(one: Acted) -> dict[str, object]:

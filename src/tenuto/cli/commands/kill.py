@@ -61,7 +61,7 @@ def command(
         return _would_kill(keys, as_json)
     message = f"killed by {_user()} with tenuto kill"
     killed = [kill(view, key, message, attempt=attempt) for key in keys]
-    waited = [(one, True if no_wait else _wait(one)) for one in killed]
+    waited = [(one, True if no_wait else wait_for_end(one)) for one in killed]
     _show(waited, no_wait, as_json)
     return exits.OK if all(_is_fine(one, ended) for one, ended in waited) else exits.FAILED
 
@@ -83,7 +83,7 @@ def _user() -> str:
         return "somebody"
 
 
-def _wait(killing: Killing) -> bool:
+def wait_for_end(killing: Killing) -> bool:
     """Whether the runner ended in time."""
     if killing.runner is None:
         return True

@@ -6,11 +6,12 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
-from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, table
+from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.text import duration, energy, safe
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
+from tenuto.experiments.run_tags import add_tags, remove_tags
 from tenuto.experiments.status import RunState
 from tenuto.experiments.view import RunView, WorkspaceView, plain_job, plain_run
 from tenuto.lifecycle.states import JobState
@@ -24,7 +25,7 @@ _COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
-    """List, show and prune the runs of experiments. Without a subcommand: list them all."""
+    """List, show, tag and prune the runs of experiments. Without a subcommand: list them all."""
     if ctx.invoked_subcommand is None:
         _list(open_workspace(workspace), None, as_json)
     elif workspace is not None or as_json:
@@ -33,11 +34,39 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
 
 @command.command("list")
 @click.argument("experiment", required=False)
+@click.option("--tag", "tag", metavar="TAG", help="Only runs with this tag.")
 @workspace_option
 @json_option
-def list_command(experiment: str | None, workspace: str | None, as_json: bool) -> None:
+def list_command(experiment: str | None, tag: str | None, workspace: str | None, as_json: bool) -> None:
     """List the runs of EXPERIMENT, or of all, newest first."""
-    _list(open_workspace(workspace), experiment, as_json)
+    _list(open_workspace(workspace), experiment, as_json, tag)
+
+
+@command.command("tag")
+@click.argument("run")
+@click.argument("tags", nargs=-1, required=True)
+@workspace_option
+def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
+    """Give RUN the words TAGS to find it by. A tagged run is never pruned."""
+    view = open_workspace(workspace)
+    found = view.run(run)
+    add_tags(view.machine.files, view.layout.run(found.experiment_id, found.run_id), tags)
+    note(f"{safe(found.name)} is tagged {', '.join(map(safe, sorted({*found.tags, *tags})))}")
+
+
+@command.command("untag")
+@click.argument("run")
+@click.argument("tags", nargs=-1, required=True)
+@workspace_option
+def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int:
+    """Take the words TAGS from RUN; the exit code is 1 if it did not have them all."""
+    view = open_workspace(workspace)
+    found = view.run(run)
+    paths = view.layout.run(found.experiment_id, found.run_id)
+    removed = remove_tags(view.machine.files, paths, tags)
+    for tag in tags:
+        note(f"{safe(found.name)} {'is no longer' if tag in removed else 'was not'} tagged {safe(tag)}")
+    return exits.OK if len(removed) == len(tags) else exits.FAILED
 
 
 @command.command("show")
@@ -59,6 +88,8 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     say(f"ended {moment(found.ended)}")
     if found.carbon is not None:
         say(f"used {energy(found.carbon)}, as far as it was measured")
+    if found.tags:
+        say(f"tagged {', '.join(map(safe, found.tags))}")
     for path, commit in commits.items():
         say(f"git {safe(path)}: {safe(commit)}")
     if found.message:
@@ -87,7 +118,7 @@ def prune_command(
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Forget old runs of EXPERIMENT, or of all; their jobs and results stay.
+    """Forget old runs of EXPERIMENT, or of all, but no tagged ones; their jobs and results stay.
 
     How many are kept is a setting (history.max_done, history.max_failed). The exit code is 4 if an experiment
     is running; without --yes nothing is removed.
@@ -96,7 +127,7 @@ def prune_command(
     view = open_workspace(workspace, settings)
     max_done = settings.history.max_done if keep_done is None else keep_done
     max_failed = settings.history.max_failed if keep_failed is None else keep_failed
-    pruned: list[str] = []
+    pruned: list[tuple[str, int]] = []
     locked = False
     for name in _experiments(view, experiment):
         try:
@@ -105,17 +136,20 @@ def prune_command(
             locked = True
             note(str(error))
         else:
-            pruned += [f"{name}/{run_id}" for run_id in found]
+            pruned += [(f"{name}/{run.run_id}", run.size) for run in found]
     if as_json:
-        print_json([{"run": name, "outcome": "pruned" if yes else "would_prune"} for name in pruned])
+        outcome = "pruned" if yes else "would_prune"
+        print_json([{"run": name, "outcome": outcome, "bytes": size} for name, size in pruned])
     else:
-        for name in pruned:
-            say(safe(name))
-        note(
-            f"{len(pruned)} runs removed; tenuto clean --orphans deletes jobs that no run needs any more"
-            if yes
-            else f"{len(pruned)} runs would be removed{'; add --yes to do it' if pruned else ''}"
-        )
+        rows: list[list[Cell]] = [[name, size_text(size)] for name, size in pruned]
+        if rows:
+            table([Column("run", least=16), Column("size", right=True)], rows)
+        total = size_text(sum(size for _, size in pruned))
+        counted = f"{len(pruned)} runs, {total},"
+        if yes:
+            note(f"{counted} removed; tenuto clean --orphans deletes jobs that no run needs any more")
+        else:
+            note(f"{counted} would be removed{'; add --yes to do it' if pruned else ''}")
     return exits.LOCKED if locked else exits.OK
 
 
@@ -128,15 +162,17 @@ def _experiments(view: WorkspaceView, experiment: str | None) -> list[str]:
     return [experiment]
 
 
-def _list(view: WorkspaceView, experiment: str | None, as_json: bool) -> None:
+def _list(view: WorkspaceView, experiment: str | None, as_json: bool, tag: str | None = None) -> None:
     wanted = _experiments(view, experiment)
     runs = [run for one in view.experiments() if one.experiment_id in wanted for run in one.runs]
+    if tag is not None:
+        runs = [run for run in runs if tag in run.tags]
     if as_json:
         print_json([plain_run(run) for run in runs])
     elif runs:
         _show(view, runs)
     else:
-        note("no experiment was run here yet")
+        note("no experiment was run here yet" if tag is None else f"no run is tagged {safe(tag)}")
 
 
 def _show(view: WorkspaceView, runs: list[RunView]) -> None:
@@ -151,6 +187,7 @@ def _show(view: WorkspaceView, runs: list[RunView]) -> None:
                 *("" if count is None else str(count) for count in (run.jobs, run.reused, run.failed)),
                 duration(took),
                 moment(run.started),
+                ", ".join(run.tags),
                 run.message or "",
             ]
         )
@@ -163,6 +200,7 @@ def _show(view: WorkspaceView, runs: list[RunView]) -> None:
             Column("failed", right=True, rank=1),
             Column("took", right=True, rank=2),
             Column("started", rank=4),
+            Column("tags", rank=3),
             Column("message", least=10, rank=5),
         ],
         rows,
