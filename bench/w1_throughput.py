@@ -37,7 +37,7 @@ CASES = (
     Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.02),
     Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.004),
     Case("/bin/true, spawn", "spawn", "command", 1.1, SPAWN, 0.015),
-    Case("W1b: task that imports numpy, warm", "warm", "numpy", None, WARM, 0.005),
+    Case("W1b: numpy task, warm", "warm", "numpy", None, WARM, 0.005),
 )
 OVER_IMPORT = 1.15
 """A Python task may cost so many times `python -c 'import tenuto'`, spawned."""
