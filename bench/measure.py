@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 AT_ONCE = 2
+REPOSITORY = Path(__file__).parents[1]
 TREE = Path(__file__).with_name("drivers") / "tree.py"
 
 
@@ -192,7 +193,10 @@ def tree(
 def reason(stderr: str, exit_code: int) -> str:
     """One line that says why a command failed, fit for a table."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return (lines[-1] if lines else f"exit code {exit_code}").replace("|", "/")[:160]
+    said = lines[-1] if lines else f"exit code {exit_code}"
+    for place in (str(REPOSITORY), str(Path.home())):  # no result tells where it was made
+        said = said.replace(place, "...")
+    return said.replace("|", "/")[:160]
 
 
 def driver(
