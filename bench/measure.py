@@ -68,7 +68,7 @@ def child(argv: Sequence[str]) -> Cost:
     try:
         started = time.perf_counter()
         actions = [(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)]
-        pid = os.posix_spawnp(argv[0], argv, ENVIRONMENT, file_actions=actions)
+        pid = os.posix_spawnp(argv[0], list(argv), ENVIRONMENT, file_actions=actions)
         _, status, usage = os.wait4(pid, 0)
         wall_s = time.perf_counter() - started
     finally:
@@ -88,7 +88,7 @@ def pairs(argv: Sequence[str], count: int) -> Cost:
         for _ in range(count):
             if len(living) == AT_ONCE:
                 _reap(living)
-            living.append(os.posix_spawnp(argv[0], argv, ENVIRONMENT, file_actions=actions))
+            living.append(os.posix_spawnp(argv[0], list(argv), ENVIRONMENT, file_actions=actions))
         while living:
             _reap(living)
     finally:

@@ -33,7 +33,7 @@ class Limits:
 
 
 LIMITS = {
-    Scale.TINY: Limits(600, 15),
+    Scale.TINY: Limits(3_600, 15),
     Scale.QUICK: Limits(150, 6),
     Scale.FULL: Limits(2_400, 75),
     Scale.LARGE: Limits(7_200, 75),
