@@ -76,7 +76,7 @@ def over_import(options: Options, row: Row) -> Row:
 
 
 def peers(options: Options) -> Iterator[Row]:
-    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
+    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (4, 10, 20, 60), (20, 100, 1_000)))
 
 
 WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", own, peers, share=0.3)
