@@ -13,7 +13,7 @@ from proof.fuzz.targets import CANARY
 LONGEST = 8192
 WORDS = [
     b"null", b"true", b"false", b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-0", b"0.1", b"1" * 400, b"{}", b"[]",
-    b'""', b"\\u0000", b"\\ud800", b"\xff\xfe", b"\xef\xbb\xbf", b"\0", b"\n", b"\r\n", b"[" * 200, b'{"a":' * 100,
+    b'""', b"\\u0000", b"\\ud800", b"\xff\xfe", b"\xef\xbb\xbf", b"\0", b"\n", b"\r\n", b"[" * 2000, b'{"a":' * 1500,
     b'"attempt":1', b'"nonce"', b'"version":99', b'"reason":"FAILED"', b"2026-01-01", b"9999-12-31T23:59:59+00:00",
     b"0001-01-01T00:00:00+23:59", b'"class"', b'"$ref":0', b"../../etc/passwd", b"!!python/object:os.system", b"&a *a",
     b"<<: *a", b"'''", b'"""', b"# x", b"[tool.tenuto]", b" and ", b" or not ", b"((((", b"~/x/", CANARY.encode(),

@@ -72,5 +72,5 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
         )
-    except (OSError, WorkspaceError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

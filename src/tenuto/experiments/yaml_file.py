@@ -126,8 +126,9 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 def _parse(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     """The value of a text, and the node that knows its lines."""
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)  # refuses characters that YAML does not have
         node = loader.get_single_node()
         return (None if node is None else loader.construct_document(node)), node
     except yaml.MarkedYAMLError as error:
@@ -141,7 +142,8 @@ def _parse(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     except (ValueError, TypeError) as error:  # a number of 10,000 digits, an unhashable key
         raise ExperimentFileError(f"{origin}: {error}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
