@@ -78,6 +78,17 @@ class _Loader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as PyYAML declares it
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Stops at a depth that no experiment has: the effort grows with its square."""
+        self._depth += 1
+        if self._depth > DEEPEST + 1:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"nested more than {DEEPEST} deep", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

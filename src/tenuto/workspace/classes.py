@@ -23,8 +23,9 @@ def claim_task_id(files: Files, layout: Layout, task_id: str, script: str) -> st
     path = layout.task_class(task_id)
     digest = _digest(files, script)
     known = _read(files, path)
-    if known is not None and known[0] != script:
-        if _is_there(files, known[0]) and digest not in (known[1], _digest(files, known[0])):
+    if known is not None and known[0] != script and _is_there(files, known[0]):  # noqa: SIM102
+        # Asked in this order, since to digest a file is to read it.
+        if digest not in (known[1], _digest(files, known[0])):
             return known[0]
     if known != (script, digest):
         files.make_directory(path.rpartition("/")[0])
