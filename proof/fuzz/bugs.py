@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from proof.fuzz import targets as reading
+from proof.fuzz import readers_of_documents as reading
 from proof.fuzz.engines import plain
 from proof.fuzz.targets import NONCE
 from proof.report import Planted
@@ -58,7 +58,14 @@ def _unseal_unchecked(line: bytes) -> Any:
 _RIGHT_STORED = stored.read_stored
 
 BUGS = [
-    _Bug("nesting", "`from_json` does not catch RecursionError", "record-status", records, "from_json", json.loads),
+    _Bug(
+        "nesting",
+        "`from_json` does not catch RecursionError",
+        "record-status",
+        records,
+        "from_json",
+        json.loads,
+    ),
     _Bug(
         "any JSON is a marker",
         "`Marker.decode` fills in what is missing",
@@ -67,9 +74,30 @@ BUGS = [
         "decode",
         staticmethod(_lenient_marker),
     ),
-    _Bug("modules are imported", "whoever shows parameters loads their classes", "params", reading, "read_stored", _read_and_import),
-    _Bug("any number is an integer", "`Fields.integer` calls int()", "record-locks", Fields, "integer", _any_integer),
-    _Bug("lines are not checked", "`unseal` does not compare the checksum", "jobs-list", lines, "unseal", _unseal_unchecked),
+    _Bug(
+        "modules are imported",
+        "whoever shows parameters loads their classes",
+        "params",
+        reading,
+        "read_stored",
+        _read_and_import,
+    ),
+    _Bug(
+        "any number is an integer",
+        "`Fields.integer` calls int()",
+        "record-locks",
+        Fields,
+        "integer",
+        _any_integer,
+    ),
+    _Bug(
+        "lines are not checked",
+        "`unseal` does not compare the checksum",
+        "jobs-list",
+        lines,
+        "unseal",
+        _unseal_unchecked,
+    ),
     _Bug(
         "events are not checked",
         "`from_record` trusts the types of fields",

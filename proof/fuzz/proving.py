@@ -10,7 +10,8 @@ from pathlib import Path
 
 from proof.fuzz.bugs import hunt
 from proof.fuzz.engines import Fuzzed, by_atheris, guided, has_atheris, plain
-from proof.fuzz.targets import Bench, Target, targets
+from proof.fuzz.readers import targets
+from proof.fuzz.targets import Bench, Target
 from proof.report import RESULTS, Case, Options, Report, Violation
 
 EXECUTIONS = 1500
@@ -39,7 +40,7 @@ def run(options: Options) -> Report:
         for number, finding in enumerate(fuzzed.findings):
             place = _kept(target, number, finding.data)
             details = f"{finding.data[:300]!r}\n{finding.details}"
-            again = f"python -c 'from proof.fuzz.proving import show; show(\"{target.name}\", \"{place}\")'"
+            again = f'python -c \'from proof.fuzz.proving import show; show("{target.name}", "{place}")\''
             violations.append(Violation(target.name, finding.what, details, again))
     engine = outcomes[0][0].engine
     return Report(

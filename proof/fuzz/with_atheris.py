@@ -1,5 +1,6 @@
-"""Owns the process in which atheris works on one reader: ``python -m proof.fuzz.with_atheris NAME DIRECTORY ...``.
-Started by `engines.by_atheris`; what follows the directory is libFuzzer's.
+"""Owns the process in which atheris works on one reader: ``with_atheris.py NAME DIRECTORY ...``.
+Started by `engines.by_atheris` as a script, so that nothing of Tenuto is loaded before it is instrumented.
+What follows the directory is libFuzzer's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import atheris
 
 with atheris.instrument_imports(include=["tenuto"]):
     from proof.fuzz.mutations import LONGEST, mutated
-    from proof.fuzz.targets import Bench, play, targets
+    from proof.fuzz.readers import targets
+    from proof.fuzz.targets import Bench, play
 
 
 def main() -> None:
