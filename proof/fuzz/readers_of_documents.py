@@ -120,7 +120,7 @@ def texts(bench: Bench) -> list[Target]:
 
     def yaml() -> list[bytes]:
         return [
-            b"task: my.Task\nname: sweep\nparameters:\n  lr: 0.1\n  m: {size: 3}\ngrid_search:\n  seed: [1, 2]\n",
+            b"task: my.T\nname: x\nparameters:\n  lr: 0.1\n  m: {size: 3}\ngrid_search:\n  seed: [1, 2]\n",
             b"a: &x [1, 2]\nb: *x\nc: !!str 3\nd: 0x1f\ne: 1_000\nf: ~\n",
         ]
 
