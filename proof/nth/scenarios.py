@@ -16,8 +16,9 @@ from tenuto.workspace import attempt_files, classes, job_directory, journal, tra
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.jobslist import JobLine, JobsList, link_job, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.locks import FlockLocks, OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
-from tenuto.workspace.ports import LockHandle, Machine, is_temporary
+from tenuto.workspace.ports import LockHandle, Locks, Machine, is_temporary
 from tenuto.workspace.records import (
     LaunchRecord,
     LocksRecord,
@@ -254,18 +255,38 @@ class LockTried(Scenario):
 
     _held: LockHandle | None = None
 
+    def __init__(self, name: str, locks: Locks) -> None:
+        super().__init__(name)
+        self._locks = locks
+
     def prepare(self, place: Place) -> None:
+        place.machine = place.machine._replace(locks=self._locks)
         self._held = job_directory.take_lock(place.machine, place.job)
 
     def act(self, place: Place) -> None:
         second = job_directory.take_lock(place.machine, place.job)
         assert second is None, "a lock was given to two"
-        assert place.machine.locks.is_locked(place.job.lock), "a held lock was taken for free"
+        assert self._locks.is_locked(place.job.lock), "a held lock was taken for free"
         assert self._held is not None
-        place.machine.locks.adopt(self._held.fileno(), place.job.lock)
+        self._locks.adopt(self._held.fileno(), place.job.lock)
 
     def check(self, place: Place, *, finished: bool) -> None:
-        assert place.machine.locks.is_locked(place.job.lock), "a lock fell by itself"
+        assert self._locks.is_locked(place.job.lock), "a lock fell by itself"
+
+
+class Linked(Scenario):
+    """A link that is set anew: it leads to the old place or to the new one."""
+
+    def prepare(self, place: Place) -> None:
+        self._link = f"{place.job.directory}/link"
+        place.files.symlink("old", self._link)
+
+    def act(self, place: Place) -> None:
+        place.files.symlink("new", self._link)
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        leads_to = place.files.read_link(self._link)
+        assert leads_to == "new" or (not finished and leads_to == "old"), f"the link leads to {leads_to}"
 
 
 class Journalled(Scenario):
@@ -502,7 +523,9 @@ def scenarios() -> list[Scenario]:
         Looked("look at a done job", JobState.DONE, lambda place: place.full_attempt(reason=None)),
         Looked("look at a failed job", JobState.ERROR, lambda place: place.full_attempt()),
         Looked("look at both markers", JobState.ERROR, _both_markers),
-        LockTried("lock that is taken"),
+        LockTried("lock that is taken", OfdLocks()),
+        LockTried("lock that is taken, by flock", FlockLocks()),
+        Linked("link set anew"),
         Journalled("journal", durable=False),
         Journalled("durable journal", durable=True),
         Archived("journal archived and replayed"),

@@ -1,4 +1,4 @@
-"""The report is honest: a violation or an unseen planted bug fails a proof, and it says how to see it again."""
+"""The report is honest: a violation or an unseen planted bug fails a proof, and tells how to see it again."""
 
 from __future__ import annotations
 
