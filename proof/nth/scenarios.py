@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import LockLost
+from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.status import RunState, RunStatus, read_run_status, write_run_status
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory, journal, trash
@@ -434,6 +436,24 @@ class ExternalNamed(Scenario):
         assert found.external_id == "4711" or (not finished and found.external_id is None)
 
 
+class ExperimentTaken(Scenario):
+    """The lock of an experiment, and its status: whoever fails to take it does not keep it."""
+
+    def prepare(self, place: Place) -> None:
+        self._status = RunStatus("sweep", "20260101-1", RunState.RUNNING, NOW, "host", 1)
+        write_run_status(place.files, place.run, self._status)
+
+    def act(self, place: Place) -> None:
+        with closing(lock_experiment(place.machine, place.layout, "sweep")):
+            write_run_status(place.files, place.run, self._status._replace(state=RunState.DONE))
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        assert not place.machine.locks.is_locked(place.layout.experiment_lock("sweep")), "the lock is kept"
+        status = read_run_status(place.files, place.run)
+        assert status is not None, "the status is gone"
+        assert status.state is RunState.DONE or not finished
+
+
 class SpaceAsked(Scenario):
     """How much disk is left: a number or an error."""
 
@@ -533,5 +553,6 @@ def scenarios() -> list[Scenario]:
         Discarded("trash"),
         Claimed("task id claimed"),
         ExternalNamed("cluster's id"),
+        ExperimentTaken("experiment's lock and status"),
         SpaceAsked("free space"),
     ]

@@ -25,7 +25,11 @@ def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> Loc
         )
     own = machine.processes.own()
     since = machine.clock.now().isoformat(timespec="seconds")
-    machine.files.write(path, to_json({"host": own.host, "pid": own.pid, "since": since}))
+    try:
+        machine.files.write(path, to_json({"host": own.host, "pid": own.pid, "since": since}))
+    except OSError:
+        lock.close()  # nobody has the handle, so nobody else would
+        raise
     return lock
 
 
