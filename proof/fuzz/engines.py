@@ -117,11 +117,12 @@ def _traced(target: Target, data: bytes) -> tuple[set[tuple[int, int, int]], Fin
 
         return local
 
+    before = sys.gettrace()  # a debugger's, or that of whoever measures coverage
     sys.settrace(trace)
     try:
         finding = tried(target, data)
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return edges, finding
 
 
