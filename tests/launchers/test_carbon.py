@@ -79,6 +79,12 @@ class Parenting(Steady):
         self.child = subprocess.Popen(["sleep", "600"])
         return super().sample()
 
+class Orphaning(Parenting):
+    """Leaves it, and itself goes."""
+    def sample(self):
+        super().sample()
+        raise RuntimeError("gone")
+
 def unmade(runner, country):
     raise OSError("no such device")
 '''
@@ -208,6 +214,7 @@ def meters(runner: int) -> list[int]:
     [
         ("Raising", "RuntimeError: no sensor"),
         ("unmade", "OSError: no such device"),
+        ("Orphaning", "RuntimeError: gone"),
         ("missing", "AttributeError"),
         ("Lying", "cannot be understood"),
     ],
@@ -273,7 +280,7 @@ def test_no_tracker_makes_a_job_longer(
     time.sleep(1.6)
     return time.monotonic() - began
     """
-    trackers = ["Hanging", "Busy", "Slow", "Flooding", "Raising", "Parenting", None]
+    trackers = ["Hanging", "Busy", "Slow", "Flooding", "Raising", "Parenting", "Orphaning", None]
 
     async def added(tracker: str | None) -> float:
         job = task(body, carbon=measured(tracker) if tracker else None)

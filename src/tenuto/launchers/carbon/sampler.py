@@ -68,6 +68,8 @@ class Sampler:
         if pid != self._pid:
             return False
         self._pid = None
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)  # what it started; now, while the number cannot be another's
         return True
 
     def is_alone(self) -> bool:
