@@ -102,7 +102,8 @@ class Sampler:
                     (os.POSIX_SPAWN_DUP2, told, 1),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
-                setpgroup=0,
+                # The kernel shares cores between sessions first: the job must not pay for its meter.
+                setsid=True,
                 setsigmask=(),
                 setsigdef=(signal.SIGTERM, signal.SIGPIPE),
             )
