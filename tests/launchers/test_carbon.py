@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
+from tenuto.cli import checks
+from tenuto.launchers.carbon import plan
 from tenuto.launchers.carbon.tracker import Usage, device_share, share
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import CarbonMetricsData, CarbonMetricsEvent, Event
+from tenuto.settings import CarbonSettings
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
 from tenuto.workspace.carbon import Measured, job_total, metrics_of, read_carbon, total, write_carbon
@@ -360,6 +363,28 @@ def test_a_record_is_read_as_it_was_written(bench: JobBench) -> None:
 def test_what_is_no_measurement_is_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         metrics_of({"co2_kg": value, "energy_kwh": 1, "duration_s": 1})
+
+
+# Without anything to measure with
+
+
+def test_without_the_extra_nothing_is_planned_unless_there_is_another_tracker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "find_spec", lambda name: None)
+    assert plan.carbon_plan(CarbonSettings()) is None
+    own = plan.carbon_plan(CarbonSettings(tracker="my_lab:Meter", every_s=3.0))
+    assert own == CarbonPlan(every_s=3.0, tracker="my_lab:Meter")
+    check = checks._energy()
+    assert check.verdict is checks.Verdict.OK
+    assert "tenuto[carbon]" in check.found
+
+
+def test_with_the_extra_jobs_are_measured_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "find_spec", lambda name: object())
+    assert plan.carbon_plan(CarbonSettings(country="FRA")) == CarbonPlan(country="FRA")
+    assert plan.carbon_plan(CarbonSettings(enabled=False)) is None
+    assert "carbon.enabled" in checks._energy().found
 
 
 # The real one

@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival, tries_of
+from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
@@ -148,6 +148,8 @@ class Scheduler:
             settled = job_directory.look(self.machine, job.paths)
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
+            if on_arrival(found) is Arrival.RUN:
+                job.tries = tries_to_come(found, job.tries, job.retry)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:
