@@ -22,7 +22,7 @@ from tenuto.launchers.instructions import instruct
 from tenuto.lifecycle.events import JobProgressEvent, ProcessStartedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace import job_directory
-from tenuto.workspace.jobslist import JobLine, JobsList, link_job
+from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList
 from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import Layout, directory_name, name_of_directory
 from tenuto.workspace.machine import this_machine
@@ -56,7 +56,7 @@ class Builder:
         listed = JobsList(MACHINE.files, paths, MACHINE.clock)
         for line in lines:
             listed.append(line)
-            link_job(MACHINE.files, paths, line.task_id, line.job_id)
+            JobLinks(MACHINE.files, paths).add(line.task_id, line.job_id)
         listed.close()
         own = MACHINE.processes.own()
         status = RunStatus(experiment, run_id, state, NOW, own.host, own.pid if pid is None else pid)

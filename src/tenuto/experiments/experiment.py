@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
@@ -76,10 +76,11 @@ class experiment:
         self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
-        self.environment: dict[str, str] = {}
+        self.environment: Mapping[str, str] = {}
         self.port = port
         self._launcher = launcher
         self._chosen: Launcher | None = None
+        self._job_defaults: Defaults | None = None
         """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
@@ -134,7 +135,7 @@ class experiment:
 
     def setenv(self, name: str, value: str) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
-        self.environment[name] = value
+        self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def save(self, value: Any, name: str = "default") -> None:
         """Keeps configs in this run's directory, for a later `load`."""
@@ -218,13 +219,15 @@ class experiment:
         return job
 
     def _defaults(self) -> Defaults:
-        chosen = self.settings
-        if self._launcher is None:
-            self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
-        limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-        return Defaults(
-            self._launcher, limits, chosen.max_retries, chosen.max_lost_retries, self._carbon_plan
-        )
+        if self._job_defaults is None:
+            chosen = self.settings
+            if self._launcher is None:
+                self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
+            limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
+            self._job_defaults = Defaults(
+                self._launcher, limits, chosen.max_retries, chosen.max_lost_retries, self._carbon_plan
+            )
+        return self._job_defaults
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine

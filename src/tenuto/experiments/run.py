@@ -24,7 +24,7 @@ from tenuto.scheduler.listeners import StateListener
 from tenuto.scheduler.workers import call_safely
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, total
-from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
+from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 
@@ -74,6 +74,7 @@ class Run:
         for directory in (self.paths.jobs, self.paths.results, self.paths.data):
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
+        self._links = JobLinks(self._machine.files, self.paths)
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
@@ -101,7 +102,7 @@ class Run:
                 max_retries=job.retry.max_retries,
             )
         )
-        link_job(self._machine.files, self.paths, job.task_id, job.job_id)
+        self._links.add(job.task_id, job.job_id)
         if not self._sync_is_due:
             self._sync_is_due = True
             self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
@@ -36,6 +37,10 @@ class Defaults(NamedTuple):
     carbon_plan: CarbonPlan | None = None
 
 
+_retry_limits = lru_cache(RetryLimits)
+"""Most jobs of an experiment share one."""
+
+
 def make_job(
     task: Any,
     submission: Submission,
@@ -58,10 +63,10 @@ def make_job(
         clock=clock,
         dependencies=dependencies_of(task),
         limits=defaults.limits,
-        retry=RetryLimits(
-            resumable=resumable,
-            max_retries=defaults.max_retries if submission.max_retries is None else submission.max_retries,
-            max_lost_retries=int(resumable) if lost is None else lost,
+        retry=_retry_limits(
+            resumable,
+            defaults.max_retries if submission.max_retries is None else submission.max_retries,
+            int(resumable) if lost is None else lost,
         ),
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),

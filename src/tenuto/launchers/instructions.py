@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.workspace.layout import JobPaths, Layout
@@ -64,6 +65,8 @@ class Instructions(NamedTuple):
     """Variables added to the inherited ones. They lie in a file: no place for secrets."""
     durability: Durability = Durability.MARKER
     command: Command | None = None
+    submitted: datetime | None = None
+    """When the job was submitted, for its status."""
     retry: Mapping[str, Any] = {}
     """How often the job may be tried again: for who runs it from its directory, not for a runner."""
     carbon: CarbonPlan | None = None
@@ -81,6 +84,8 @@ class Instructions(NamedTuple):
             written["environment"] = dict(self.environment)
         if self.durability is not Durability.MARKER:
             written["durability"] = self.durability.value
+        if self.submitted is not None:
+            written["submitted"] = self.submitted.isoformat()
         if self.command is not None:
             written["command"] = {
                 "arguments": list(self.command.arguments),
@@ -96,6 +101,7 @@ class Instructions(NamedTuple):
     def decode(cls, written: Mapping[str, Any]) -> Instructions:
         """What `encode` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
         command = written.get("command")
+        submitted = written.get("submitted")
         return cls(
             task_id=written["task_id"],
             job_id=written["job_id"],
@@ -104,6 +110,7 @@ class Instructions(NamedTuple):
             environment=written.get("environment", {}),
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
+            submitted=submitted and datetime.fromisoformat(submitted),
             retry=written.get("retry", {}),
             carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
         )
@@ -126,11 +133,12 @@ def instruct(
     environment: Mapping[str, str] | None = None,
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
+    submitted: datetime | None = None,
     retry: Mapping[str, Any] | None = None,
     carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
     return Instructions(
-        task_id, job_id, root, limits, environment or {}, durability, command, retry or {}, carbon
+        task_id, job_id, root, limits, environment or {}, durability, command, submitted, retry or {}, carbon
     ).encode()

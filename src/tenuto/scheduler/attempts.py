@@ -128,6 +128,7 @@ class Attempts:
                 limits=job.limits,
                 environment=job.work.environment,
                 command=job.work.command(),
+                submitted=job.submittime,
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
             ),

@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival, tries_of, tries_to_come
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
@@ -37,6 +37,8 @@ logger = logging.getLogger("tenuto.scheduler")
 T = TypeVar("T")
 
 BACK_OFF_S = 1.0
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
@@ -139,7 +141,7 @@ class Scheduler:
             known.scheduler = self
             self._inbox.append(_Submission(known, job, owner, found if is_new else None))
             if len(self._inbox) == 1:
-                self._runner.post(self._take_in)
+                self._runner.post(self._runner.later, GATHER_S, self._take_in)
         return known
 
     def _found(self, job: Job) -> Derived:
@@ -360,7 +362,7 @@ class Scheduler:
     def _submit_again(self, job: Job, given: Job) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
-            job.tries = Tries()
+            job.tries = NO_TRIES
             job.answered = job.attempt
             self._enqueue(job)
         elif self._ready.want_again(job):

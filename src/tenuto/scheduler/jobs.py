@@ -17,7 +17,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
-from tenuto.scheduler.decisions import RetryLimits, Tries
+from tenuto.scheduler.decisions import NO_TRIES, RetryLimits
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.carbon import job_total
@@ -100,14 +100,14 @@ class Job(BaseJob):
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
         self.carbon_plan = carbon_plan
-        self.watched_outputs: list[WatchedOutput] = []
-        self.completion_callbacks: list[Callable[[Job], Any]] = []
+        self.watched_outputs: tuple[WatchedOutput, ...] = ()
+        self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
-        self.tries = Tries()
+        self.tries = NO_TRIES
         self.marker: Marker | None = None
         """The marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
@@ -169,14 +169,14 @@ class Job(BaseJob):
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         """Calls back with each output that the task registers through `method`, also those before."""
-        self.watched_outputs.append(WatchedOutput(method, callback))
+        self.watched_outputs += (WatchedOutput(method, callback),)
         if self.scheduler is not None:
             self.scheduler.follow_outputs(self)
 
     def on_completed(self, callback: Callable[[Job], Any]) -> None:
         """Calls back once the job is done, with the job, where the same experiment is open as now."""
         context = copy_context()
-        self.completion_callbacks.append(lambda job: context.copy().run(callback, job))
+        self.completion_callbacks += (lambda job: context.copy().run(callback, job),)
         if self.scheduler is not None:
             self.scheduler.follow_completion(self)
 
@@ -198,7 +198,7 @@ class Job(BaseJob):
 
     def disown(self, owner: Owner) -> None:
         """The owner has gone; its counters stay as they are."""
-        self.owners = [known for known in self.owners if known is not owner]
+        self.owners = tuple(known for known in self.owners if known is not owner)
 
     def result(self) -> Any:
         """What the task returned, once it is done; waits for that."""
@@ -215,7 +215,8 @@ class Job(BaseJob):
         """What must happen, off the loop, before anybody is told that the job ended."""
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: whoever asks meanwhile is called once, too.
-            callback = self.completion_callbacks.pop(0)
+            callback, *others = self.completion_callbacks
+            self.completion_callbacks = tuple(others)
             call_safely(lambda: callback(self))  # noqa: B023  called at once
 
     async def aio_run(self, order: StartOrder) -> Process:

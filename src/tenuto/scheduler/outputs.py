@@ -33,7 +33,7 @@ class TaskOutputsWorker:
 
     def call(self, job: Job, function: Callable[[], None]) -> None:
         """Calls a function after all that was handed over before; the owners of the job wait for it."""
-        waiting = list(job.owners)
+        waiting = job.owners
         self._add(waiting, 1)
 
         def called() -> None:
@@ -50,7 +50,7 @@ class TaskOutputsWorker:
         self._worker.close()
 
     def _read(self, job: Job) -> None:
-        for watched in list(job.watched_outputs):
+        for watched in job.watched_outputs:
             outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
             for output in outputs:
                 self._hand_over(job, watched, output)

@@ -92,12 +92,11 @@ class JournalPlace(NamedTuple):
 class JobPaths:
     """The files of one job. Needs no workspace: a runner has only its directory and script name."""
 
-    __slots__ = ("_stem", "directory", "script_name")
+    __slots__ = ("directory", "script_name")
 
     def __init__(self, directory: str, script_name: str) -> None:
         self.directory = directory
         self.script_name = script_name
-        self._stem = f"{directory}/{script_name}"
 
     def __repr__(self) -> str:
         return f"JobPaths({self.directory!r}, {self.script_name!r})"
@@ -140,35 +139,35 @@ class JobPaths:
 
     @property
     def script(self) -> str:
-        return f"{self._stem}.py"
+        return f"{self.directory}/{self.script_name}.py"
 
     @property
     def out(self) -> str:
-        return f"{self._stem}.out"
+        return f"{self.directory}/{self.script_name}.out"
 
     @property
     def err(self) -> str:
-        return f"{self._stem}.err"
+        return f"{self.directory}/{self.script_name}.err"
 
     @property
     def done(self) -> str:
-        return f"{self._stem}.done"
+        return f"{self.directory}/{self.script_name}.done"
 
     @property
     def failed(self) -> str:
-        return f"{self._stem}.failed"
+        return f"{self.directory}/{self.script_name}.failed"
 
     @property
     def pid(self) -> str:
-        return f"{self._stem}.pid"
+        return f"{self.directory}/{self.script_name}.pid"
 
     @property
     def lock(self) -> str:
-        return f"{self._stem}.lock"
+        return f"{self.directory}/{self.script_name}.lock"
 
     @property
     def reserve(self) -> str:
-        return f"{self._stem}.reserve"
+        return f"{self.directory}/{self.script_name}.reserve"
 
     def rotated(self, log: str, number: int) -> str:
         """Where an earlier attempt's `out` or `err` goes."""

@@ -58,7 +58,7 @@ class Supervisor:
         self._cpu_s = [0.0, 0.0]
         self._max_rss = 0
         self._flags: list[str] = []
-        self._kills_before = machine_kills()
+        self._kills_before: int | None = None
         self._beside: Beside | None = None
         self._beside_due = self._began + _BESIDE_AFTER_S
         with suppress(OSError):  # the payload does it too; whoever comes first
@@ -142,6 +142,8 @@ class Supervisor:
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
             self._time_is_up()
         if now >= self._look_at_logs:
+            if self._kills_before is None:  # not at once: a short job has no time to fill the memory
+                self._kills_before = machine_kills()
             self._bound_logs()
             self._look_at_logs = now + self._logs.pause_s
         if now >= self._beside_due:
@@ -221,8 +223,9 @@ class Supervisor:
             self._beside.ended(exit_code, number)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
-        if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
-            out_of_memory = out_of_memory or machine_kills() > self._kills_before
+        before = self._kills_before
+        if before is not None and looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
+            out_of_memory = out_of_memory or machine_kills() > before
         if memory is not None:
             memory.close()
         return Ending(

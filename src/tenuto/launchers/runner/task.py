@@ -60,9 +60,11 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
 
 def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    complete_package()
-    look_like_a_plain_program()
+    if payload.preloaded is None:
+        complete_package()
+        look_like_a_plain_program()
     current_job.set(job)
+    gc.freeze()  # or every collection would go through all that Tenuto loaded
     gc.enable()
     if payload.preloaded is not None:
         payload.preloaded.settle()
