@@ -15,7 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, Unsubmitte
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
@@ -168,8 +168,10 @@ class Scheduler:
             settled = job_directory.look(self.machine, job.paths)
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-            if job.needs and on_arrival(found) is Arrival.RUN:
-                self._tokens.check(job)
+            if on_arrival(found) is Arrival.RUN:
+                job.tries = tries_to_come(found, job.tries, job.retry)
+                if job.needs:
+                    self._tokens.check(job)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:
