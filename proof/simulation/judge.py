@@ -91,8 +91,11 @@ class Judge:
     # What schedulers do
 
     def starts(self, name: str, scheduler: str) -> None:
-        if any(scheduler == where for where, _ in self.cancelled.get(name, ())):
+        if self._is_cancelled(name, scheduler):
             self.broken(f"{name} was started after it was cancelled")
+
+    def _is_cancelled(self, name: str, scheduler: str) -> bool:
+        return any(scheduler == where for where, _ in self.cancelled.get(name, ()))
 
     # What payloads say
 
@@ -140,6 +143,8 @@ class Judge:
         elif standing.state is JobState.ERROR:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
+            if standing.reason is JobFailureStatus.LOST and self._is_cancelled(name, scheduler):
+                self.broken(f"{name} was cancelled, and is said to be lost")
             if not self._is_excused(name, scheduler, standing.reason):
                 reason = standing.reason.name if standing.reason else "nothing"
                 self.broken(f"{name} is said to have failed ({reason}: {standing.message}), for no reason")

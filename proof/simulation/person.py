@@ -162,10 +162,12 @@ class Person:
             self._is_submitting = True
             self.world.turns.soon(self.user, self._submit_next)
 
-    def cancel(self, name: str) -> None:
+    def cancel(self, name: str, *, and_again: bool = False) -> None:
         job = self.jobs.get(name)
         if job is not None and self.process is not None and not self.process.is_dead:
             self.world.turns.soon(self.user, self._cancel, job)
+            if and_again:
+                self.submit_again([name])
 
     def is_settled(self) -> bool:
         return not (
@@ -186,9 +188,10 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile."""
+        """The scheduler has heard of it, unless it was submitted again meanwhile; what sleeps goes on sleeping."""
         assert self.process is not None
-        if self.world.judge.submissions[job.job_id] == submissions:
+        is_current = self.world.judge.submissions[job.job_id] == submissions
+        if is_current and job.state is not JobState.UNSCHEDULED:
             self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
 
     def _submit_next(self) -> None:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, ready
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs, ready
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
-from tenuto.workspace import attempt_files, derive, job_directory, markers
+from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Liveness
-from tenuto.workspace.records import LaunchRecord, PidRecord
+from tenuto.workspace.records import PidRecord
 
 
 class Patch:
@@ -335,8 +335,8 @@ def _cancelled_job_still_waits(patch: Patch) -> None:
     patch.set(dependencies.WaitingGraph, "withdraw", lambda self, job: False)
 
 
-@_bug("a job cancelled while it waits leaves no trace, so that others run it")
-def _cancellation_kills_by_pid_of_another_attempt(patch: Patch) -> None:
+@_bug("a cancelled job is killed at once, so that it cannot say why it ended")
+def _cancelled_job_killed(patch: Patch) -> None:
     def request_stop(self: Any, job: Any) -> None:
         if job.process is not None:
             job.process.kill()
@@ -417,4 +417,83 @@ def _callback_forgotten(patch: Patch) -> None:
     patch.set(jobs.Job, "done_handler", lambda self, state: None)
 
 
-__all__ = ["BUGS", "Bug", "LaunchRecord", "derive", "planted"]
+# Found by the simulation, and fixed since
+
+
+@_bug("of transient jobs that are woken together, one that two of them need is woken twice")
+def _transient_woken_twice(patch: Patch) -> None:
+    def _enqueue(self: Any, first: Any) -> None:
+        pending = [first]
+        while pending:
+            job = pending.pop()
+            self._dormant.discard(job)
+            job.state = JobState.WAITING
+            self.waitingjobs.add(job)
+            failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
+            if failed:
+                self._strand(job, failed[0])
+                continue
+            unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
+            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            if self._graph.add(job, unfinished):
+                self._make_ready(job)
+
+    patch.set(base.Scheduler, "_enqueue", _enqueue)
+
+
+@_bug("a cancellation that the disk refuses to record escapes into the loop")
+def _cancellation_escapes(patch: Patch) -> None:
+    cancel = base.Scheduler._cancel
+
+    def _cancel(self: Any, job: Any, message: str) -> None:
+        if job.state in (JobState.WAITING, JobState.READY):
+            lock = job_directory.take_lock(self.machine, job.paths)
+            if lock is not None:
+                with contextlib.closing(lock):
+                    markers.reserve_marker(self.machine.files, job.paths)
+        cancel(self, job, message)
+
+    patch.set(base.Scheduler, "_cancel", _cancel)
+
+
+@_bug("a job submitted again is answered by a failure that another scheduler saw before")
+def _older_failure_answers_again(patch: Patch) -> None:
+    again = base.Scheduler._submit_again
+    patch.set(base.Scheduler, "_submit_again", lambda self, job, given, found: again(self, job, given, None))
+
+
+@_bug("a cancellation ends what was submitted after it")
+def _cancellation_overtaken(patch: Patch) -> None:
+    def cancel(self: Any, job: Any, message: str = "cancelled") -> None:
+        def act() -> None:
+            self._take_in()
+            self._cancel(job, message)
+
+        self._runner.post(act)
+
+    patch.set(base.Scheduler, "cancel", cancel)
+
+
+@_bug("a job that times out while it is being cancelled is started again")
+def _cancelled_job_tried_again(patch: Patch) -> None:
+    patch.set(attempts, "_unless_stopped", lambda job, verdict: verdict)
+
+
+@_bug("nobody waits for the callbacks of a job that was found done")
+def _found_done_not_awaited(patch: Patch) -> None:
+    patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: lambda: None)
+
+
+@_bug("of what a job waits for, that which it waited for before counts twice when it ends")
+def _end_counted_twice(patch: Patch) -> None:
+    add = dependencies.WaitingGraph.add
+
+    def add_again(self: Any, job: Any, unfinished: Any) -> bool:
+        awaited = list(unfinished)
+        twice = sum(job in self._dependents.get(other, ()) for other in awaited)
+        is_free = add(self, job, awaited)
+        if twice and not is_free:
+            self._missing[job] = max(self._missing[job] - twice, 1)
+        return is_free
+
+    patch.set(dependencies.WaitingGraph, "add", add_again)

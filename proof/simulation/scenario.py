@@ -68,7 +68,7 @@ class Deed(Enum):
     JUMP = "the wall clock is set"
     DEAF = "changes of directories are not told for a while"
     REFUSE = "a start fails for want of something"
-    CANCEL = "a person cancels a job"
+    CANCEL = "a person cancels a job, and may submit it again at once"
     AGAIN = "a person submits a job again"
 
 
@@ -182,12 +182,12 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
     by_name = {job.name: job for job in jobs}
     deeds = []
     for _ in range(random.choice((0, 1, 2, 3, 5, 8))):
-        deed = random.choice(tuple(Deed))
+        deed = random.choice((*Deed, *_OFTEN))
         run = random.randrange(len(runs))
         names = runs[run].jobs or (jobs[0].name,)
         job = focus if random.random() < 0.6 else by_name[random.choice(names)]
         is_armed = random.random() < 0.5
-        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 2 * job.duration_s if is_armed else span))
+        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 3 * job.duration_s if is_armed else span))
         deeds.append(
             DeedPlan(
                 at_s=round(random.choice(near), 4),
@@ -199,6 +199,10 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
             )
         )
     return tuple(sorted(deeds, key=lambda plan: plan.at_s))
+
+
+_OFTEN = (Deed.CRASH_IN, Deed.KILL_RUNNER, Deed.CANCEL, Deed.CANCEL, Deed.AGAIN)
+"""Deeds that find most when they meet others."""
 
 
 def _amount(random: Random, deed: Deed) -> float:

@@ -27,6 +27,9 @@ from tenuto.workspace.inotify import DirectoryWatch
 
 END_S = 10 * 3600.0
 """By then everything must have ended."""
+PATIENCE_S = 2 * 3600.0
+"""So long after the last deed everybody must have an answer; and again, after what failed was submitted again."""
+AND_AGAIN = 50.0
 CALM_S = 60.0
 """How long a world is watched after everything ended."""
 MOST_STEPS = 400_000
@@ -154,15 +157,15 @@ class World:
         return Outcome(self.scenario, violations, self.trace, self.turns.moves, payloads, self.turns.time)
 
     def _live(self) -> None:
-        self.turns.run_until(END_S / 2, self._has_ended)
+        self.turns.run_until(PATIENCE_S, self._has_ended)
         self._calm_down()
-        self.turns.run_until(END_S / 2, self._has_ended)
+        self.turns.run_until(2 * PATIENCE_S, self._has_ended)
         if not self._has_to_end():
             return
         self.note("everybody submits again what failed")
         for person in self.persons:
             person.submit_again(person.failed())
-        self.turns.run_until(END_S, self._has_ended)
+        self.turns.run_until(min(self.turns.time + PATIENCE_S, END_S), self._has_ended)
         if not self._has_to_end():
             return
         self.turns.run_until(self.turns.time + CALM_S)
@@ -188,11 +191,13 @@ class World:
                 ]
                 waits = ", ".join(open_jobs) or "nothing that it knows"
                 self.judge.broken(
-                    f"{person.name} has not ended after {self.turns.time / 3600:.0f} h: {waits}"
+                    f"{person.name} has not ended after {self.turns.time / 3600:.0f} virtual hours: {waits}"
                 )
         for name, runner in self.launcher.current.items():
             if runner.alive():
-                self.judge.broken(f"the runner of {name} is alive after {self.turns.time / 3600:.0f} h")
+                self.judge.broken(
+                    f"the runner of {name} is alive after {self.turns.time / 3600:.0f} virtual hours"
+                )
         return False
 
     def _inspect(self) -> None:
@@ -417,7 +422,7 @@ class World:
         self.launcher.refusals += 2
 
     def _cancel(self, plan: DeedPlan, person: Person) -> None:
-        person.cancel(plan.job)
+        person.cancel(plan.job, and_again=plan.amount > AND_AGAIN)
 
     def _again(self, plan: DeedPlan, person: Person) -> None:
         if plan.job in person.jobs if person.process is not None else False:
