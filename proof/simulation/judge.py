@@ -18,7 +18,6 @@ from tenuto.testing.processes import FakeProcesses
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import ProcessIdentity
 
-
 OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
 """How long a cancelled job may go on."""
 

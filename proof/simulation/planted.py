@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs, ready
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
@@ -394,7 +394,13 @@ def _no_poll_underneath(patch: Patch) -> None:
 
 @_bug("the slot of an ended job is not given back")
 def _slot_leaked(patch: Patch) -> None:
-    patch.set(ready.ReadyQueue, "give_back", lambda self, job: self.start_what_fits())
+    start = base.Scheduler.aio_start
+
+    async def aio_start(self: Any, job: Any, grant: Any = None) -> None:
+        await start(self, job, grant)
+        self._ready.occupy(job)
+
+    patch.set(base.Scheduler, "aio_start", aio_start)
 
 
 @_bug("after a shortage of the machine nothing is started any more")

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from tenuto.scheduler.base import Scheduler
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
+    from tenuto.scheduler.tokens import CounterToken
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from tenuto.tasks.serialization import from_state_dict, state_dict
 
 _ON_DEMAND = {
+    "CounterToken": "tenuto.scheduler.tokens",
     "DirtyGitAction": "tenuto.experiments.environment",
     "Job": "tenuto.scheduler.jobs",
     "JobFailureStatus": "tenuto.lifecycle.states",
@@ -100,6 +102,7 @@ __all__ = [
     "CommandTask",
     "Config",
     "Constant",
+    "CounterToken",
     "DataPath",
     "DirtyGitAction",
     "DirtyGitError",

@@ -35,6 +35,7 @@ TenutoError
 │   ├── ExperimentInJob       an experiment was opened inside a job
 │   ├── FailedExperiment      jobs of the experiment failed
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
+├── TokenError                a token cannot be used like this
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
 └── WorkspaceError            what lies on the disk cannot be used
@@ -192,6 +193,10 @@ class FailedExperiment(ExperimentError):
 
 class GracefulExperimentExit(ExperimentError):
     """Raised to leave an experiment while its jobs go on."""
+
+
+class TokenError(TenutoError, ValueError):
+    """A token cannot be used like this."""
 
 
 class LaunchRefused(TenutoError):

@@ -156,6 +156,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _tokens_path() -> Path:
+    state = Path(os.environ.get("XDG_STATE_HOME") or "")
+    home = Path(os.environ.get("HOME") or os.path.expanduser("~"))
+    return (state if state.is_absolute() else home / ".local" / "state") / "tenuto" / "tokens"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceSettings:
     """A workspace that has a name."""
@@ -245,6 +251,12 @@ class Settings:
     )
     fail_run_on_failed_job: bool = _setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
+    )
+    tokens_path: Path = _found(  # noqa: RUF009  a field, as all the others
+        PATH,
+        _tokens_path,
+        "~/.local/state/tenuto/tokens",
+        "Where the tokens of a machine are counted, by its name; what shares tokens must share this path.",
     )
     history: HistorySettings = field(default_factory=HistorySettings)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)

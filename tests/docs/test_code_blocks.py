@@ -11,6 +11,7 @@ A comment on the line before a block changes what is expected of it:
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -101,7 +102,10 @@ def run(text: str, directory: Path, name: str = "page") -> subprocess.CompletedP
     page = directory / f"{name}.py"
     page.write_text(script(text), encoding="utf-8")
     command = [sys.executable, "-W", "error", page.name]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=100, check=False)
+    environment = {**os.environ, "TENUTO_TOKENS_PATH": str(directory / "tokens")}
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 def relative(path: Path) -> str:

@@ -20,6 +20,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.tokens import TokenDependency
 from tenuto.scheduler.work import TaskWork, Work
 from tenuto.tasks.identity import identity
 from tenuto.tasks.schema import schema_of
@@ -98,6 +99,7 @@ class Bench:
         max_retries: int = 0,
         limits: Limits | None = None,
         callbacks: Sequence[Callable[[Job], Any]] = (),
+        tokens: Sequence[TokenDependency] = (),
     ) -> Job:
         job = Job(
             task_id,
@@ -107,6 +109,7 @@ class Bench:
             work=work,
             clock=self.machine.clock,
             dependencies=[JobDependency(needed) for needed in needs],
+            tokens=tokens,
             limits=limits,
             retry=RetryLimits(resumable=max_retries > 0, max_retries=max_retries, max_lost_retries=retries),
         )

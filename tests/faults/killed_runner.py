@@ -19,7 +19,7 @@ while sys.argv[1].startswith("-"):
 del sys.argv[0]
 directory = os.environ["FAULTS_DIRECTORY"]
 trace = f"{directory}/trace-runner" if "FAULTS_TRACE" in os.environ else None
-NAMES = ("lock", "descendants", "ready")
+NAMES = ("lock", "descendants", "ready", "units")
 
 
 def strike(who):
@@ -47,7 +47,7 @@ if sys.argv[1] == "--warm":
 
     _socket.socket = Socket
 else:
-    names = dict(zip(map(int, sys.argv[4:7]), NAMES, strict=True))
+    names = dict(zip(map(int, sys.argv[4:]), NAMES, strict=False))
     children = (("child", strike("payload")),)
     watcher = Watcher(strike("runner"), trace, children=children, names=names)
 watcher.install()

@@ -32,15 +32,18 @@ from tenuto.lifecycle.states import JobState  # noqa: E402
 from tenuto.scheduler.base import Scheduler  # noqa: E402
 from tenuto.scheduler.decisions import RetryLimits  # noqa: E402
 from tenuto.scheduler.jobs import Job  # noqa: E402
+from tenuto.scheduler.tokens import CounterToken, declare  # noqa: E402
 from tenuto.testing.owner import FakeOwner  # noqa: E402
-from tenuto.workspace.job_directory import look, read_pid, read_status  # noqa: E402
-from tenuto.workspace.layout import JobPaths, Layout  # noqa: E402
+from tenuto.workspace.job_directory import look, read_locks, read_pid, read_status  # noqa: E402
+from tenuto.workspace.layout import JobPaths, Layout, TokenPlace  # noqa: E402
 from tenuto.workspace.machine import this_machine  # noqa: E402
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary  # noqa: E402
 from tenuto.workspace.records import LaunchRecord  # noqa: E402
+from tenuto.workspace.tokens import TokenFiles  # noqa: E402
 
 TASK_ID, JOB_ID = "oracle", "job"
 DEADLINE_S = 30.0
+HOLD_S = 0.3
 BEFORE = 99
 """The number of the scheduler that runs the job into its first failure."""
 PARAMS = b'{"nothing": true}'
@@ -67,6 +70,10 @@ class Case(NamedTuple):
     launcher: str = "spawn"
     parent: str | None = None
     """The first warm parent, before this operation."""
+    token: bool = False
+    """The job needs both units of a token."""
+    busy: bool = False
+    """The token is in use when the first scheduler comes, so that it has to queue."""
     again: bool = False
     """The job had failed before, so that its directory is full of what the attempt before left."""
 
@@ -128,6 +135,8 @@ class Theatre:
         directory.mkdir()
         if case.again:
             self._fail_once(directory)
+        if case.busy:
+            self._hold_token(directory)
         schedulers = self._schedule(case, directory, trace)
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
@@ -146,6 +155,19 @@ class Theatre:
         (directory / "fail-once").touch()
         end = ended(self._start(Case(), directory, BEFORE), directory, BEFORE)
         assert end == "ERROR FAILED exited with code 3", end
+
+    def _hold_token(self, directory: Path) -> None:
+        """Somebody has a unit for a while."""
+        tokens = TokenFiles(this_machine(), TokenPlace(token_in(directory).directory))
+        if os.fork() == 0:
+            try:
+                held = tokens.take("pair", (1,))
+                time.sleep(HOLD_S)
+                del held
+            finally:
+                os._exit(0)
+        while not tokens.state("pair").held:
+            time.sleep(0.001)
 
     def _schedule(self, case: Case, directory: Path, trace: bool) -> list[str]:
         """Scheduler after scheduler, until one that came after the first sees the job done."""
@@ -213,6 +235,7 @@ def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, tr
         work=Work(directory, case),
         clock=machine.clock,
         retry=RetryLimits(max_lost_retries=2),
+        tokens=[token_in(directory).dependency(2)] if case.token else [],
     )
     scheduler = Scheduler(machine)
     if number == 0:
@@ -223,6 +246,12 @@ def _be_scheduler(case: Case, directory: Path, number: int, interpreter: str, tr
     message = f"{state.name} {job.standing.reason and job.standing.reason.name} {job.standing.message}"
     (directory / f"end-{number}").write_text("DONE" if state is JobState.DONE else message)
     os._exit(0)
+
+
+def token_in(directory: Path) -> CounterToken:
+    token = CounterToken("pair", 2, f"{directory}/tokens")
+    declare(this_machine(), token)
+    return token
 
 
 def ended(pid: int, directory: Path, number: int) -> str:
@@ -265,6 +294,11 @@ def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:
     must(Path(paths.params).read_bytes() == PARAMS, "params.json is damaged")
     for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
         must(not machine.locks.is_locked(paths.lock, byte), f"byte {byte} of the lock is held")
+    tokens = TokenFiles(machine, TokenPlace(f"{directory}/tokens"))
+    must(not tokens.state("pair").held, "units of the token are held")
+    must(not tokens.living(), "a scheduler counts as alive")
+    locks = read_locks(machine.files, paths, found.derived.attempt)
+    must(not case.token or (locks is not None and locks.tokens == (("pair", (0, 1)),)), f"locks: {locks}")
     for path in Path(paths.directory).rglob("*"):
         # Of the status, which can be had from the marker, nobody clears away the copy of a killed writer.
         must(not is_temporary(path.name) or path.name.startswith("status.json"), f"{path.name} is left")

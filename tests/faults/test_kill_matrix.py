@@ -98,6 +98,36 @@ PARENT = [
     *"begin, pidfd_open, recvmsg, sendmsg, recvmsg #2, fork".split(", "),
     *"close ready, close descendants, close lock, pidfd_open #2, sendmsg #2, recvmsg #3, _exit".split(", "),
 ]
+# The same for a job that needs a token.
+TOKEN = [
+    # 2 the lock of the queue, the number of the scheduler, then all or none
+    *"open queue.lock, lock0 queue.lock, open schedulers.lock, lock0 schedulers.lock".split(", "),
+    *"mkdir .tenuto #3, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    *"open pair.units, lock0 pair.units, close queue.lock".split(", "),
+]
+LOCKS_FILE = "open locks.json, write locks.json, close locks.json".split(", ")
+
+
+def with_token(scheduler: list[str]) -> list[str]:
+    """The steps of a scheduler, and those for the token among them."""
+    taken = scheduler.index("lock0 oracle.lock #2") + 1
+    spawned = scheduler.index("posix_spawn")
+    closed = scheduler.index("close oracle.lock #2") + 1
+    return [
+        *(*scheduler[: taken - 3], *TOKEN, *scheduler[taken:spawned], *LOCKS_FILE),
+        *(*scheduler[spawned:closed], "close pair.units", *scheduler[closed:]),
+    ]
+
+
+TOKEN_SCHEDULER = with_token(SCHEDULER)
+TOKEN_WARM_SCHEDULER = with_token(WARM_SCHEDULER)
+TOKEN_PAYLOAD = [*PAYLOAD[:-2], "close units", *PAYLOAD[-2:]]
+TOKEN_PARENT = [*PARENT[:6], "close units", *PARENT[6:]]
+QUEUEING = [
+    *"open queue.json.tmp, write queue.json.tmp, close queue.json.tmp, rename queue.json".split(", "),
+    *"close queue.lock, open queue.lock #2, rename queue.json #2, lock0 pair.units".split(", "),
+]
+"""What a scheduler does besides if the token is in use when it comes."""
 VICTIMS = ("payload", "runner", "scheduler")
 MOMENTS = ("start", "middle", "end")
 
@@ -202,7 +232,21 @@ WARM = [
         ),
     )
 ]
-BULK = [*ALONE, *AT_ONCE, *AGAIN, *PAIRS, *TRIPLES, *WARM]
+WITH_TOKEN = [
+    *striking("scheduler", [*TOKEN, *LOCKS_FILE, "close pair.units"], token=True),
+    *striking("scheduler", [*TOKEN[::2], "close pair.units"], token=True, together=True),
+    *striking("scheduler", QUEUEING, token=True, busy=True),
+    *striking("scheduler", QUEUEING, token=True, busy=True, together=True),
+    *striking("runner", telling(RUNNER)[::2], token=True),
+    *striking("payload", TOKEN_PAYLOAD[1::2], token=True),
+    *({**case, "token": True, "together": True} for case in ORACLE[::2]),
+    *crossed(
+        striking("scheduler", [TOKEN[-1], "close pair.units"], token=True), striking("runner", RUNNER[::6])
+    ),
+    *striking("parent", TOKEN_PARENT[4:], token=True, launcher="warm"),
+    *striking("scheduler", [*TOKEN[::3], "close pair.units"], token=True, launcher="warm"),
+]
+BULK = [*WITH_TOKEN, *ALONE, *AT_ONCE, *AGAIN, *PAIRS, *TRIPLES, *WARM]
 PARTS = 16
 
 
@@ -263,6 +307,17 @@ def test_the_tables_name_every_step_of_another_attempt(tmp_path: Path) -> None:
     assert steps("runner-child") == PAYLOAD
 
 
+@pytest.mark.parametrize("launcher", ["spawn", "warm"])
+def test_the_tables_name_every_step_of_a_job_with_a_token(tmp_path: Path, launcher: str) -> None:
+    steps = traced(tmp_path, launcher=launcher, token=True)
+    is_warm = launcher == "warm"
+    assert steps("scheduler-parent") == (TOKEN_WARM_SCHEDULER if is_warm else TOKEN_SCHEDULER)
+    assert steps("runner-parent") == (WARM_RUNNER if is_warm else RUNNER)
+    assert sorted(steps("runner-child")) == sorted(TOKEN_PAYLOAD)  # in the order of the descriptors' numbers
+    if is_warm:
+        assert steps("runner-warm") == TOKEN_PARENT
+
+
 def test_the_matrix_is_as_large_as_promised() -> None:
     different = {json.dumps(case, sort_keys=True) for case in BULK}
     assert len(different) >= 400
@@ -280,6 +335,7 @@ def test_a_job_survives_a_kill_at_chosen_steps(tmp_path: Path) -> None:
         *PAIRS[7::90],
         *({"parent": step, "launcher": "warm"} for step in PARENT),
         *WARM[::20],
+        *[case for case in WITH_TOKEN if "together" not in case][::7],
     ]
     results = play(cases, tmp_path)
     assert_all_is_well(cases, results)

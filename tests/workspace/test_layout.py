@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenuto.errors import InvalidName
-from tenuto.workspace.layout import Layout, directory_name, same_on_some_disks, script_name
+from tenuto.workspace.layout import Layout, TokenPlace, directory_name, same_on_some_disks, script_name
 
 
 def test_the_layout_is_the_one_of_the_documentation() -> None:
@@ -46,7 +46,6 @@ def test_the_layout_is_the_one_of_the_documentation() -> None:
     assert layout.experiment_lock("sweep") == "/ws/experiments/sweep/lock"
     assert layout.experiment_journal("sweep").path(0) == "/ws/.events/experiments/sweep/events-0.jsonl"
     assert layout.job_journal("a.T", "ab12").path(3) == "/ws/.events/jobs/a.T/event-ab12-3.jsonl"
-    assert layout.token("gpu") == "/ws/.tokens/gpu.lock"
     assert (layout.partials, layout.config, layout.trash) == ("/ws/partials", "/ws/config", "/ws/.trash")
 
 
@@ -150,3 +149,13 @@ def test_the_number_of_a_journal_file_is_found_again() -> None:
     place = Layout("/ws").job_journal("task", "a-1")
     assert place.number(place.file_name(12)) == 12
     assert Layout("/ws").job_journal("task", "a").number(place.file_name(12)) is None
+
+
+def test_the_files_of_tokens_cannot_be_mistaken_for_each_other() -> None:
+    place = TokenPlace("/tokens/host")
+    names = ["gpu", "queue", "schedulers", "mutex", "queue.token", "a/b"]
+    paths = [place.queue, place.schedulers, place.mutex]
+    paths += [path for name in names for path in (place.capacity(name), place.units(name))]
+    assert len(set(paths)) == len(paths)
+    assert place.units("gpu") == "/tokens/host/gpu.units"
+    assert place.units("/run/one.lock") == "/run/one.lock"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
@@ -27,17 +27,21 @@ from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.ports import LockHandle
+
+Tok = TypeVar("Tok", bound=CounterToken)
 
 
 class experiment:
@@ -151,6 +155,27 @@ class experiment:
         if self.run_mode is RunMode.NORMAL:
             self.run.add_service(service)
         return service
+
+    def token(self, name: str, count: int) -> CounterToken:
+        """A resource of this machine with `count` units, shared by all experiments that name it.
+
+        The last call decides on the count, also while units are in use.
+        """
+        return self._declared(CounterToken(name, count, self._token_directory))
+
+    def gpu_token(self) -> GpuToken:
+        """The GPUs that are visible here, one unit each; a job finds its own in ``CUDA_VISIBLE_DEVICES``."""
+        return self._declared(GpuToken(visible_devices(), self._token_directory))
+
+    @property
+    def _token_directory(self) -> str:
+        host = self._scheduler.machine.processes.own().host
+        return f"{self.settings.tokens_path}/{directory_name(host)}"
+
+    def _declared(self, token: Tok) -> Tok:
+        if self.run_mode is RunMode.NORMAL:
+            declare(self._scheduler.machine, token)
+        return token
 
     def wait(self) -> None:
         """Blocks until every job submitted so far has ended; where nothing is run, there is no waiting."""

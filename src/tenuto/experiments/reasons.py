@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tenuto.errors import TenutoError
 from tenuto.experiments.glance import see
 from tenuto.experiments.stored import Changed, JobKey, Stored, changed, read_stored
+from tenuto.experiments.token_view import holders_text
 from tenuto.experiments.view import JobDetail, WorkspaceView
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.markers import Marker
@@ -49,7 +50,7 @@ def explain_job(view: WorkspaceView, key: JobKey) -> Why:
     nearest, reuse = _nearest(view, detail)
     return Why(
         detail,
-        tuple(_because(detail)),
+        (*_because(detail), *_tokens(view, detail)),
         nearest,
         reuse,
         tuple(_code(view, detail, nearest)),
@@ -81,6 +82,15 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield "no run asks for it"
     if job.attempt > 1:
         yield f"this is attempt {job.attempt}"
+
+
+def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
+    """Who has the tokens that it waits for."""
+    if detail.job.state is not JobState.WAITING or not detail.runs:
+        return
+    line = next((line for line in view.lines(detail.runs[0]) if line.job_id == detail.job.job_id), None)
+    if line is not None and line.tokens and (held := holders_text(view.machine, line)):
+        yield held
 
 
 def _next_steps(detail: JobDetail) -> Iterator[str]:

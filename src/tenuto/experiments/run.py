@@ -69,6 +69,8 @@ class Run:
                 depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
                 transient=job.transient,
                 max_retries=job.retry.max_retries,
+                tokens={token.name: amount for token, amount in job.tokens},
+                token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
         link_job(self._machine.files, self.paths, job.task_id, job.job_id)

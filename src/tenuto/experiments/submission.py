@@ -12,6 +12,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.tokens import TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import ConfigBase, state_of
 from tenuto.tasks.identity import identity
@@ -56,6 +57,7 @@ def make_job(
         work=TaskWork(task, environment),
         clock=clock,
         dependencies=dependencies_of(task),
+        tokens=tokens_of(task),
         limits=defaults.limits,
         retry=RetryLimits(
             resumable=resumable,
@@ -88,6 +90,11 @@ def dependencies_of(task: ConfigBase) -> list[JobDependency]:
     needed: list[Any] = [upstream._state.job for upstream in state.upstream or ()]
     needed += [_job_of(required) for required in state.required]
     return [JobDependency(job) for job in dict.fromkeys(needed) if isinstance(job, Job)]
+
+
+def tokens_of(task: ConfigBase) -> list[TokenDependency]:
+    """The tokens of which a task holds units while it runs."""
+    return [required for required in state_of(task).required if isinstance(required, TokenDependency)]
 
 
 def _job_of(required: Any) -> Any:

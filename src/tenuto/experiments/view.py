@@ -16,6 +16,7 @@ from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.stored import JobKey, Stored, read_stored
 from tenuto.experiments.tails import Progress, last_progress
+from tenuto.experiments.token_view import with_tokens
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.job_directory import look
@@ -253,14 +254,18 @@ class WorkspaceView:
             state = glance(self.machine, paths)
             detailed = state is JobState.ERROR and run.live  # it may be a failure of an earlier run
             seen[line.job_id] = see(self.machine, paths) if detailed else _SEEN[state]
-        return Counter(sight.state for sight in within_run(lines, seen, live=run.live).values())
+        return Counter(sight.state for sight in self._standing(lines, seen, run).values())
 
     def jobs(self, run: RunView) -> list[JobView]:
         """The jobs of a run, in the order they were submitted."""
         lines = self.lines(run)
         seen = {line.job_id: see(self.machine, self.layout.job(line.task_id, line.job_id)) for line in lines}
-        standing = within_run(lines, seen, live=run.live)
+        standing = self._standing(lines, seen, run)
         return [self._job_view(line, standing[line.job_id], run) for line in lines]
+
+    def _standing(self, lines: list[JobLine], seen: Mapping[str, Sight], run: RunView) -> dict[str, Sight]:
+        standing = within_run(lines, seen, live=run.live)
+        return with_tokens(self.machine, lines, standing) if run.live else standing
 
     def _job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:
         return self._with_progress(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tenuto.errors import LaunchRefused, LockLost
 from tenuto.launchers.instructions import instruct
@@ -15,6 +15,7 @@ from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -22,7 +23,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
-from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+from tenuto.workspace.records import LaunchRecord, LocksRecord, PidRecord, StatusRecord
 
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
@@ -39,13 +40,23 @@ class Attempts:
         self.machine = machine
         self._watch_directory = watch
 
-    async def run(self, job: Job) -> Verdict:
-        """Starts the job, or waits for whoever did, until an attempt ended."""
-        lock = job_directory.take_lock(self.machine, job.paths)
-        job.state = JobState.SCHEDULED
-        if lock is None:
-            return await self.until_ended(job)
-        return await self._start(job, lock)
+    async def run(self, job: Job, grant: Grant | None = None) -> Verdict:
+        """Starts the job, or waits for whoever did, until an attempt ended.
+
+        `grant`: the locks that a job with tokens has already; they are closed when its runner has them, or
+        in the end.
+        """
+        if grant is None:
+            lock = job_directory.take_lock(self.machine, job.paths)
+            job.state = JobState.SCHEDULED
+            if lock is None:
+                return await self.until_ended(job)
+            return await self._start(job, lock)
+        with contextlib.closing(grant):
+            job.state = JobState.SCHEDULED
+            if grant.lock is None:
+                return await self.until_ended(job)
+            return await self._start(job, grant.lock, grant)
 
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
@@ -72,9 +83,11 @@ class Attempts:
 
     # Starting
 
-    async def _start(self, job: Job, lock: LockHandle) -> Verdict:
+    async def _start(self, job: Job, lock: LockHandle, grant: Grant = NO_TOKENS) -> Verdict:
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
+            if not job.launcher.external:  # of others nobody else holds the tokens
+                held.callback(grant.close)
             found = await self._settled(job, lock)
             if _answers(job, found):
                 return self._verdict(job, found)
@@ -85,7 +98,7 @@ class Attempts:
                 launch = _launch(found) or self._open(job, lock, found)
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
-            launch = self._open(job, lock, found)
+            launch = self._open(job, lock, found, grant.environment)
             if job.stop is not None:  # cancelled while leftovers were ended, or while the machine was short
                 self._mark(job, launch, job.stop.reason, job.stop.message)
                 return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
@@ -94,8 +107,11 @@ class Attempts:
                 raise LockLost(f"something still runs in {job.paths.directory}")
             held.callback(descendants.close)
             self._write_files(job, launch)
+            if grant.units:
+                locks = LocksRecord(launch.attempt, grant.units)
+                job_directory.write_locks(self.machine.files, job.paths, locks)
             try:
-                process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants))
+                process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants, grant.handles))
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
@@ -107,7 +123,13 @@ class Attempts:
         await process.wait()
         return await self.until_ended(job)
 
-    def _open(self, job: Job, lock: LockHandle, found: Settled) -> LaunchRecord:
+    def _open(
+        self,
+        job: Job,
+        lock: LockHandle,
+        found: Settled,
+        environment: Mapping[str, str] = NO_TOKENS.environment,
+    ) -> LaunchRecord:
         """The intent, recorded before anything happens."""
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
@@ -127,7 +149,7 @@ class Attempts:
                 job.task_id,
                 job.job_id,
                 limits=job.limits,
-                environment=job.work.environment,
+                environment={**job.work.environment, **environment} if environment else job.work.environment,
                 command=job.work.command(),
             ),
         )

@@ -22,6 +22,8 @@ from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.token_desk import Floor, TokenDesks
+from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
 from tenuto.workspace import job_directory
@@ -120,7 +122,10 @@ class Scheduler:
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: set[Job] = set()
         """Transient jobs that nobody needs yet."""
-        self._ready = ReadyQueue(lambda job: self._runner.spawn(self.aio_start(job)))
+        self._ready = ReadyQueue(self._begin)
+        self._tokens = TokenDesks(
+            machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
+        )
         self._is_taking_in = False
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
@@ -135,11 +140,13 @@ class Scheduler:
     def submit(self, job: Job, owner: Owner) -> Job:
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
 
-        Raises before anything has changed if the job's directory cannot be used.
+        Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
+        if job.needs:
+            self._tokens.check(job)
         found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
@@ -241,6 +248,7 @@ class Scheduler:
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
         self._runner.close()
+        self._tokens.close()
         self._outputs.close()
         self._completions.close()
         self._notifications.close()
@@ -253,15 +261,18 @@ class Scheduler:
         self._take_in()
         return known
 
-    async def aio_submit(self, job: Job) -> None:
+    async def aio_submit(self, job: Job, grant: Grant | None = None) -> None:
         """Sees a ready job through to its final state, trying again where that is due."""
         try:
-            verdict = await self.aio_submit_inner(job)
+            verdict = await self.aio_submit_inner(job, grant)
             while verdict.tries is not None:
                 job.tries = verdict.tries
                 job.answered = max(job.answered, job.attempt)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
+                if grant is not None:  # its tokens fell with the attempt
+                    self._ready.add(job, first=True)
+                    return
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
             passing = shortage(error)
@@ -271,18 +282,20 @@ class Scheduler:
             verdict = failure(job.job_id, error)
         self._complete(job, verdict)
 
-    async def aio_submit_inner(self, job: Job) -> Verdict:
+    async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for somebody else's."""
-        return await self._attempts.run(job)
+        return await self._attempts.run(job, grant)
 
-    async def aio_start(self, job: Job) -> None:
-        """Runs a ready job, which has a slot of its launcher, and gives the slot back."""
+    async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
+        """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
             # Between the start of this coroutine and its first step somebody may have cancelled the job.
             if job.state is JobState.READY:
-                await self.aio_submit(job)
+                await self.aio_submit(job, grant)
         finally:
-            self._ready.give_back(job)
+            self._ready.vacate(job)
+            self._tokens.given_back(job)
+            self._ready.start_what_fits()
 
     async def aio_final_state(self, job: Job) -> JobState:
         """The final state of a job, once it has one; at once for a transient job that nobody needs."""
@@ -363,6 +376,8 @@ class Scheduler:
             self._complete(job, Verdict(JobState.DONE))
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
+            if job.needs and job.launcher.external:
+                self._tokens.adopt(job)
             self._runner.spawn(self._adopt(job))
         elif job.transient is not TransientMode.NONE:
             self._dormant.add(job)
@@ -408,6 +423,25 @@ class Scheduler:
     def _make_ready(self, job: Job) -> None:
         job.state = JobState.READY
         self._ready.add(job)
+
+    def _begin(self, job: Job) -> None:
+        """A ready job has a slot. One that needs tokens does not keep it while it waits for them."""
+        if job.needs:
+            self._ready.vacate(job)
+            self._tokens.ask(job)
+        else:
+            self._runner.spawn(self.aio_start(job))
+
+    def _start_granted(self, job: Job, grant: Grant) -> None:
+        """Starts a job that has a slot and its tokens."""
+        self._runner.spawn(self.aio_start(job, grant))
+
+    def _refuse(self, job: Job, error: Exception | str) -> None:
+        """Ends a job that can never have the tokens it asks for."""
+        if isinstance(error, str):
+            self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, error))
+        else:
+            self._finalize(job, failure(job.job_id, error))
 
     async def _adopt(self, job: Job) -> None:
         """Waits for a job that another scheduler started; it runs on, whatever goes wrong here."""
@@ -514,6 +548,8 @@ class Scheduler:
 
     def _release(self, job: Job) -> None:
         self.waitingjobs.discard(job)
+        if job.needs:
+            self._tokens.release(job)
         job.attach(None)
         if job._final_state is not None and not job._final_state.done():
             job._final_state.set_result(job.state)
@@ -521,12 +557,12 @@ class Scheduler:
     def _cancel(self, job: Job, message: str) -> None:
         if job.state in (JobState.WAITING, JobState.READY):
             self._graph.withdraw(job)
+            if job.needs:
+                self._tokens.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            except (
-                OSError,
-                TenutoError,
-            ) as error:  # it is cancelled here; only its directory does not say so
+            except (OSError, TenutoError) as error:
+                # It is cancelled here all the same; only its directory does not say so.
                 message = f"{message}; this could not be recorded: {worded(error)}"
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
         elif job.state.running():

@@ -17,6 +17,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import RetryLimits, Tries
+from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
 from tenuto.workspace.job_directory import read_result, rotate_logs
@@ -81,6 +82,7 @@ class Job(BaseJob):
         work: Work,
         clock: Clock,
         dependencies: Sequence[JobDependency] = (),
+        tokens: Sequence[TokenDependency] = (),
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
         transient: TransientMode = TransientMode.NONE,
@@ -92,6 +94,9 @@ class Job(BaseJob):
         self.launcher = launcher
         self.work = work
         self.dependencies = tuple(dependencies)
+        self.tokens = tuple(tokens)
+        self.needs = needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else ()
+        """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or Limits()
         self.retry = retry or RetryLimits()
         self.transient = transient
@@ -171,6 +176,8 @@ class Job(BaseJob):
     def merge(self, other: Job) -> None:
         """Takes over what a second submission of the same identity asks for."""
         self.transient = self.transient.merge(other.transient)
+        if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
+            self.tokens, self.needs = other.tokens, other.needs
         self.retry = self.retry._replace(
             max_retries=max(self.retry.max_retries, other.retry.max_retries),
             max_lost_retries=max(self.retry.max_lost_retries, other.retry.max_lost_retries),

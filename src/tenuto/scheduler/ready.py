@@ -15,7 +15,7 @@ class ReadyQueue:
     """One queue for each launcher; to be used in the loop's thread only."""
 
     def __init__(self, start: Callable[[Job], None]) -> None:
-        """`start` is called for a job that has got a slot; `give_back` returns the slot."""
+        """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
         self._queues: dict[str, deque[Job]] = {}
         self._in_use: Counter[str] = Counter()
@@ -40,10 +40,21 @@ class ReadyQueue:
         self.add(job)
         return True
 
-    def give_back(self, job: Job) -> None:
-        """The job no longer needs its slot."""
+    def has_room(self, job: Job) -> bool:
+        """Whether there is a slot for a job that waits elsewhere."""
+        return not self._is_paused and self._in_use[job.launcher.name] < job.launcher.slots
+
+    def occupy(self, job: Job) -> None:
+        """A job that waited elsewhere takes a slot."""
+        self._in_use[job.launcher.name] += 1
+
+    def vacate(self, job: Job) -> None:
+        """The job no longer needs its slot; nothing is started in it yet."""
         self._in_use[job.launcher.name] -= 1
-        self.start_what_fits()
+
+    def pass_over(self, job: Job) -> None:
+        """Keeps a job that nobody wants any more, in case somebody does."""
+        self._passed_over.add(job)
 
     def pause(self) -> None:
         """Starts nothing until `resume`."""
@@ -58,7 +69,7 @@ class ReadyQueue:
         """Starts what is ready and wanted, as far as there are slots."""
         if self._is_paused:
             return
-        for name, queue in self._queues.items():
+        for name, queue in list(self._queues.items()):
             while queue and self._in_use[name] < queue[0].launcher.slots:
                 job = queue.popleft()
                 if job.state is not JobState.READY:

@@ -4,6 +4,7 @@ Shares its files with a `FakeDisk`, so a deleted lock file is noticed as on a re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -14,12 +15,12 @@ from tenuto.workspace.ports import RUNNER_BYTE, FileKind, Liveness, ProcessIdent
 
 
 class _OpenLock:
-    """An open file description that holds a byte, and the processes that have it open."""
+    """An open file description that holds bytes, and the processes that have it open."""
 
-    def __init__(self, fd: int, inode: int, byte: int) -> None:
+    def __init__(self, fd: int, inode: int, numbers: frozenset[int]) -> None:
         self.fd = fd
         self.inode = inode
-        self.byte = byte
+        self.numbers = numbers
         self.owners: set[ProcessIdentity] = set()
 
 
@@ -32,15 +33,15 @@ class FakeLocks:
         self._me = processes.own()
         self._descriptors = count(1000)
         self._open: dict[int, _OpenLock] = {}
-        self._by_place: dict[tuple[int, int], list[_OpenLock]] = {}
-        """The same locks by inode and byte: a large simulation asks for one of thousands."""
+        self._by_inode: dict[int, list[_OpenLock]] = {}
+        """The same locks by file: a large simulation asks for one of thousands."""
 
     def seen_by(self, pid: int) -> FakeLocks:
         """The same locks, as another process sees them."""
         view = FakeLocks(self._disk, self._processes.seen_by(pid))
         view._descriptors = self._descriptors
         view._open = self._open
-        view._by_place = self._by_place
+        view._by_inode = self._by_inode
         return view
 
     def inherit(self, handle: FakeLock, pid: int) -> None:
@@ -50,6 +51,10 @@ class FakeLocks:
         self._open[handle.fileno()].owners.add(child)
 
     def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> FakeLock | None:
+        taken = self.try_lock_all(path, [byte])
+        return None if taken is None else taken[0]
+
+    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FakeLock, ...] | None:
         found = self._disk.stat(path)
         if found is None:
             with suppress(FileExistsError):  # somebody else was faster
@@ -58,18 +63,24 @@ class FakeLocks:
         assert found is not None
         if found.kind is not FileKind.FILE:
             raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
-        if self._holding(found.inode, byte):
+        if any(self._holding(found.inode, byte) for byte in numbers):
             return None
-        held = _OpenLock(next(self._descriptors), found.inode, byte)
+        held = _OpenLock(next(self._descriptors), found.inode, frozenset(numbers))
         held.owners.add(self._me)
         self._open[held.fd] = held
-        self._by_place.setdefault((held.inode, byte), []).append(held)
-        return FakeLock(self, path, held)
+        self._by_inode.setdefault(held.inode, []).append(held)
+        return (FakeLock(self, path, held),)
+
+    def locked(self, path: str) -> frozenset[int]:
+        found = self._disk.stat(path)
+        if found is None:
+            return frozenset()
+        return frozenset(byte for held in self._alive(found.inode) for byte in held.numbers)
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FakeLock:
         held = self._open.get(fd)
         found = self._disk.stat(path)
-        if held is None or found is None or (held.inode, held.byte) != (found.inode, byte):
+        if held is None or found is None or held.inode != found.inode or byte not in held.numbers:
             raise LockLost(f"descriptor {fd} does not hold the lock {path}")
         held.owners.add(self._me)
         return FakeLock(self, path, held)
@@ -82,15 +93,22 @@ class FakeLocks:
         return () if found is None else tuple(sorted(self._holding(found.inode, byte)))
 
     def _holding(self, inode: int, byte: int) -> set[int]:
-        pids: set[int] = set()
-        for held in list(self._by_place.get((inode, byte), ())):
-            alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
-            if alive:
-                pids |= {owner.pid for owner in alive}
-            else:
-                del self._open[held.fd]  # else each look would go through all locks there ever were
-                self._by_place[inode, byte].remove(held)
-        return pids
+        return {
+            owner.pid
+            for held in self._alive(inode)
+            if byte in held.numbers
+            for owner in held.owners
+            if self._processes.liveness(owner) is Liveness.ALIVE
+        }
+
+    def _alive(self, inode: int) -> list[_OpenLock]:
+        """The locks on a file that a living process has open; others are forgotten."""
+        there = self._by_inode.get(inode, [])
+        for held in list(there):
+            if not any(self._processes.liveness(owner) is Liveness.ALIVE for owner in held.owners):
+                del self._open[held.fd]
+                there.remove(held)
+        return there
 
     def _intact(self, path: str, held: _OpenLock) -> bool:
         found = self._disk.stat(path)
@@ -105,7 +123,7 @@ class FakeLock:
 
     def __init__(self, locks: FakeLocks, path: str, held: _OpenLock) -> None:
         self.path = path
-        self.byte = held.byte
+        self.byte = min(held.numbers)
         self._locks = locks
         self._held = held
 

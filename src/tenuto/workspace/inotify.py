@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
 
+_BUFFER = 64 * 1024
 _IN_CREATE = 0x100
 _IN_DELETE = 0x200
 _IN_MOVED_TO = 0x80
@@ -23,6 +25,12 @@ class DirectoryWatch:
 
     def fileno(self) -> int:
         return self._fd
+
+    def drain(self) -> None:
+        """Forget what was reported so far, so that the descriptor is readable only when something new is."""
+        with suppress(BlockingIOError):
+            while os.read(self._fd, _BUFFER):
+                pass
 
     def close(self) -> None:
         os.close(self._fd)

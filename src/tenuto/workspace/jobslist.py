@@ -29,6 +29,10 @@ class JobLine(NamedTuple):
     depends_on: tuple[str, ...] = ()
     transient: TransientMode = TransientMode.NONE
     max_retries: int = 0
+    tokens: Mapping[str, int] = {}
+    """The units that it holds while it runs."""
+    token_directory: str | None = None
+    """Where its tokens are counted."""
 
 
 class JobsList:
@@ -108,8 +112,12 @@ def link_job(files: Files, run: RunPaths, task_id: str, job_id: str) -> None:
 
 
 def _to_fields(line: JobLine) -> dict[str, Any]:
+    tokens = {"tokens": dict(line.tokens), "token_directory": line.token_directory}
+    fields = {name: value for name, value in line._asdict().items() if name not in tokens}
+    if line.tokens:
+        fields |= tokens
     return {
-        **line._asdict(),
+        **fields,
         "submittime": line.submittime.isoformat(),
         "tags": dict(line.tags),
         "transient": line.transient.name,
@@ -128,4 +136,6 @@ def _from_fields(fields: Fields) -> JobLine:
         depends_on=fields.words("depends_on"),
         transient=TransientMode[transient],
         max_retries=fields.integer("max_retries", default=0),
+        tokens={name: int(amount) for name, amount in fields.numbers("tokens").items()},
+        token_directory=fields.optional_text("token_directory"),
     )

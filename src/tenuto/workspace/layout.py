@@ -251,16 +251,13 @@ class Layout:
         return f"{self.root}/.trash"
 
     @property
-    def tokens(self) -> str:
+    def token_queue(self) -> str:
+        """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
 
     def task_class(self, task_id: str) -> str:
         """Which script a task id belongs to."""
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
-
-    def token(self, name: str) -> str:
-        """The lock file of a counted resource."""
-        return f"{self.root}/.tokens/{directory_name(name)}.lock"
 
     def job(self, task_id: str, job_id: str) -> JobPaths:
         return JobPaths(f"{self.task(task_id)}/{_checked_job_id(job_id)}", script_name(task_id))
@@ -287,6 +284,36 @@ class Layout:
             f"event-{_checked_job_id(job_id)}-",
             crowded=True,
         )
+
+
+class TokenPlace(NamedTuple):
+    """Where the tokens of one machine lie: beside all workspaces, which share them."""
+
+    directory: str
+
+    @property
+    def queue(self) -> str:
+        return f"{self.directory}/queue.json"
+
+    @property
+    def schedulers(self) -> str:
+        return f"{self.directory}/schedulers.lock"
+
+    @property
+    def mutex_directory(self) -> str:
+        """Apart from the rest: whoever watches the rest need not know of each look at the queue."""
+        return f"{self.directory}/mutex"
+
+    @property
+    def mutex(self) -> str:
+        return f"{self.mutex_directory}/queue.lock"
+
+    def capacity(self, token: str) -> str:
+        return f"{self.directory}/{directory_name(token)}.token.json"
+
+    def units(self, token: str) -> str:
+        """The file whose bytes are the units; the lock of a launcher is a token whose name is its path."""
+        return token if token.startswith("/") else f"{self.directory}/{directory_name(token)}.units"
 
 
 def is_job_id(text: str) -> bool:

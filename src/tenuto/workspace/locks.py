@@ -9,7 +9,8 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tenuto.errors import LockLost, LocksUnsupported, NotRegularFile
 from tenuto.workspace.files import FILE_MODE
@@ -22,6 +23,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TRIES = 100
+_ALL_BYTES = 1 << 62
 
 
 def system_locks() -> Locks:
@@ -60,10 +62,17 @@ class OfdLocks:
     """
 
     def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> FileLock | None:
+        return self._try(path, byte, [(byte, 1)])
+
+    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FileLock, ...] | None:
+        taken = self._try(path, min(numbers), list(_runs(numbers)))
+        return None if taken is None else (taken,)
+
+    def _try(self, path: str, byte: int, runs: Sequence[tuple[int, int]]) -> FileLock | None:
         for _ in range(_TRIES):
             fd = _open_lock_file(self._file(path, byte))
             try:
-                if not self._lock(fd, path, byte):
+                if not all(self._lock(fd, path, first, length) for first, length in runs):
                     os.close(fd)
                     return None
             except LocksUnsupported:
@@ -95,6 +104,27 @@ class OfdLocks:
             os.close(fd)
         return bool(kind != fcntl.F_UNLCK)
 
+    def locked(self, path: str) -> frozenset[int]:
+        fd = _look_at(path)
+        if fd is None:
+            return frozenset()
+        found: set[int] = set()
+        gaps = [(0, _ALL_BYTES)]
+        try:
+            while gaps:
+                start, end = gaps.pop()
+                query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+                kind, _, first, length, _ = _FLOCK.unpack(fcntl.fcntl(fd, _OFD_GETLK, query))
+                if kind != fcntl.F_UNLCK:  # one lock of those there are, and not always the first
+                    last = first + length if length else end
+                    found.update(range(max(first, start), min(last, end)))
+                    gaps += [(a, b) for a, b in ((start, first), (last, end)) if a < b]
+        except OSError as error:
+            raise _explained(error, path) from error
+        finally:
+            os.close(fd)
+        return frozenset(found)
+
     def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
         return tuple(_pids_with_lock(path, b"OFDLCK", byte))
 
@@ -102,9 +132,9 @@ class OfdLocks:
         """The file that carries the lock of this byte."""
         return path
 
-    def _lock(self, fd: int, path: str, byte: int) -> bool:
+    def _lock(self, fd: int, path: str, byte: int, length: int = 1) -> bool:
         try:
-            fcntl.fcntl(fd, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+            fcntl.fcntl(fd, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0))
         except (BlockingIOError, PermissionError):
             return False
         except OSError as error:
@@ -117,6 +147,27 @@ class FlockLocks(OfdLocks):
 
     Asking takes the lock for an instant, so a `try_lock` at that instant can fail without need.
     """
+
+    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FileLock, ...] | None:
+        taken: list[FileLock] = []
+        for number in sorted(numbers):
+            lock = self.try_lock(path, number)
+            if lock is None:
+                for other in taken:
+                    other.close()
+                return None
+            taken.append(lock)
+        return tuple(taken)
+
+    def locked(self, path: str) -> frozenset[int]:
+        directory, _, name = path.rpartition("/")
+        try:
+            found = os.listdir(directory)
+        except FileNotFoundError:
+            return frozenset()
+        numbers = [rest for file in found if (rest := file.removeprefix(f"{name}.")) != file]
+        bytes_ = [RUNNER_BYTE, *(int(number) for number in numbers if number.isdecimal())]
+        return frozenset(byte for byte in bytes_ if self.is_locked(path, byte))
 
     def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
         fd = _look_at(self._file(path, byte))
@@ -133,7 +184,7 @@ class FlockLocks(OfdLocks):
     def _file(self, path: str, byte: int) -> str:
         return path if byte == RUNNER_BYTE else f"{path}.{byte}"
 
-    def _lock(self, fd: int, path: str, byte: int) -> bool:
+    def _lock(self, fd: int, path: str, byte: int, length: int = 1) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -141,6 +192,15 @@ class FlockLocks(OfdLocks):
         except OSError as error:
             raise _explained(error, path) from error
         return True
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Neighbouring bytes together: (first, length)."""
+    ordered = sorted(set(numbers))
+    starts = [ordered[0], *(after for before, after in pairwise(ordered) if after != before + 1)]
+    ends = [*(before for before, after in pairwise(ordered) if after != before + 1), ordered[-1]]
+    for first, last in zip(starts, ends, strict=True):
+        yield first, last - first + 1
 
 
 def _open_lock_file(path: str) -> int:

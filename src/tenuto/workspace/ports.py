@@ -6,6 +6,7 @@ Missing files, full disks and the like surface as the `OSError` of the system ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
 
@@ -165,6 +166,14 @@ class Locks(Protocol):
 
     def try_lock(self, path: str, byte: int = RUNNER_BYTE) -> LockHandle | None:
         """Lock without waiting; None if it is held. Creates the file (0600), but not its directory."""
+        ...
+
+    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[LockHandle, ...] | None:
+        """Lock several bytes of one file without waiting, all or none, by as few descriptors as can be."""
+        ...
+
+    def locked(self, path: str) -> frozenset[int]:
+        """Every byte of the file that anybody holds. Takes nothing, and wakes nobody who watches the file."""
         ...
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> LockHandle:

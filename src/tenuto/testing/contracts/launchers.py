@@ -15,6 +15,7 @@ from tenuto.launchers.protocols import Launcher, Process
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.job_directory import read_pid, read_status, request_stop
+from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE
 from tenuto.workspace.records import StopRecord
 
@@ -95,10 +96,12 @@ class LauncherContract:
     def test_a_runner_holds_its_tokens_until_it_ends(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
-        bench.machine.files.make_directory(bench.layout.tokens)
-        token = bench.layout.token("gpu")
-        units = [bench.machine.locks.try_lock(token, unit) for unit in range(2)]
-        job = bench.command(*ENDLESS, tokens=tuple(unit for unit in units if unit is not None))
+        place = TokenPlace(f"{bench.layout.root}/tokens")
+        bench.machine.files.make_directory(place.directory)
+        token = place.units("gpu")
+        units = bench.machine.locks.try_lock_all(token, range(2))
+        assert units is not None
+        job = bench.command(*ENDLESS, tokens=units)
 
         async def scenario() -> None:
             process = await started(launcher, job)

@@ -31,6 +31,25 @@ class LocksContract:
         assert locks.is_locked(path, DESCENDANTS_BYTE)
         descendants.close()
 
+    def test_several_bytes_are_locked_all_or_none(self, locks: Locks, path: str) -> None:
+        held = locks.try_lock_all(path, [1, 2, 5])
+        assert held is not None
+        assert locks.locked(path) == {1, 2, 5}
+        assert locks.try_lock_all(path, [0, 5]) is None
+        assert not locks.is_locked(path, 0)
+        other = locks.try_lock_all(path, [0, 3])
+        assert other is not None
+        assert locks.locked(path) == {0, 1, 2, 3, 5}
+        for handle in held:
+            handle.close()
+        assert locks.locked(path) == {0, 3}
+        for handle in other:
+            handle.close()
+        assert locks.locked(path) == frozenset()
+
+    def test_a_file_that_is_not_there_has_no_locked_bytes(self, locks: Locks, path: str) -> None:
+        assert locks.locked(path) == frozenset()
+
     def test_closing_twice_is_harmless(self, locks: Locks, path: str) -> None:
         held = _taken(locks, path)
         held.close()

@@ -1,0 +1,52 @@
+"""The GPUs that this process may use.
+Asks the environment and `nvidia-smi`; loads no CUDA, which must not be touched before a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tenuto.errors import TokenError
+
+_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
+_TAKES_S = 30.0
+
+
+def visible_devices() -> dict[int, str]:
+    """Number of each device on this machine -> its name in ``CUDA_VISIBLE_DEVICES``.
+
+    As in CUDA, the variable counts up to the first entry that is no device.
+    """
+    given = os.environ.get(_VARIABLE)
+    if given is None:
+        return _all_devices()
+    devices: dict[int, str] = {}
+    for name in (part.strip() for part in given.split(",")):
+        number = int(name) if name.isdecimal() else _number(name)
+        if number is None:
+            break
+        devices[number] = name
+    return devices
+
+
+def _number(name: str) -> int | None:
+    """The number of a device that is named by a part of its id."""
+    if not name.startswith("GPU-"):
+        if name.startswith("MIG-"):
+            raise TokenError(
+                f"{name} of {_VARIABLE} is a part of a GPU, which has no number of its own: "
+                f"use xp.token with a name, and set {_VARIABLE} in the task"
+            )
+        return None
+    return next((number for number, uuid in _all_devices().items() if uuid.startswith(name)), None)
+
+
+def _all_devices() -> dict[int, str]:
+    try:
+        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_TAKES_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}  # no driver, so no device
+    rows = (line.split(",") for line in answer.stdout.splitlines() if "," in line)
+    return {int(index): uuid.strip() for index, uuid in rows}

@@ -1,0 +1,114 @@
+"""Who of those who wait for tokens may start: pure functions of the tickets and the free units.
+They lock nothing, write nothing and read no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from tenuto.workspace.tokens import Need, Ticket
+
+MOST_OVERTAKINGS = 10
+"""How often later requests may take units that an earlier one is short of."""
+
+Picks = Mapping[str, tuple[int, ...]]
+"""token -> units."""
+
+
+class Decision(NamedTuple):
+    """What one look at the queue led to."""
+
+    tickets: tuple[Ticket, ...]
+    """Those that still wait, with what they suffered."""
+    able: frozenset[int]
+    """The numbers of those that could start, and are others' to start."""
+
+
+def decide(
+    tickets: Sequence[Ticket],
+    free: Mapping[str, Sequence[int]],
+    *,
+    ignored: Callable[[Ticket], bool],
+    claim: Callable[[Ticket, Picks], bool | None],
+) -> Decision:
+    """Goes through the tickets by number, and grants what can be granted.
+
+    `ignored`: who neither gets anything nor keeps anybody from it. `claim` is called for a ticket that can
+    start: True if it is the caller's own and has taken the units, False if it has not, None if it is
+    somebody else's, who is on the way to take them.
+    """
+    left = {token: list(units) for token, units in free.items()}
+    waiting: list[Ticket] = []
+    passed: list[int] = []
+    """Where in `waiting` those stand that are short of something, and for whom nothing is kept."""
+    able: set[int] = set()
+    for ticket in tickets:
+        if ignored(ticket):
+            waiting.append(ticket)
+            continue
+        picks = _picks(ticket, left)
+        if _is_short(ticket, picks):
+            if _is_due(ticket, picks):
+                _remove(left, picks)  # kept for it, until it has all
+            else:
+                passed.append(len(waiting))
+            waiting.append(ticket)
+            continue
+        claimed = claim(ticket, {token: tuple(units) for token, units in picks.items()})
+        if claimed is not True:
+            waiting.append(ticket)
+        if claimed is None:
+            able.add(ticket.number)
+        if claimed is not False:
+            _remove(left, picks)
+        if claimed is True:
+            passed = [position for position in passed if _still_passed(waiting, position, picks, left)]
+    return Decision(tuple(waiting), frozenset(able))
+
+
+def _still_passed(
+    waiting: list[Ticket], position: int, taken: Mapping[str, Sequence[int]], left: dict[str, list[int]]
+) -> bool:
+    """Counts an overtaking; if that was one too many, the rest is kept for the ticket from now on."""
+    ticket = waiting[position] = _overtaken(waiting[position], taken, left)
+    picks = _picks(ticket, left)
+    if not _is_due(ticket, picks):
+        return True
+    _remove(left, picks)
+    return False
+
+
+def _picks(ticket: Ticket, left: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    return {need.token: _fitting(need, left)[: need.amount] for need in ticket.needs}
+
+
+def _is_short(ticket: Ticket, picks: Mapping[str, Sequence[int]]) -> bool:
+    return any(len(picks[need.token]) < need.amount for need in ticket.needs)
+
+
+def _is_due(ticket: Ticket, picks: Mapping[str, Sequence[int]]) -> bool:
+    """Whether it was overtaken often enough on everything that it is short of."""
+    short = [need.token for need in ticket.needs if len(picks[need.token]) < need.amount]
+    return all(ticket.overtaken.get(token, 0) >= MOST_OVERTAKINGS for token in short)
+
+
+def _fitting(need: Need, left: Mapping[str, Sequence[int]]) -> list[int]:
+    units = left.get(need.token, ())
+    return [unit for unit in units if need.units is None or unit in need.units]
+
+
+def _remove(left: dict[str, list[int]], picks: Mapping[str, Sequence[int]]) -> None:
+    for token, units in picks.items():
+        gone = set(units)
+        left[token] = [unit for unit in left.get(token, ()) if unit not in gone]
+
+
+def _overtaken(ticket: Ticket, picks: Mapping[str, Sequence[int]], left: Mapping[str, list[int]]) -> Ticket:
+    """The ticket, with one overtaking more on each token whose units were taken from before it."""
+    overtaken = dict(ticket.overtaken)
+    for need in ticket.needs:
+        usable = [unit for unit in picks.get(need.token, ()) if need.units is None or unit in need.units]
+        if usable and len(_fitting(need, left)) < need.amount:
+            overtaken[need.token] = min(overtaken.get(need.token, 0) + 1, MOST_OVERTAKINGS)
+    return ticket._replace(overtaken=overtaken)

@@ -1,0 +1,515 @@
+"""The jobs of one scheduler that wait for tokens: data, and one step that gives out what is free.
+It holds the protocol of docs/adr/0009; the rule who is next is in `token_decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple, Protocol
+
+from tenuto.errors import TokenError
+from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.token_decisions import Picks, decide
+from tenuto.scheduler.tokens import Grant, beyond, place_of
+from tenuto.scheduler.troubles import shortage, worded
+from tenuto.workspace import job_directory
+from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.workspace.layout import TokenPlace
+from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.records import TokenUnits
+from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
+
+logger = logging.getLogger("tenuto.scheduler")
+
+POLL_S = 2.0
+"""How long a change can stay unseen where the kernel does not tell."""
+BUSY_S = 0.005
+"""How soon to try again when another scheduler is at the queue."""
+PATIENCE_S = 10.0
+"""How long somebody else's ticket may be able to start, and not start, before it is ignored."""
+MOST_TICKETS = 100
+"""Of one scheduler, for the same tokens, at a time."""
+
+
+class Loop(Protocol):
+    """As much of the scheduler's loop as is needed here."""
+
+    @property
+    def loop(self) -> Any: ...
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+
+class Slots(Protocol):
+    """The slots of the launchers, as far as they matter here."""
+
+    def has_room(self, job: Job) -> bool:
+        """Whether a slot is free for the job."""
+        ...
+
+    def occupy(self, job: Job) -> None:
+        """Gives the job a slot."""
+        ...
+
+    def pass_over(self, job: Job) -> None:
+        """Keeps a job that nobody wants any more, in case somebody does."""
+        ...
+
+
+class Floor(NamedTuple):
+    """What the desk has the scheduler do."""
+
+    start: Callable[[Job, Grant], None]
+    """Starts a job that has a slot and its tokens."""
+    refuse: Callable[[Job, Exception | str], None]
+    """Ends a job that can never have what it asks for."""
+
+
+class _Outcome(NamedTuple):
+    granted: list[tuple[Job, Grant]]
+    refused: list[tuple[Job, Exception | str]]
+
+    def jobs(self) -> set[Job]:
+        return {job for job, _ in (*self.granted, *self.refused)}
+
+
+class TokenDesk:
+    """Gives out the tokens of one directory; to be used in the loop's thread only."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        place: TokenPlace,
+        floor: Floor,
+        slots: Slots,
+        loop: Loop,
+        watch: Callable[[str], DirectoryWatch | None],
+    ) -> None:
+        self.files = TokenFiles(machine, place)
+        self._machine = machine
+        self._floor = floor
+        self._slots = slots
+        self._loop = loop
+        self._open_watch = watch
+        self._watch: DirectoryWatch | None = None
+        self._waiting: set[Job] = set()
+        self._lines: dict[tuple[str, ...], deque[Job]] = {}
+        """Who waits without a ticket, by the tokens they want, in the order they came."""
+        self._tickets: dict[int, Job] = {}
+        """Who waits with a ticket, by its number."""
+        self._own: LockHandle | None = None
+        """The lock whose byte is this scheduler's number."""
+        self._to_adopt: list[Job] = []
+        self._held: dict[Job, Grant] = {}
+        """What jobs got, until they gave it back."""
+        self._able_since: dict[int, float] = {}
+        self._absent: set[int] = set()
+        self._is_pumping = False
+        self._is_polling = False
+        self._is_posted = False
+        self._is_closed = False
+
+    # What the scheduler does
+
+    def ask(self, job: Job) -> None:
+        """A job is ready, and has a slot if it gets its tokens now."""
+        has_company = any(
+            other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
+        )
+        self._waiting.add(job)
+        self._lines.setdefault(_names(job.needs), deque()).append(job)
+        if has_company:  # one with the same needs waits before it: there is nothing to try
+            self._pump_soon()
+            self._tell(job, "waits its turn")
+        else:
+            self.pump()
+
+    def withdraw(self, job: Job) -> None:
+        """A job no longer waits."""
+        if job in self._waiting:
+            self._waiting.discard(job)
+            self._pump_soon()
+
+    def adopt(self, job: Job) -> None:
+        """Takes the units of a job that another scheduler started on an external launcher."""
+        self._to_adopt.append(job)
+        self.pump()
+
+    def release(self, job: Job) -> None:
+        """The job does not need its units any more."""
+        grant = self._held.pop(job, None)
+        if grant is not None:
+            grant.close()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    def close(self) -> None:
+        """Lets go of everything; who waits is forgotten by the other schedulers, too."""
+        self._is_closed = True
+        for grant in self._held.values():
+            grant.close()
+        if self._own is not None:
+            self._own.close()
+        if self._watch is not None:
+            self._watch.close()
+
+    # One look at the queue
+
+    def pump(self) -> None:
+        """Gives out what can be given out now."""
+        if self._is_pumping or self._is_closed:
+            return
+        if not self._waiting and not self._tickets and not self._to_adopt:
+            self._stop_watching()
+            return
+        self._is_pumping = True
+        outcome = _Outcome([], [])
+        try:
+            mutex = self.files.try_mutex()
+            if mutex is None:
+                self._loop.later(BUSY_S, self.pump)
+            else:
+                with closing(mutex):
+                    self._turn(outcome)
+        except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
+            self._trouble(error, outcome)
+        finally:
+            self._is_pumping = False
+        self._settle(outcome)
+
+    def _settle(self, outcome: _Outcome) -> None:
+        self._waiting -= outcome.jobs()
+        for job, grant in outcome.granted:
+            if job.state is JobState.WAITING:
+                job.state = JobState.READY
+            self._held[job] = grant
+            self._floor.start(job, grant)
+        for job, error in outcome.refused:
+            self._floor.refuse(job, error)
+        if self._waiting and not self._is_polling:
+            self._is_polling = True
+            self._loop.later(POLL_S, self._poll)
+        if self._waiting and self._watch is None:
+            self._start_watching()
+
+    def _trouble(self, error: Exception, outcome: _Outcome) -> None:
+        passing = shortage(error)
+        for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
+            if passing is None:
+                outcome.refused.append((job, error))
+            else:
+                self._tell(job, f"waits until the machine recovers: {worded(passing)}")
+
+    def _turn(self, outcome: _Outcome) -> None:
+        """Steps P2 to P7, under the mutex."""
+        before = self.files.queue()
+        own = self._number()
+        living = self.files.living()
+        for job in self._to_adopt:
+            self._take_again(job)
+        self._to_adopt.clear()
+        self._drop_unwanted()
+        tickets = [
+            ticket
+            for ticket in before.tickets
+            if ticket.scheduler in living and (ticket.scheduler != own or ticket.number in self._tickets)
+        ]
+        next_number = self._draw_tickets(tickets, own, before.next_number)
+        states = {token: self.files.state(token) for token in _tokens(tickets)}
+        self._refuse_impossible(states, outcome)
+
+        def job_of(ticket: Ticket) -> Job | None:
+            return self._tickets.get(ticket.number) if ticket.scheduler == own else None
+
+        def is_parked(ticket: Ticket) -> bool:
+            job = job_of(ticket)
+            return ticket.parked if job is None else not self._slots.has_room(job)
+
+        def claim(ticket: Ticket, picks: Picks) -> bool | None:
+            job = job_of(ticket)
+            if job is None:
+                return None
+            if job in outcome.jobs() or not self._slots.has_room(job):
+                return False
+            return self._grant(job, picks, outcome)
+
+        decision = decide(
+            tickets,
+            {token: state.free() for token, state in states.items()},
+            ignored=lambda ticket: is_parked(ticket) or ticket.number in self._absent,
+            claim=claim,
+        )
+        settled = outcome.jobs()
+        left = tuple(
+            ticket._replace(parked=is_parked(ticket))
+            for ticket in decision.tickets
+            if job_of(ticket) not in settled
+        )
+        self._tickets = {number: job for number, job in self._tickets.items() if job not in settled}
+        self._note_absent(decision.able, left, own)
+        for job in self._tickets.values():
+            has_room = self._slots.has_room(job)
+            self._tell(job, _why(job.needs, states) if has_room else "waits for a slot")
+        if left != before.tickets:  # a number that nobody has seen may be given once more
+            self.files.write_queue(Queue(next_number, left))
+
+    def _number(self) -> int:
+        """This scheduler's number. Tickets that bear it from before are a dead one's: no job has them."""
+        if self._own is None:
+            self._own = self.files.sign_in()
+        return self._own.byte
+
+    def _drop_unwanted(self) -> None:
+        for number, job in list(self._tickets.items()):
+            if not self._still_waits(job):
+                del self._tickets[number]
+
+    def _still_waits(self, job: Job) -> bool:
+        if job not in self._waiting:
+            return False
+        if not job.is_wanted():
+            self._waiting.discard(job)
+            if job.state is JobState.WAITING:
+                job.state = JobState.READY
+            self._slots.pass_over(job)
+            return False
+        return True
+
+    def _draw_tickets(self, tickets: list[Ticket], own: int, next_number: int) -> int:
+        """Appends tickets for those without, in the order they came, a limited number for the same tokens."""
+        known = {ticket.number for ticket in tickets if ticket.scheduler == own}
+        for number in [number for number in self._tickets if number not in known]:  # the queue was lost
+            job = self._tickets.pop(number)
+            self._lines.setdefault(_names(job.needs), deque()).appendleft(job)
+        drawn = Counter(_names(job.needs) for job in self._tickets.values())
+        for names, line in list(self._lines.items()):
+            while line and drawn[names] < MOST_TICKETS:
+                job = line.popleft()
+                if self._still_waits(job):
+                    drawn[names] += 1
+                    self._tickets[next_number] = job
+                    tickets.append(Ticket(next_number, own, job.needs))
+                    next_number += 1
+            if not line:
+                del self._lines[names]
+        return next_number
+
+    def _refuse_impossible(self, states: dict[str, TokenState], outcome: _Outcome) -> None:
+        for job in self._tickets.values():
+            for need in job.needs:
+                if states[need.token].capacity is None:  # somebody removed the file
+                    self.declare(job)
+                    states[need.token] = self.files.state(need.token)
+                problem = beyond(need, states[need.token].capacity or 0)
+                if problem is not None:
+                    outcome.refused.append((job, problem))
+                    break
+
+    def declare(self, job: Job) -> None:
+        """Writes the capacities of tokens that nobody declared."""
+        for token, _ in job.tokens:
+            if self.files.capacity(token.name) is None:
+                self.files.declare(token.name, token.capacity)
+
+    def _grant(self, job: Job, picks: Picks, outcome: _Outcome) -> bool:
+        grant = self._take(job, picks, outcome)
+        if grant is None:
+            return False
+        self._slots.occupy(job)
+        outcome.granted.append((job, grant))
+        return grant.lock is not None
+
+    def _take(self, job: Job, picks: Picks, outcome: _Outcome) -> Grant | None:
+        """The job's lock and its units, all or none."""
+        try:
+            lock = job_directory.take_lock(self._machine, job.paths)
+            if lock is None:  # somebody else runs it: to be watched
+                return Grant(None)
+            handles = self._take_units(picks)
+        except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
+            outcome.refused.append((job, error))
+            return None
+        if handles is None:
+            lock.close()
+            return None
+        environment: dict[str, str] = {}
+        for token, _ in job.tokens:
+            environment.update(token.environment(picks[token.name]))
+        return Grant(lock, (TokenUnits(name, picks[name]) for name in sorted(picks)), handles, environment)
+
+    def _take_units(self, picks: Picks) -> list[LockHandle] | None:
+        handles: list[LockHandle] = []
+        for token in sorted(picks):
+            taken = self.files.take(token, picks[token])
+            if taken is None:
+                for handle in handles:
+                    handle.close()
+                return None
+            handles += taken
+        return handles
+
+    def _take_again(self, job: Job) -> None:
+        recorded = job_directory.read_locks(self._machine.files, job.paths, job.attempt)
+        if recorded is None or job.state.finished():
+            return
+        handles: list[LockHandle] = []
+        for name, units in recorded.tokens:
+            for unit in units:
+                taken = self.files.take(name, (unit,))
+                if taken is None:
+                    logger.warning(
+                        "unit %d of token %s is somebody else's, though %s still runs with it",
+                        unit,
+                        name,
+                        job.job_id,
+                        extra={"action": "token_lost"},
+                    )
+                else:
+                    handles += taken
+        self.release(job)
+        self._held[job] = Grant(None, recorded.tokens, handles)
+
+    def _note_absent(self, able: frozenset[int], left: tuple[Ticket, ...], own: int) -> None:
+        now = self._machine.clock.monotonic()
+        self._able_since = {number: self._able_since.get(number, now) for number in able}
+        self._absent |= {number for number, since in self._able_since.items() if now - since >= PATIENCE_S}
+        self._absent &= {ticket.number for ticket in left if ticket.scheduler != own}
+
+    # Telling
+
+    def _tell(self, job: Job, message: str) -> None:
+        if job.state is JobState.READY:
+            job.set_state(JobState.WAITING, message=message)
+        elif job.state is JobState.WAITING and job.standing.message != message:
+            job.explain(message)
+
+    # Being told
+
+    def _pump_soon(self) -> None:
+        if not self._is_posted:
+            self._is_posted = True
+            self._loop.post(self._posted)
+
+    def _posted(self) -> None:
+        self._is_posted = False
+        self.pump()
+
+    def _poll(self) -> None:
+        self._is_polling = False
+        self._watch_what_others_run()
+        self.pump()
+
+    def _watch_what_others_run(self) -> None:
+        """A job that another scheduler runs, or has run, needs no tokens here."""
+        files, locks = self._machine.files, self._machine.locks
+        for job in list(self._tickets.values()):
+            if (
+                job in self._waiting
+                and self._slots.has_room(job)
+                and (locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None)
+            ):
+                self._slots.occupy(job)
+                self._settle(_Outcome([(job, Grant(None))], []))
+
+    def _start_watching(self) -> None:
+        self._watch = self._open_watch(self.files.place.directory)
+        if self._watch is not None:
+            self._loop.loop.add_reader(self._watch.fileno(), self._changed)
+            self._pump_soon()  # for what changed before the watch was there
+
+    def _changed(self) -> None:
+        if self._watch is not None:
+            self._watch.drain()
+            self.pump()
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._loop.loop.remove_reader(self._watch.fileno())
+            self._watch.close()
+            self._watch = None
+
+
+def _tokens(tickets: list[Ticket]) -> set[str]:
+    return {need.token for ticket in tickets for need in ticket.needs}
+
+
+def _names(needs: tuple[Need, ...]) -> tuple[str, ...]:
+    return tuple(need.token for need in needs)
+
+
+def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
+    for need in needs:
+        state = states.get(need.token)
+        if state is not None and len(state.free()) < need.amount:
+            return waiting_text(need.token, need.amount, state)
+    return f"waits its turn for token {', '.join(need.token for need in needs)}"
+
+
+class TokenDesks:
+    """One desk for each directory of tokens that jobs of this scheduler use; none where nobody does."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        floor: Floor,
+        slots: Slots,
+        loop: Loop,
+        watch: Callable[[str], DirectoryWatch | None],
+    ) -> None:
+        self._make: Callable[[TokenPlace], TokenDesk] = lambda place: TokenDesk(
+            machine, place, floor, slots, loop, watch
+        )
+        self._machine = machine
+        self._desks: dict[str, TokenDesk] = {}
+
+    def check(self, job: Job) -> None:
+        """Raises `TokenError` if the job asks for what it can never get; from any thread."""
+        files = TokenFiles(self._machine, _place(job))
+        for need in job.needs:
+            capacity = files.capacity(need.token)
+            problem = None if capacity is None else beyond(need, capacity)
+            if problem is not None:
+                raise TokenError(problem)
+
+    def ask(self, job: Job) -> None:
+        self._desk(job).ask(job)
+
+    def adopt(self, job: Job) -> None:
+        self._desk(job).adopt(job)
+
+    def withdraw(self, job: Job) -> None:
+        self._desk(job).withdraw(job)
+
+    def release(self, job: Job) -> None:
+        self._desk(job).release(job)
+
+    def given_back(self, job: Job) -> None:
+        """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
+        if job.needs:
+            self.release(job)
+        for desk in self._desks.values():
+            if not desk.is_idle:
+                desk.pump()
+
+    def close(self) -> None:
+        for desk in self._desks.values():
+            desk.close()
+
+    def _desk(self, job: Job) -> TokenDesk:
+        place = _place(job)
+        if place.directory not in self._desks:
+            self._desks[place.directory] = self._make(place)
+        return self._desks[place.directory]
+
+
+def _place(job: Job) -> TokenPlace:
+    """A launcher's lock alone is queued for in its workspace."""
+    return place_of(job.tokens, job.layout.token_queue)

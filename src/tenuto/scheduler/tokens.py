@@ -1,0 +1,177 @@
+"""Tokens as a script sees them: counted resources of a machine, of which jobs ask for units.
+They are values; who waits for whom is `token_desk`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tenuto.errors import TokenError
+from tenuto.workspace.layout import TokenPlace, directory_name
+from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.records import TokenUnits
+from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles
+
+T = TypeVar("T")
+
+GPU_TOKEN = "gpu"
+
+
+class CounterToken:
+    """A resource with a number of units, shared by all schedulers of this machine.
+
+    ::
+
+        licences = xp.token("licences", 4)
+        licences(2, Train.C(lr=0.1)).submit()
+    """
+
+    def __init__(self, name: str, count: int, directory: str) -> None:
+        """`directory`: where the machine keeps its tokens; `xp.token` knows it."""
+        directory_name(name)
+        if name.startswith("/"):
+            raise TokenError(f"a token cannot be called {name!r}: its name must not begin with a slash")
+        _check_count(name, count)
+        if count > MOST_UNITS:
+            raise TokenError(f"token {name!r} would have {count} units, at most {MOST_UNITS} are possible")
+        self.name = name
+        self.count = count
+        self.directory = directory
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.count})"
+
+    def dependency(self, count: int = 1) -> TokenDependency:
+        """Units to hold while a task runs, for `add_dependencies`."""
+        _check_count(self.name, count)
+        if count > self.count:
+            raise TokenError(_too_many(self.name, count, self.count))
+        return TokenDependency(self, count)
+
+    def __call__(self, count: int, task: T) -> T:
+        """Has the task hold units while it runs; returns the task."""
+        config: Any = task
+        config.add_dependencies(self.dependency(count))
+        return task
+
+    is_fixed = False
+    """Whether its units are things with a number of their own."""
+
+    @property
+    def capacity(self) -> int:
+        """How far its units are numbered."""
+        return self.count
+
+    def need(self, count: int) -> Need:
+        """What the queue is told of a request."""
+        return Need(self.name, count)
+
+    def environment(self, units: Sequence[int]) -> Mapping[str, str]:
+        """The variables that tell a job which units it has."""
+        return {}
+
+
+class GpuToken(CounterToken):
+    """The GPUs that this process may use, one unit each."""
+
+    def __init__(self, devices: Mapping[int, str], directory: str) -> None:
+        """`devices`: number of the device on this machine -> its name in ``CUDA_VISIBLE_DEVICES``."""
+        if not devices:
+            raise TokenError("no GPU is visible here: see nvidia-smi, and the variable CUDA_VISIBLE_DEVICES")
+        super().__init__(GPU_TOKEN, len(devices), directory)
+        self.devices = dict(devices)
+
+    is_fixed = True
+
+    @property
+    def capacity(self) -> int:
+        return max(self.devices) + 1
+
+    def need(self, count: int) -> Need:
+        return Need(self.name, count, tuple(sorted(self.devices)))
+
+    def environment(self, units: Sequence[int]) -> Mapping[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(self.devices[unit] for unit in units)}
+
+
+class TokenDependency(NamedTuple):
+    """Units of a token that a job holds while it runs."""
+
+    token: CounterToken
+    amount: int
+
+
+class Grant:
+    """What a job got: its lock and its units, or the knowledge that somebody else runs it."""
+
+    def __init__(
+        self,
+        lock: LockHandle | None,
+        units: Iterable[TokenUnits] = (),
+        handles: Iterable[LockHandle] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.lock = lock
+        self.units = tuple(units)
+        self.handles = tuple(handles)
+        self.environment: Mapping[str, str] = environment or {}
+
+    def close(self) -> None:
+        """Lets go of everything that was not passed on."""
+        for handle in self.handles:
+            handle.close()
+        if self.lock is not None:
+            self.lock.close()
+
+
+NO_TOKENS = Grant(None)
+
+
+def declare(machine: Machine, token: CounterToken) -> None:
+    """Lets every scheduler of the machine know how many units there are."""
+    files = TokenFiles(machine, TokenPlace(token.directory))
+    known = files.capacity(token.name)
+    if token.is_fixed and known is not None:  # others may see devices that this process does not
+        files.declare(token.name, max(known, token.capacity))
+    else:
+        files.declare(token.name, token.capacity)
+
+
+def needs_of(dependencies: Iterable[TokenDependency], lock_path: str | None) -> tuple[Need, ...]:
+    """What a job needs besides its own lock, in the one order in which everybody takes it."""
+    counts: dict[str, tuple[CounterToken, int]] = {}
+    for token, count in dependencies:
+        known = counts.get(token.name)
+        counts[token.name] = (token, count + (known[1] if known else 0))
+    needs = [token.need(count) for token, count in counts.values()]
+    if lock_path is not None:
+        needs.append(Need(lock_path, 1))
+    return tuple(sorted(needs))
+
+
+def place_of(dependencies: Sequence[TokenDependency], default: str) -> TokenPlace:
+    """Where the tokens of one job lie: they must lie together, to be taken together."""
+    directories = {token.directory for token, _ in dependencies} or {default}
+    if len(directories) > 1:
+        raise TokenError(f"a job cannot hold tokens of {' and '.join(sorted(directories))} at once")
+    return TokenPlace(directories.pop())
+
+
+def beyond(need: Need, capacity: int) -> str | None:
+    """Why a request can never be granted; None if it can."""
+    if need.units is not None:
+        capacity = sum(unit < capacity for unit in need.units)
+    return _too_many(need.token, need.amount, capacity) if need.amount > capacity else None
+
+
+def _too_many(name: str, count: int, capacity: int) -> str:
+    return (
+        f"{count} units of token {name!r} are asked for, but it has only {capacity}: "
+        f"ask for fewer, or raise its count"
+    )
+
+
+def _check_count(name: str, count: Any) -> None:
+    if type(count) is not int or count < 1:
+        raise TokenError(f"token {name!r}: a number of units must be an integer from 1 up, not {count!r:.60}")
