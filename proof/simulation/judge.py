@@ -25,12 +25,19 @@ OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
 class Payload:
     """One run of a job's payload, as the payload itself saw it."""
 
-    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "starter", "units")
+    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "runner", "starter")
 
     def __init__(
-        self, starter: str, attempt: int, nonce: str, identity: ProcessIdentity, began_s: float
+        self,
+        starter: str,
+        runner: ProcessIdentity,
+        attempt: int,
+        nonce: str,
+        identity: ProcessIdentity,
+        began_s: float,
     ) -> None:
         self.starter = starter
+        self.runner = runner
         self.attempt = attempt
         self.nonce = nonce
         self.identity = identity
@@ -60,6 +67,7 @@ class Judge:
         processes: FakeProcesses,
     ) -> None:
         self.violations: list[str] = []
+        self.tokens: Mapping[str, int] = {}
         self.ledger: dict[str, list[Payload]] = {name: [] for name in jobs}
         self.excuses = Excuses()
         self.kills: Counter[str] = Counter()
@@ -113,10 +121,22 @@ class Judge:
             if earlier.attempt == payload.attempt and not self.excuses.power_losses:
                 self.broken(f"{name} has two attempts with the number {payload.attempt}")
         self.ledger[name].append(payload)
+        self._count_tokens(name)
         job = self._jobs[name]
         most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
         if len(self.ledger[name]) > most and not self.excuses.power_losses:
             self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
+
+    def _count_tokens(self, begun: str) -> None:
+        """The units of all whose runner lives are no more than there are."""
+        for token, _ in self._jobs[begun].tokens:
+            holders = {
+                name: dict(self._jobs[name].tokens)[token]
+                for name, runs in self.ledger.items()
+                if token in dict(self._jobs[name].tokens) and any(self._is_alive(run.runner) for run in runs)
+            }
+            if sum(holders.values()) > self.tokens[token]:
+                self.broken(f"{token} has {self.tokens[token]} units, and more are in use: {holders}")
 
     def completes(self, now: float, name: str, payload: Payload) -> None:
         payload.completed = True

@@ -39,6 +39,8 @@ class JobPlan(NamedTuple):
     """If its runner is killed, its payload lives on."""
     calls_back: bool = False
     """Somebody asks to be called when it is done."""
+    tokens: tuple[tuple[str, int], ...] = ()
+    """(token, units) that it holds while it runs."""
 
 
 class RunPlan(NamedTuple):
@@ -93,6 +95,8 @@ class Scenario(NamedTuple):
     jobs: tuple[JobPlan, ...]
     runs: tuple[RunPlan, ...]
     deeds: tuple[DeedPlan, ...] = ()
+    tokens: tuple[tuple[str, int], ...] = ()
+    """(token, its units)"""
     slots: int = 4
     hears: bool = False
     """Schedulers are told of changes of directories, instead of looking every two seconds."""
@@ -103,13 +107,15 @@ class Scenario(NamedTuple):
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     random = Random(f"scenario {seed}")
-    jobs = _jobs(random)
+    tokens = _tokens(random)
+    jobs = _with_tokens(random, _jobs(random), tokens)
     runs = _runs(random, jobs)
     return Scenario(
         seed=seed,
         jobs=jobs,
         runs=runs,
         deeds=_deeds(random, jobs, runs),
+        tokens=tokens,
         slots=random.choice((1, 2, 4, 8)),
         hears=random.random() < 0.5,
         jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
@@ -128,6 +134,22 @@ def _jobs(random: Random) -> tuple[JobPlan, ...]:
         needs = tuple(sorted(random.sample(earlier, min(count, len(earlier)))))
         jobs.append(_job(random, f"j{number}", needs))
     return tuple(jobs)
+
+
+def _tokens(random: Random) -> tuple[tuple[str, int], ...]:
+    count = random.choice((0, 0, 1, 2))
+    return tuple((f"token{number}", random.randint(1, 5)) for number in range(count))
+
+
+def _with_tokens(
+    random: Random, jobs: tuple[JobPlan, ...], tokens: tuple[tuple[str, int], ...]
+) -> tuple[JobPlan, ...]:
+    return tuple(
+        job._replace(
+            tokens=tuple((name, random.randint(1, units)) for name, units in tokens if random.random() < 0.6)
+        )
+        for job in jobs
+    )
 
 
 def _job(random: Random, name: str, needs: tuple[str, ...]) -> JobPlan:

@@ -17,7 +17,7 @@ from proof.simulation.disk import SimulatedDisk
 from proof.simulation.judge import Judge
 from proof.simulation.launcher import SimulatedLauncher
 from proof.simulation.loop import Actor, GoesRound, Process, ProcessLoop, Turns, VirtualClock
-from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, Person
+from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, TOKENS, Person
 from proof.simulation.scenario import Deed, DeedPlan, RunPlan, Scenario
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.disk import Crash
@@ -28,7 +28,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 END_S = 10 * 3600.0
 """By then everything must have ended."""
 PATIENCE_S = 2 * 3600.0
-"""So long after the last deed everybody must have an answer; and again, after what failed was submitted again."""
+"""So long after the last deed everybody must have an answer; and once more for what is submitted again."""
 AND_AGAIN = 50.0
 CALM_S = 60.0
 """How long a world is watched after everything ended."""
@@ -75,6 +75,9 @@ class _Watch(DirectoryWatch):
     def close(self) -> None:
         self._world.watches.get(self._directory, {}).pop(self.fileno(), None)
 
+    def drain(self) -> None:
+        """Nothing piles up."""
+
 
 class World:
     """A virtual machine with everything on it."""
@@ -89,10 +92,11 @@ class World:
         self.disk = SimulatedDisk()
         self.disk.interferes = self._interfere
         self.disk.is_ghost = self._is_ghost
-        self.disk.changed = self._tell_watchers
+        self.disk.changed = self.tell_watchers
         self.host = FakeHost(scenario.seed, disk=self.disk, clock=self.clock)
         paths = {name: LAYOUT.job(TASK_ID, name) for name in self.jobs}
         self.judge = Judge(self.jobs, paths, PARAMS, self.disk, self.host.processes)
+        self.judge.tokens = dict(scenario.tokens)
         self.launcher = SimulatedLauncher(self, scenario.slots)
         self.trace: list[tuple[Any, ...]] = []
         self.loops: list[ProcessLoop] = []
@@ -148,9 +152,9 @@ class World:
             self.judge.broken(str(round_))
         for loop in self.loops:
             for task in loop.tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    if not isinstance(error, Crash):
-                        self.judge.broken(f"a task of the scheduler raised {error!r}")
+                error = task.exception() if task.done() and not task.cancelled() else None
+                if error is not None and not isinstance(error, Crash):
+                    self.judge.broken(f"a task of the scheduler raised {error!r}")
         self._forget()
         payloads = sum(map(len, self.judge.ledger.values()))
         violations = tuple(dict.fromkeys(self.judge.violations))
@@ -205,19 +209,24 @@ class World:
             for name, job in person.jobs.items():
                 expected = self.judge.expects(name)
                 if (job.state, job.failure_status) == expected:
-                    if expected[0] is JobState.DONE and self.jobs[name].calls_back:
-                        if name not in person.called_back:
-                            self.judge.broken(f"{name} is done, and who asked was not called back")
+                    is_awaited = self.jobs[name].calls_back and name not in person.called_back
+                    if expected[0] is JobState.DONE and is_awaited:
+                        self.judge.broken(f"{name} is done, and who asked was not called back")
                 elif job.state is not JobState.UNSCHEDULED or not self.jobs[name].transient:
                     reason = job.failure_status.name if job.failure_status else ""
                     wanted = expected[1].name if expected[1] else expected[0].name
                     self.judge.broken(f"{name} ended as {job.state.name} {reason}, not as {wanted}")
             if person.scheduler.waitingjobs:
                 self.judge.broken(f"{person.name} counts finished jobs as waiting")
+        signed_in = self.disk.stat(TOKENS.schedulers)
         for held in self.host.locks._open.values():
+            if signed_in is not None and held.inode == signed_in.inode:
+                continue  # that a scheduler lives
             for owner in held.owners:
                 if self.host.processes.identify(owner.pid) == owner:
-                    self.judge.broken(f"lock {held.inode}:{held.byte} is still held by {owner.pid}")
+                    self.judge.broken(
+                        f"lock {held.inode}:{sorted(held.numbers)} is still held by {owner.pid}"
+                    )
         deeds = {plan.deed for plan in self.scenario.deeds}
         tidy = {Deed.JUMP, Deed.STOP, Deed.STOP_RUNNER, Deed.SLOW, Deed.CANCEL, Deed.AGAIN, Deed.DEAF}
         self.judge.inspects_the_machine(crashed=bool(deeds - tidy))
@@ -315,7 +324,7 @@ class World:
             if runner.identity.pid == process.pid:
                 runner.kill()
 
-    def _tell_watchers(self, directory: str) -> None:
+    def tell_watchers(self, directory: str) -> None:
         watches = self.watches.get(directory)
         if watches and self._deaf_until <= self.turns.time:
             for watch in list(watches.values()):
@@ -370,6 +379,7 @@ class World:
         self.judge.strangers.clear()
         self.host.power_loss(lambda path: self.random.random() < plan.amount)
         self.watches.clear()
+        self.disk.capacity = None
         for actor in self.launcher.actors.values():
             actor.process.is_dead = True
         for each in self.persons:

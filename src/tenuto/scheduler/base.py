@@ -294,7 +294,7 @@ class Scheduler:
                 await self.aio_submit(job, grant)
         finally:
             self._ready.vacate(job)
-            self._tokens.given_back(job)
+            self._tokens.given_back(job, grant)  # a job that is tried again may have got others by now
             self._ready.start_what_fits()
 
     async def aio_final_state(self, job: Job) -> JobState:

@@ -141,11 +141,12 @@ class TokenDesk:
         self._to_adopt.append(job)
         self.pump()
 
-    def release(self, job: Job) -> None:
-        """The job does not need its units any more."""
-        grant = self._held.pop(job, None)
-        if grant is not None:
-            grant.close()
+    def release(self, job: Job, grant: Grant | None = None) -> None:
+        """The job does not need its units any more; `grant`: only those, if it has got others meanwhile."""
+        held = self._held.get(job)
+        if held is not None and (grant is None or held is grant):
+            del self._held[job]
+            held.close()
 
     @property
     def is_idle(self) -> bool:
@@ -437,8 +438,9 @@ class TokenDesk:
             self._watch = None
 
 
-def _tokens(tickets: list[Ticket]) -> set[str]:
-    return {need.token for ticket in tickets for need in ticket.needs}
+def _tokens(tickets: list[Ticket]) -> list[str]:
+    """Each once, in one order: what a scheduler does must not depend on the hashes of names."""
+    return sorted({need.token for ticket in tickets for need in ticket.needs})
 
 
 def _names(needs: tuple[Need, ...]) -> tuple[str, ...]:
@@ -491,10 +493,10 @@ class TokenDesks:
     def release(self, job: Job) -> None:
         self._desk(job).release(job)
 
-    def given_back(self, job: Job) -> None:
+    def given_back(self, job: Job, grant: Grant | None) -> None:
         """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
         if job.needs:
-            self.release(job)
+            self._desk(job).release(job, grant)
         for desk in self._desks.values():
             if not desk.is_idle:
                 desk.pump()
