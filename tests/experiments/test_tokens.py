@@ -206,3 +206,44 @@ def test_why_and_jobs_say_what_a_job_waits_for(place: Place) -> None:
         assert process.wait() == 0
     assert waiting["message"] == "waits for 2 of token a (2 of 2 units busy)"
     assert "token a is held by process" in why
+
+
+@BOTH
+def test_a_job_that_is_run_again_by_command_holds_the_same_kind_of_units(place: Place, launcher: str) -> None:
+    tasks = TASKS.replace(
+        'note(f"leave', 'assert (HERE / "release").exists(), "not yet"\n        note(f"leave'
+    )
+    script = place.script(
+        """
+        with experiment("ws", "tokens", raise_on_failure=False) as xp:
+            xp.gpu_token()(1, xp.token("a", 3)(2, Use.C(name="x"))).submit()
+        """.replace("\n        ", "\n"),
+        tasks=tasks,
+    )
+    variables = {**tokens_path(place), "TENUTO_LAUNCHER": launcher, "CUDA_VISIBLE_DEVICES": "3"}
+    assert run(python(script), place.directory, **variables).returncode == 0
+    place.release.touch()
+    again = run(tenuto("retry", "-w", "ws", "Use"), place.directory, **tokens_path(place))
+    assert again.returncode == 0, again.stderr
+    assert place.ledger()[-1] == "leave x"
+    (locks,) = place.workspace.glob("jobs/*/*/locks.json")
+    held = json.loads(locks.read_text())
+    assert held["attempt"] == 2
+    assert [(token["name"], len(token["units"])) for token in held["tokens"]] == [
+        ("a", 2),
+        ("cuda-devices", 1),
+    ]
+    assert held["tokens"][1]["units"] == [3]
+
+
+def test_a_token_without_a_number_is_refused(place: Place) -> None:
+    script = place.script(
+        """
+        with experiment("ws", "tokens") as xp:
+            Use.C(name="x").add_dependencies(xp.token("a", 3)).submit()
+        """.replace("\n        ", "\n"),
+        tasks=TASKS,
+    )
+    result = run(python(script), place.directory, **tokens_path(place))
+    assert result.returncode == 1
+    assert "TokenError: how much of CounterToken('a', 3)?" in result.stderr

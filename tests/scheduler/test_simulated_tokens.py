@@ -16,7 +16,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
-from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency, declare
+from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.loop import VirtualLoop
@@ -378,7 +378,8 @@ def test_locks_json_names_what_a_job_holds_and_a_gpu_job_is_told_its_devices(wor
     world.sleep(1.0)
     locks = job_directory.read_locks(world.host.disk, job.paths, 1)
     assert locks is not None
-    assert [tuple(units) for units in locks.tokens] == [("a", (0,)), ("gpu", (2, 3))]
+    assert locks.directory == PLACE.directory
+    assert [tuple(units) for units in locks.tokens] == [("a", (0,)), (GPU_TOKEN, (2, 3))]
     launches = [job_directory.read_launch(world.host.disk, found.paths) for found in (job, other)]
     devices = [launch.instructions["environment"]["CUDA_VISIBLE_DEVICES"] for launch in launches if launch]
     assert devices == ["2,GPU-abc", "5"]
@@ -396,7 +397,7 @@ def test_processes_that_see_different_gpus_share_one_token(world: World) -> None
     ]
     world.sleep(1.0)
     assert [job.state for job in jobs] == [JobState.RUNNING, JobState.RUNNING, JobState.WAITING]
-    assert world.files.state("gpu").held == {0, 1, 2, 3}
+    assert world.files.state(GPU_TOKEN).held == {0, 1, 2, 3}
     scheduler.wait(owner, HOUR_S)
 
 

@@ -29,6 +29,7 @@ POLL_S = 2.0
 """How long a change can stay unseen where the kernel does not tell."""
 BUSY_S = 0.005
 """How soon to try again when another scheduler is at the queue."""
+LONGEST_BUSY_S = 0.2
 PATIENCE_S = 10.0
 """How long somebody else's ticket may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
@@ -110,6 +111,7 @@ class TokenDesk:
         """What jobs got, until they gave it back."""
         self._able_since: dict[int, float] = {}
         self._absent: set[int] = set()
+        self._busy_s = BUSY_S
         self._is_pumping = False
         self._is_polling = False
         self._is_posted = False
@@ -176,8 +178,10 @@ class TokenDesk:
         try:
             mutex = self.files.try_mutex()
             if mutex is None:
-                self._loop.later(BUSY_S, self.pump)
+                self._loop.later(self._busy_s, self.pump)
+                self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
             else:
+                self._busy_s = BUSY_S
                 with closing(mutex):
                     self._turn(outcome)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
@@ -344,7 +348,8 @@ class TokenDesk:
         environment: dict[str, str] = {}
         for token, _ in job.tokens:
             environment.update(token.environment(picks[token.name]))
-        return Grant(lock, (TokenUnits(name, picks[name]) for name in sorted(picks)), handles, environment)
+        units = [TokenUnits(name, picks[name]) for name in sorted(picks)]
+        return Grant(lock, units, handles, environment, self.files.place.directory)
 
     def _take_units(self, picks: Picks) -> list[LockHandle] | None:
         handles: list[LockHandle] = []
@@ -450,7 +455,7 @@ def _names(needs: tuple[Need, ...]) -> tuple[str, ...]:
 def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
     for need in needs:
         state = states.get(need.token)
-        if state is not None and len(state.free()) < need.amount:
+        if state is not None and state.free_count < need.amount:
             return waiting_text(need.token, need.amount, state)
     return f"waits its turn for token {', '.join(need.token for need in needs)}"
 

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 from tenuto.errors import TokenError
 from tenuto.workspace.layout import TokenPlace, directory_name
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.records import TokenUnits
+from tenuto.workspace.records import LocksRecord, TokenUnits
 from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles
 
 T = TypeVar("T")
 
-GPU_TOKEN = "gpu"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPU_TOKEN = "cuda-devices"
 
 
 class CounterToken:
@@ -92,7 +93,7 @@ class GpuToken(CounterToken):
         return Need(self.name, count, tuple(sorted(self.devices)))
 
     def environment(self, units: Sequence[int]) -> Mapping[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self.devices[unit] for unit in units)}
+        return {_VISIBLE: ",".join(self.devices[unit] for unit in units)}
 
 
 class TokenDependency(NamedTuple):
@@ -111,8 +112,10 @@ class Grant:
         units: Iterable[TokenUnits] = (),
         handles: Iterable[LockHandle] = (),
         environment: Mapping[str, str] | None = None,
+        directory: str | None = None,
     ) -> None:
         self.lock = lock
+        self.directory = directory
         self.units = tuple(units)
         self.handles = tuple(handles)
         self.environment: Mapping[str, str] = environment or {}
@@ -156,6 +159,21 @@ def place_of(dependencies: Sequence[TokenDependency], default: str) -> TokenPlac
     if len(directories) > 1:
         raise TokenError(f"a job cannot hold tokens of {' and '.join(sorted(directories))} at once")
     return TokenPlace(directories.pop())
+
+
+def stored_tokens(record: LocksRecord, environment: Mapping[str, str]) -> list[TokenDependency]:
+    """What an earlier attempt held, to be had again; the same GPUs, which its environment names."""
+    asked: list[TokenDependency] = []
+    for name, units in record.tokens:
+        if record.directory is None or name.startswith("/"):
+            continue
+        if name == GPU_TOKEN:
+            named = environment.get(_VISIBLE, "").split(",")
+            token: CounterToken = GpuToken(dict(zip(units, named, strict=False)), record.directory)
+        else:
+            token = CounterToken(name, max(units) + 1, record.directory)
+        asked.append(token.dependency(len(units)))
+    return asked
 
 
 def beyond(need: Need, capacity: int) -> str | None:
