@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs, token_desk, tokens
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
@@ -423,6 +423,39 @@ def _callback_forgotten(patch: Patch) -> None:
     patch.set(jobs.Job, "done_handler", lambda self, state: None)
 
 
+# Tokens
+
+
+@_bug("the runner does not inherit the units of its job, which fall when the scheduler lets go of them")
+def _units_not_passed_on(patch: Patch) -> None:
+    run = jobs.Job.aio_run
+
+    async def aio_run(self: jobs.Job, order: StartOrder) -> Process:
+        return await run(self, order._replace(tokens=()))
+
+    patch.set(jobs.Job, "aio_run", aio_run)
+
+
+@_bug("the scheduler keeps the units of a job that ended")
+def _units_leaked(patch: Patch) -> None:
+    def close(self: Any) -> None:
+        if self.lock is not None:
+            self.lock.close()
+
+    patch.set(tokens.Grant, "close", close)
+
+
+@_bug("who waits for tokens is forgotten when no unit is free")
+def _waiting_for_tokens_forgotten(patch: Patch) -> None:
+    settle = token_desk.TokenDesk._settle
+
+    def _settle(self: Any, outcome: Any) -> None:
+        settle(self, outcome)
+        self._waiting.clear()
+
+    patch.set(token_desk.TokenDesk, "_settle", _settle)
+
+
 # Found by the simulation, and fixed since
 
 
@@ -503,3 +536,9 @@ def _end_counted_twice(patch: Patch) -> None:
         return is_free
 
     patch.set(dependencies.WaitingGraph, "add", add_again)
+
+
+@_bug("a job that is tried again loses the tokens it has just got with those of the last attempt")
+def _new_tokens_given_back(patch: Patch) -> None:
+    release = token_desk.TokenDesk.release
+    patch.set(token_desk.TokenDesk, "release", lambda self, job, grant=None: release(self, job))
