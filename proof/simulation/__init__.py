@@ -90,7 +90,8 @@ def added(tallies: Iterable[Tally]) -> Tally:
 def first_finding(name: str, seeds: Iterable[int]) -> Outcome | None:
     """The first world in which a planted bug breaks a promise."""
     with planted(name):
-        return next((lived for lived in map(simulate, map(draw, seeds)) if lived.violations), None)
+        worlds = (simulate(draw(seed), is_hasty=True) for seed in seeds)
+        return next((world for world in worlds if world.violations), None)
 
 
 def explained(seed: int) -> Violation:
@@ -117,7 +118,7 @@ def kinds(outcome: Outcome) -> set[str]:
 
 
 def _breaks(scenario: Scenario, wanted: set[str]) -> bool:
-    return bool(kinds(simulate(scenario)) & wanted)
+    return bool(kinds(simulate(scenario, is_hasty=True)) & wanted)
 
 
 def _tallied(outcome: Outcome) -> Tally:

@@ -95,8 +95,8 @@ def _lock_never_released(patch: Patch) -> None:
         def close(self) -> None:
             pass
 
-    async def _start(self: Any, job: Any, lock: Any) -> Verdict:
-        return await start(self, job, Kept(lock))  # type: ignore[arg-type]
+    async def _start(self: Any, job: Any, lock: Any, *grant: Any) -> Verdict:
+        return await start(self, job, Kept(lock), *grant)  # type: ignore[arg-type]
 
     patch.set(attempts.Attempts, "_start", _start)
 

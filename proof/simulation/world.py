@@ -32,7 +32,7 @@ PATIENCE_S = 2 * 3600.0
 AND_AGAIN = 50.0
 CALM_S = 60.0
 """How long a world is watched after everything ended."""
-MOST_STEPS = 400_000
+MOST_STEPS = 100_000
 """More than any world needs: whoever reaches it goes round in circles."""
 _DEEPEST = 3
 
@@ -82,8 +82,9 @@ class _Watch(DirectoryWatch):
 class World:
     """A virtual machine with everything on it."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, is_hasty: bool = False) -> None:
         self.scenario = scenario
+        self._is_hasty = is_hasty
         self.jobs = {job.name: job for job in scenario.jobs}
         self.random = Random(f"world {scenario.seed}")
         self.turns = Turns(self.random)
@@ -164,7 +165,7 @@ class World:
         self.turns.run_until(PATIENCE_S, self._has_ended)
         self._calm_down()
         self.turns.run_until(2 * PATIENCE_S, self._has_ended)
-        if not self._has_to_end():
+        if not self._has_to_end() or (self._is_hasty and self.judge.violations):
             return
         self.note("everybody submits again what failed")
         for person in self.persons:
@@ -177,6 +178,8 @@ class World:
         self._look_back()
 
     def _has_ended(self) -> bool:
+        if self._is_hasty and self.judge.violations:
+            return True
         return (
             not self._to_come
             and all(person.is_settled() for person in self.persons)
@@ -460,14 +463,14 @@ _DEEDS: dict[Deed, Callable[[World, DeedPlan, Person], None]] = {
 }
 
 
-def simulate(scenario: Scenario) -> Outcome:
-    """Live through a scenario."""
+def simulate(scenario: Scenario, *, is_hasty: bool = False) -> Outcome:
+    """Live through a scenario; if hasty, only until a promise is broken."""
     logger = logging.getLogger("tenuto")
     before, was_on = logger.level, gc.isenabled()
     logger.setLevel(logging.CRITICAL + 1)
     gc.disable()  # its moments depend on the process, and what it tears down could act
     try:
-        return World(scenario).live()
+        return World(scenario, is_hasty=is_hasty).live()
     finally:
         logger.setLevel(before)
         if was_on:
