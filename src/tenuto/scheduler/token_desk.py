@@ -345,15 +345,18 @@ class TokenDesk:
 
     def _watch_what_others_run(self) -> None:
         """A job that another scheduler runs, or has run, needs no tokens here."""
-        files, locks = self._machine.files, self._machine.locks
         for job in list(self._tickets.values()):
-            if (
-                job in self._waiting
-                and self._slots.has_room(job)
-                and (locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None)
-            ):
+            if job in self._waiting and self._slots.has_room(job) and self._is_run_by_others(job):
                 self._slots.occupy(job)
                 self._settle(_Outcome([(job, Grant(None))], []))
+
+    def _is_run_by_others(self, job: Job) -> bool:
+        files, locks = self._machine.files, self._machine.locks
+        try:
+            return locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None
+        except OSError as error:  # it goes on waiting for its tokens; whoever starts it then will say more
+            self._tell(job, f"cannot be looked at: {worded(error)}")
+            return False
 
 
 def _tokens(tickets: list[Ticket]) -> list[str]:
