@@ -40,5 +40,7 @@ bench: $(READY) ## measure against the targets and peers; QUICK=1 for small size
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 
 prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seeds 1000'), then far more random examples
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove]' || \
+	  echo "atheris cannot be installed here: the fuzzing goes on with our own engine" >&2
 	$(BIN)/python -m proof $(ARGS)
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis

@@ -15,8 +15,8 @@ from bench.rows import FLOOR, Row, missing, timed
 from bench.scale import Options, Sizes
 from bench.workload import Workload
 
-PROCESSES = Sizes((3, 6), (20, 40), (200, 1_000))
-FILES = Sizes((5, 10), (200, 1_000), (1_000, 10_000))
+PROCESSES = Sizes((3, 6), (8, 16), (200, 1_000))
+FILES = Sizes((5, 10), (100, 400), (1_000, 10_000))
 PROGRAMS = {
     "python -c pass (ref)": [sys.executable, "-c", "pass"],
     "python -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 AT_ONCE = 2
+REPOSITORY = Path(__file__).parents[1]
 TREE = Path(__file__).with_name("drivers") / "tree.py"
 
 
@@ -67,7 +68,7 @@ def child(argv: Sequence[str]) -> Cost:
     try:
         started = time.perf_counter()
         actions = [(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)]
-        pid = os.posix_spawnp(argv[0], argv, ENVIRONMENT, file_actions=actions)
+        pid = os.posix_spawnp(argv[0], list(argv), ENVIRONMENT, file_actions=actions)
         _, status, usage = os.wait4(pid, 0)
         wall_s = time.perf_counter() - started
     finally:
@@ -87,7 +88,7 @@ def pairs(argv: Sequence[str], count: int) -> Cost:
         for _ in range(count):
             if len(living) == AT_ONCE:
                 _reap(living)
-            living.append(os.posix_spawnp(argv[0], argv, ENVIRONMENT, file_actions=actions))
+            living.append(os.posix_spawnp(argv[0], list(argv), ENVIRONMENT, file_actions=actions))
         while living:
             _reap(living)
     finally:
@@ -192,7 +193,10 @@ def tree(
 def reason(stderr: str, exit_code: int) -> str:
     """One line that says why a command failed, fit for a table."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return (lines[-1] if lines else f"exit code {exit_code}").replace("|", "/")[:160]
+    said = lines[-1] if lines else f"exit code {exit_code}"
+    for place in (str(REPOSITORY), str(Path.home())):  # no result tells where it was made
+        said = said.replace(place, "...")
+    return said.replace("|", "/")[:160]
 
 
 def driver(

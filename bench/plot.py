@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 
 from bench.rows import OURS, Row
 
-WIDTH, HEIGHT = 860, 480
-LEFT, RIGHT, TOP, BOTTOM = 64, 230, 44, 48
+WIDTH, HEIGHT = 900, 480
+LEFT, RIGHT, TOP, BOTTOM = 64, 270, 44, 48
 LABEL_GAP = 15
 PEERS = (
     "#7f7f7f",

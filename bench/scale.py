@@ -33,8 +33,8 @@ class Limits:
 
 
 LIMITS = {
-    Scale.TINY: Limits(600, 15),
-    Scale.QUICK: Limits(165, 6),
+    Scale.TINY: Limits(3_600, 15),
+    Scale.QUICK: Limits(150, 9),
     Scale.FULL: Limits(2_400, 75),
     Scale.LARGE: Limits(7_200, 75),
 }
@@ -141,4 +141,4 @@ class Options:
     @property
     def references(self) -> int:
         """Bare interpreters started for one measurement of the reference."""
-        return {Scale.TINY: 4, Scale.QUICK: 16}.get(self.scale, 100)
+        return {Scale.TINY: 4, Scale.QUICK: 8}.get(self.scale, 100)

@@ -4,7 +4,7 @@ Decides nothing: what is met is the row's own word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bench.rows import OURS, Row
 
@@ -44,7 +44,7 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]], right: Itera
     return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in cells)
 
 
-FULL = {
+FULL: dict[str, Callable[[Row], str]] = {
     "Workload": lambda row: row.workload,
     "Case": lambda row: row.case,
     "System": lambda row: row.system,

@@ -37,7 +37,7 @@ CASES = (
     Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.02),
     Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.004),
     Case("/bin/true, spawn", "spawn", "command", 1.1, SPAWN, 0.015),
-    Case("W1b: task that imports numpy, warm", "warm", "numpy", None, WARM, 0.005),
+    Case("W1b: numpy task, warm", "warm", "numpy", None, WARM, 0.005),
 )
 OVER_IMPORT = 1.15
 """A Python task may cost so many times `python -c 'import tenuto'`, spawned."""
@@ -76,7 +76,7 @@ def over_import(options: Options, row: Row) -> Row:
 
 
 def peers(options: Options) -> Iterator[Row]:
-    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
+    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (4, 10, 20, 60), (20, 100, 1_000)))
 
 
 WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", own, peers, share=0.3)

@@ -49,7 +49,7 @@ def _row(options: Options, place: Path, size: int) -> Row:
 
 
 def peers(options: Options) -> Iterator[Row]:
-    return again(options, "W3", CASE, Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
+    return again(options, "W3", CASE, Sizes((2, 4), (4, 10, 20, 60), (20, 100, 1_000)))
 
 
 WORKLOAD = Workload("W3", "nothing to do: the same experiment again", own, peers, share=0.06)

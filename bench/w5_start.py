@@ -22,6 +22,8 @@ CASES = {
 def own(options: Options) -> Iterator[Row]:
     repetitions = max(options.repetitions, 1 if options.scale is Scale.TINY else 7)
     for case, ((command, *rest), limit_s, target) in CASES.items():
+        if not options.budget.affords("W5", case, 1, 0.2 * repetitions, smallest=True):
+            continue
         load = os.getloadavg()[0]
         argv = [str(Path(sys.executable).with_name(command)), *rest]
         try:

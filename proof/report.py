@@ -167,8 +167,9 @@ def summary(reports: Sequence[Report]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(reports: Sequence[Report], around: dict[str, object], directory: Path = RESULTS) -> Path:
+def write(reports: Sequence[Report], around: dict[str, object], directory: Path | None = None) -> Path:
     """Write the text and the raw numbers; the path of the text."""
+    directory = directory or RESULTS
     directory.mkdir(exist_ok=True)
     stem = str(around["started"]).replace(":", "").replace("-", "").split("+")[0]
     raw = {

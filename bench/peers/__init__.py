@@ -114,6 +114,8 @@ def starting(options: Options, workload: str) -> Iterator[Row]:
     """What it costs each peer to be imported, and to say what it can do."""
     for peer in chosen(options):
         for case, (command, *rest) in peer.start.items():
+            if not options.budget.affords(workload, f"{case} of {peer.name}", 1, options.repetitions):
+                continue
             load = os.getloadavg()[0]
             try:
                 python = interpreter(peer)

@@ -10,14 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import LockLost
+from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.status import RunState, RunStatus, read_run_status, write_run_status
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory, journal, trash
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.jobslist import JobLine, JobsList, link_job, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.locks import FlockLocks, OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
-from tenuto.workspace.ports import LockHandle, Machine, is_temporary
+from tenuto.workspace.ports import LockHandle, Locks, Machine, is_temporary
 from tenuto.workspace.records import (
     LaunchRecord,
     LocksRecord,
@@ -254,18 +257,38 @@ class LockTried(Scenario):
 
     _held: LockHandle | None = None
 
+    def __init__(self, name: str, locks: Locks) -> None:
+        super().__init__(name)
+        self._locks = locks
+
     def prepare(self, place: Place) -> None:
+        place.machine = place.machine._replace(locks=self._locks)
         self._held = job_directory.take_lock(place.machine, place.job)
 
     def act(self, place: Place) -> None:
         second = job_directory.take_lock(place.machine, place.job)
         assert second is None, "a lock was given to two"
-        assert place.machine.locks.is_locked(place.job.lock), "a held lock was taken for free"
+        assert self._locks.is_locked(place.job.lock), "a held lock was taken for free"
         assert self._held is not None
-        place.machine.locks.adopt(self._held.fileno(), place.job.lock)
+        self._locks.adopt(self._held.fileno(), place.job.lock)
 
     def check(self, place: Place, *, finished: bool) -> None:
-        assert place.machine.locks.is_locked(place.job.lock), "a lock fell by itself"
+        assert self._locks.is_locked(place.job.lock), "a lock fell by itself"
+
+
+class Linked(Scenario):
+    """A link that is set anew: it leads to the old place or to the new one."""
+
+    def prepare(self, place: Place) -> None:
+        self._link = f"{place.job.directory}/link"
+        place.files.symlink("old", self._link)
+
+    def act(self, place: Place) -> None:
+        place.files.symlink("new", self._link)
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        leads_to = place.files.read_link(self._link)
+        assert leads_to == "new" or (not finished and leads_to == "old"), f"the link leads to {leads_to}"
 
 
 class Journalled(Scenario):
@@ -413,6 +436,24 @@ class ExternalNamed(Scenario):
         assert found.external_id == "4711" or (not finished and found.external_id is None)
 
 
+class ExperimentTaken(Scenario):
+    """The lock of an experiment, and its status: whoever fails to take it does not keep it."""
+
+    def prepare(self, place: Place) -> None:
+        self._status = RunStatus("sweep", "20260101-1", RunState.RUNNING, NOW, "host", 1)
+        write_run_status(place.files, place.run, self._status)
+
+    def act(self, place: Place) -> None:
+        with closing(lock_experiment(place.machine, place.layout, "sweep")):
+            write_run_status(place.files, place.run, self._status._replace(state=RunState.DONE))
+
+    def check(self, place: Place, *, finished: bool) -> None:
+        assert not place.machine.locks.is_locked(place.layout.experiment_lock("sweep")), "the lock is kept"
+        status = read_run_status(place.files, place.run)
+        assert status is not None, "the status is gone"
+        assert status.state is RunState.DONE or not finished
+
+
 class SpaceAsked(Scenario):
     """How much disk is left: a number or an error."""
 
@@ -502,7 +543,9 @@ def scenarios() -> list[Scenario]:
         Looked("look at a done job", JobState.DONE, lambda place: place.full_attempt(reason=None)),
         Looked("look at a failed job", JobState.ERROR, lambda place: place.full_attempt()),
         Looked("look at both markers", JobState.ERROR, _both_markers),
-        LockTried("lock that is taken"),
+        LockTried("lock that is taken", OfdLocks()),
+        LockTried("lock that is taken, by flock", FlockLocks()),
+        Linked("link set anew"),
         Journalled("journal", durable=False),
         Journalled("durable journal", durable=True),
         Archived("journal archived and replayed"),
@@ -510,5 +553,6 @@ def scenarios() -> list[Scenario]:
         Discarded("trash"),
         Claimed("task id claimed"),
         ExternalNamed("cluster's id"),
+        ExperimentTaken("experiment's lock and status"),
         SpaceAsked("free space"),
     ]

@@ -1,8 +1,8 @@
 """Owns the proof by simulation: the real scheduler on a virtual machine that crashes, thousands of times.
 
-Each seed is a world (`scenario`), lived through without threads, files or real time (`world`), and held against
-what Tenuto promises by somebody who trusts nothing of it (`judge`). A world that breaks a promise is made small
-(`shrink`). Bugs that are put in on purpose (`planted`) show that they would be found.
+Each seed is a world (`scenario`), lived through without threads, files or real time (`world`), and held
+against what Tenuto promises by somebody who trusts nothing of it (`judge`). A world that breaks a promise is
+made small (`shrink`). Bugs that are put in on purpose (`planted`) show that they would be found.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def added(tallies: Iterable[Tally]) -> Tally:
 def first_finding(name: str, seeds: Iterable[int]) -> Outcome | None:
     """The first world in which a planted bug breaks a promise."""
     with planted(name):
-        return next((lived for lived in map(simulate, map(draw, seeds)) if lived.violations), None)
+        worlds = (simulate(draw(seed), is_hasty=True) for seed in seeds)
+        return next((world for world in worlds if world.violations), None)
 
 
 def explained(seed: int) -> Violation:
@@ -117,7 +118,7 @@ def kinds(outcome: Outcome) -> set[str]:
 
 
 def _breaks(scenario: Scenario, wanted: set[str]) -> bool:
-    return bool(kinds(simulate(scenario)) & wanted)
+    return bool(kinds(simulate(scenario, is_hasty=True)) & wanted)
 
 
 def _tallied(outcome: Outcome) -> Tally:

@@ -18,7 +18,6 @@ from tenuto.testing.processes import FakeProcesses
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import ProcessIdentity
 
-
 OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
 """How long a cancelled job may go on."""
 
@@ -26,12 +25,19 @@ OBEYS_WITHIN_S = GRACE_S + STOP_GRACE_S + 1.0
 class Payload:
     """One run of a job's payload, as the payload itself saw it."""
 
-    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "starter", "units")
+    __slots__ = ("attempt", "began_s", "completed", "identity", "nonce", "runner", "starter")
 
     def __init__(
-        self, starter: str, attempt: int, nonce: str, identity: ProcessIdentity, began_s: float
+        self,
+        starter: str,
+        runner: ProcessIdentity,
+        attempt: int,
+        nonce: str,
+        identity: ProcessIdentity,
+        began_s: float,
     ) -> None:
         self.starter = starter
+        self.runner = runner
         self.attempt = attempt
         self.nonce = nonce
         self.identity = identity
@@ -61,6 +67,7 @@ class Judge:
         processes: FakeProcesses,
     ) -> None:
         self.violations: list[str] = []
+        self.tokens: Mapping[str, int] = {}
         self.ledger: dict[str, list[Payload]] = {name: [] for name in jobs}
         self.excuses = Excuses()
         self.kills: Counter[str] = Counter()
@@ -91,8 +98,11 @@ class Judge:
     # What schedulers do
 
     def starts(self, name: str, scheduler: str) -> None:
-        if any(scheduler == where for where, _ in self.cancelled.get(name, ())):
+        if self._is_cancelled(name, scheduler):
             self.broken(f"{name} was started after it was cancelled")
+
+    def _is_cancelled(self, name: str, scheduler: str) -> bool:
+        return any(scheduler == where for where, _ in self.cancelled.get(name, ()))
 
     # What payloads say
 
@@ -111,10 +121,22 @@ class Judge:
             if earlier.attempt == payload.attempt and not self.excuses.power_losses:
                 self.broken(f"{name} has two attempts with the number {payload.attempt}")
         self.ledger[name].append(payload)
+        self._count_tokens(name)
         job = self._jobs[name]
         most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
         if len(self.ledger[name]) > most and not self.excuses.power_losses:
             self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
+
+    def _count_tokens(self, begun: str) -> None:
+        """The units of all whose runner lives are no more than there are."""
+        for token, _ in self._jobs[begun].tokens:
+            holders = {
+                name: dict(self._jobs[name].tokens)[token]
+                for name, runs in self.ledger.items()
+                if token in dict(self._jobs[name].tokens) and any(self._is_alive(run.runner) for run in runs)
+            }
+            if sum(holders.values()) > self.tokens[token]:
+                self.broken(f"{token} has {self.tokens[token]} units, and more are in use: {holders}")
 
     def completes(self, now: float, name: str, payload: Payload) -> None:
         payload.completed = True
@@ -140,6 +162,8 @@ class Judge:
         elif standing.state is JobState.ERROR:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
+            if standing.reason is JobFailureStatus.LOST and self._is_cancelled(name, scheduler):
+                self.broken(f"{name} was cancelled, and is said to be lost")
             if not self._is_excused(name, scheduler, standing.reason):
                 reason = standing.reason.name if standing.reason else "nothing"
                 self.broken(f"{name} is said to have failed ({reason}: {standing.message}), for no reason")

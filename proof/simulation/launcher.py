@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from proof.simulation.judge import Payload
 from proof.simulation.loop import Actor, Process, Timer
+from proof.simulation.person import TOKENS
 from proof.simulation.scenario import Does
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.verdict import Ending
@@ -70,6 +71,7 @@ class SimulatedLauncher(FakeLauncher):
     def gone(self, runner: FakeRunner) -> None:
         if runner in self.actors:
             self.actors[runner].process.is_dead = True
+            self.world.tell_watchers(TOKENS.directory)  # whose units it closed
             self.world.note(f"runner {runner.identity.pid} is gone ({runner.exit_code})")
 
     def _actor(self, runner: FakeRunner) -> Actor:
@@ -115,7 +117,12 @@ class SimulatedLauncher(FakeLauncher):
         now = self.world.turns.time
         self.world.note(f"payload of {name} attempt {order.launch.attempt} begins")
         payload = Payload(
-            self._starters[order.launch.nonce], order.launch.attempt, order.launch.nonce, identity, now
+            self._starters[order.launch.nonce],
+            runner.identity,
+            order.launch.attempt,
+            order.launch.nonce,
+            identity,
+            now,
         )
         self.world.judge.begins(now, name, payload)
         self.world.payload_begins(name)

@@ -9,6 +9,7 @@ import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -284,5 +285,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         for task in self.tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                task.get_coro().close()  # type: ignore[union-attr]
+                with suppress(Crash):  # it still wants to tidy up
+                    task.get_coro().close()  # type: ignore[union-attr]
         self.tasks.clear()

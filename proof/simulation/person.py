@@ -13,9 +13,10 @@ from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.simulation import Inline
-from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.layout import JobPaths, Layout, TokenPlace
 
 if TYPE_CHECKING:
     from proof.simulation.world import World
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TASK_ID = "sim.Task"
 PARAMS = b'{"parameters": "%s"}' % (b"long enough to be torn, " * 100)
 LAYOUT = Layout("/ws")
+TOKENS = TokenPlace("/tokens")
 TRIES_AGAIN_S = 5.0
 
 
@@ -114,6 +116,7 @@ class Person:
         self.process: Process | None = None
         self.loop: ProcessLoop | None = None
         self.jobs: dict[str, Job] = {}
+        self.tokens: dict[str, CounterToken] = {}
         self.called_back: set[str] = set()
         self._to_submit: list[str] = []
         self._is_submitting = False
@@ -140,6 +143,7 @@ class Person:
         )
         self.owner = Run(world, self.process.name)
         self.jobs = {}
+        self.tokens = {}
         self.called_back = set()
         self._to_submit = list(self.plan.jobs)
         self._is_submitting = True
@@ -153,6 +157,7 @@ class Person:
         self.world.note(f"scheduler {self.process.name} dies")
         self.process.is_dead = True
         self.world.host.end(self.process.pid)
+        self.world.tell_watchers(TOKENS.directory)
         self.world.later(self.world.random.choice((0.0, 0.01, 1.0, 30.0)), self.start)
 
     def submit_again(self, names: list[str]) -> None:
@@ -162,10 +167,12 @@ class Person:
             self._is_submitting = True
             self.world.turns.soon(self.user, self._submit_next)
 
-    def cancel(self, name: str) -> None:
+    def cancel(self, name: str, *, and_again: bool = False) -> None:
         job = self.jobs.get(name)
         if job is not None and self.process is not None and not self.process.is_dead:
             self.world.turns.soon(self.user, self._cancel, job)
+            if and_again:
+                self.submit_again([name])
 
     def is_settled(self) -> bool:
         return not (
@@ -186,9 +193,10 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile."""
+        """The scheduler has heard of it, unless it was submitted again meanwhile; what sleeps sleeps on."""
         assert self.process is not None
-        if self.world.judge.submissions[job.job_id] == submissions:
+        is_current = self.world.judge.submissions[job.job_id] == submissions
+        if is_current and job.state is not JobState.UNSCHEDULED:
             self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
 
     def _submit_next(self) -> None:
@@ -199,6 +207,7 @@ class Person:
         assert self.process is not None
         if name in self.jobs or all(need in self.jobs for need in self.world.jobs[name].needs):
             try:
+                self._declare_tokens()
                 self._submit(self.world.jobs[name])
             except (OSError, TenutoError) as error:
                 self.world.note(f"{name} is not accepted: {error}")
@@ -210,6 +219,13 @@ class Person:
         else:
             self._is_submitting = False
 
+    def _declare_tokens(self) -> None:
+        for name, units in self.world.scenario.tokens:
+            if name not in self.tokens:
+                token = CounterToken(name, units, TOKENS.directory)
+                declare(self.scheduler.machine, token)
+                self.tokens[name] = token
+
     def _submit(self, plan: JobPlan) -> None:
         assert self.process is not None
         job = Job(
@@ -220,6 +236,7 @@ class Person:
             work=Work(),
             clock=self.world.clock,
             dependencies=[JobDependency(self.jobs[need]) for need in plan.needs],
+            tokens=[TokenDependency(self.tokens[name], units) for name, units in plan.tokens],
             limits=Limits(walltime_s=plan.walltime_s),
             retry=RetryLimits(plan.max_retries > 0, plan.max_retries, plan.max_lost_retries),
             transient=TransientMode(plan.transient),

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, ready
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs, token_desk, tokens
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
-from tenuto.workspace import attempt_files, derive, job_directory, markers
+from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Liveness
-from tenuto.workspace.records import LaunchRecord, PidRecord
+from tenuto.workspace.records import PidRecord
 
 
 class Patch:
@@ -95,8 +95,8 @@ def _lock_never_released(patch: Patch) -> None:
         def close(self) -> None:
             pass
 
-    async def _start(self: Any, job: Any, lock: Any) -> Verdict:
-        return await start(self, job, Kept(lock))  # type: ignore[arg-type]
+    async def _start(self: Any, job: Any, lock: Any, *grant: Any) -> Verdict:
+        return await start(self, job, Kept(lock), *grant)  # type: ignore[arg-type]
 
     patch.set(attempts.Attempts, "_start", _start)
 
@@ -335,8 +335,8 @@ def _cancelled_job_still_waits(patch: Patch) -> None:
     patch.set(dependencies.WaitingGraph, "withdraw", lambda self, job: False)
 
 
-@_bug("a job cancelled while it waits leaves no trace, so that others run it")
-def _cancellation_kills_by_pid_of_another_attempt(patch: Patch) -> None:
+@_bug("a cancelled job is killed at once, so that it cannot say why it ended")
+def _cancelled_job_killed(patch: Patch) -> None:
     def request_stop(self: Any, job: Any) -> None:
         if job.process is not None:
             job.process.kill()
@@ -394,7 +394,13 @@ def _no_poll_underneath(patch: Patch) -> None:
 
 @_bug("the slot of an ended job is not given back")
 def _slot_leaked(patch: Patch) -> None:
-    patch.set(ready.ReadyQueue, "give_back", lambda self, job: self.start_what_fits())
+    start = base.Scheduler.aio_start
+
+    async def aio_start(self: Any, job: Any, grant: Any = None) -> None:
+        await start(self, job, grant)
+        self._ready.occupy(job)
+
+    patch.set(base.Scheduler, "aio_start", aio_start)
 
 
 @_bug("after a shortage of the machine nothing is started any more")
@@ -417,4 +423,122 @@ def _callback_forgotten(patch: Patch) -> None:
     patch.set(jobs.Job, "done_handler", lambda self, state: None)
 
 
-__all__ = ["BUGS", "Bug", "LaunchRecord", "derive", "planted"]
+# Tokens
+
+
+@_bug("the runner does not inherit the units of its job, which fall when the scheduler lets go of them")
+def _units_not_passed_on(patch: Patch) -> None:
+    run = jobs.Job.aio_run
+
+    async def aio_run(self: jobs.Job, order: StartOrder) -> Process:
+        return await run(self, order._replace(tokens=()))
+
+    patch.set(jobs.Job, "aio_run", aio_run)
+
+
+@_bug("the scheduler keeps the units of a job that ended")
+def _units_leaked(patch: Patch) -> None:
+    def close(self: Any) -> None:
+        if self.lock is not None:
+            self.lock.close()
+
+    patch.set(tokens.Grant, "close", close)
+
+
+@_bug("who waits for tokens is forgotten when no unit is free")
+def _waiting_for_tokens_forgotten(patch: Patch) -> None:
+    settle = token_desk.TokenDesk._settle
+
+    def _settle(self: Any, outcome: Any) -> None:
+        settle(self, outcome)
+        self._waiting.clear()
+
+    patch.set(token_desk.TokenDesk, "_settle", _settle)
+
+
+# Found by the simulation, and fixed since
+
+
+@_bug("of transient jobs that are woken together, one that two of them need is woken twice")
+def _transient_woken_twice(patch: Patch) -> None:
+    def _enqueue(self: Any, first: Any) -> None:
+        pending = [first]
+        while pending:
+            job = pending.pop()
+            self._dormant.discard(job)
+            job.state = JobState.WAITING
+            self.waitingjobs.add(job)
+            failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
+            if failed:
+                self._strand(job, failed[0])
+                continue
+            unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
+            pending.extend(origin for origin in unfinished if origin in self._dormant)
+            if self._graph.add(job, unfinished):
+                self._make_ready(job)
+
+    patch.set(base.Scheduler, "_enqueue", _enqueue)
+
+
+@_bug("a cancellation that the disk refuses to record escapes into the loop")
+def _cancellation_escapes(patch: Patch) -> None:
+    cancel = base.Scheduler._cancel
+
+    def _cancel(self: Any, job: Any, message: str) -> None:
+        if job.state in (JobState.WAITING, JobState.READY):
+            lock = job_directory.take_lock(self.machine, job.paths)
+            if lock is not None:
+                with contextlib.closing(lock):
+                    markers.reserve_marker(self.machine.files, job.paths)
+        cancel(self, job, message)
+
+    patch.set(base.Scheduler, "_cancel", _cancel)
+
+
+@_bug("a job submitted again is answered by a failure that another scheduler saw before")
+def _older_failure_answers_again(patch: Patch) -> None:
+    again = base.Scheduler._submit_again
+    patch.set(base.Scheduler, "_submit_again", lambda self, job, given, found: again(self, job, given, None))
+
+
+@_bug("a cancellation ends what was submitted after it")
+def _cancellation_overtaken(patch: Patch) -> None:
+    def cancel(self: Any, job: Any, message: str = "cancelled") -> None:
+        def act() -> None:
+            self._take_in()
+            self._cancel(job, message)
+
+        self._runner.post(act)
+
+    patch.set(base.Scheduler, "cancel", cancel)
+
+
+@_bug("a job that times out while it is being cancelled is started again")
+def _cancelled_job_tried_again(patch: Patch) -> None:
+    patch.set(attempts, "_unless_stopped", lambda job, verdict: verdict)
+
+
+@_bug("nobody waits for the callbacks of a job that was found done")
+def _found_done_not_awaited(patch: Patch) -> None:
+    patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: lambda: None)
+
+
+@_bug("of what a job waits for, that which it waited for before counts twice when it ends")
+def _end_counted_twice(patch: Patch) -> None:
+    add = dependencies.WaitingGraph.add
+
+    def add_again(self: Any, job: Any, unfinished: Any) -> bool:
+        awaited = list(unfinished)
+        twice = sum(job in self._dependents.get(other, ()) for other in awaited)
+        is_free = add(self, job, awaited)
+        if twice and not is_free:
+            self._missing[job] = max(self._missing[job] - twice, 1)
+        return is_free
+
+    patch.set(dependencies.WaitingGraph, "add", add_again)
+
+
+@_bug("a job that is tried again loses the tokens it has just got with those of the last attempt")
+def _new_tokens_given_back(patch: Patch) -> None:
+    release = token_desk.TokenDesk.release
+    patch.set(token_desk.TokenDesk, "release", lambda self, job, grant=None: release(self, job))

@@ -39,6 +39,8 @@ class JobPlan(NamedTuple):
     """If its runner is killed, its payload lives on."""
     calls_back: bool = False
     """Somebody asks to be called when it is done."""
+    tokens: tuple[tuple[str, int], ...] = ()
+    """(token, units) that it holds while it runs."""
 
 
 class RunPlan(NamedTuple):
@@ -68,7 +70,7 @@ class Deed(Enum):
     JUMP = "the wall clock is set"
     DEAF = "changes of directories are not told for a while"
     REFUSE = "a start fails for want of something"
-    CANCEL = "a person cancels a job"
+    CANCEL = "a person cancels a job, and may submit it again at once"
     AGAIN = "a person submits a job again"
 
 
@@ -93,6 +95,8 @@ class Scenario(NamedTuple):
     jobs: tuple[JobPlan, ...]
     runs: tuple[RunPlan, ...]
     deeds: tuple[DeedPlan, ...] = ()
+    tokens: tuple[tuple[str, int], ...] = ()
+    """(token, its units)"""
     slots: int = 4
     hears: bool = False
     """Schedulers are told of changes of directories, instead of looking every two seconds."""
@@ -103,13 +107,15 @@ class Scenario(NamedTuple):
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     random = Random(f"scenario {seed}")
-    jobs = _jobs(random)
+    tokens = _tokens(random)
+    jobs = _with_tokens(random, _jobs(random), tokens)
     runs = _runs(random, jobs)
     return Scenario(
         seed=seed,
         jobs=jobs,
         runs=runs,
         deeds=_deeds(random, jobs, runs),
+        tokens=tokens,
         slots=random.choice((1, 2, 4, 8)),
         hears=random.random() < 0.5,
         jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
@@ -128,6 +134,22 @@ def _jobs(random: Random) -> tuple[JobPlan, ...]:
         needs = tuple(sorted(random.sample(earlier, min(count, len(earlier)))))
         jobs.append(_job(random, f"j{number}", needs))
     return tuple(jobs)
+
+
+def _tokens(random: Random) -> tuple[tuple[str, int], ...]:
+    count = random.choice((0, 0, 1, 2))
+    return tuple((f"token{number}", random.randint(1, 5)) for number in range(count))
+
+
+def _with_tokens(
+    random: Random, jobs: tuple[JobPlan, ...], tokens: tuple[tuple[str, int], ...]
+) -> tuple[JobPlan, ...]:
+    return tuple(
+        job._replace(
+            tokens=tuple((name, random.randint(1, units)) for name, units in tokens if random.random() < 0.6)
+        )
+        for job in jobs
+    )
 
 
 def _job(random: Random, name: str, needs: tuple[str, ...]) -> JobPlan:
@@ -182,12 +204,12 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
     by_name = {job.name: job for job in jobs}
     deeds = []
     for _ in range(random.choice((0, 1, 2, 3, 5, 8))):
-        deed = random.choice(tuple(Deed))
+        deed = random.choice((*Deed, *_OFTEN))
         run = random.randrange(len(runs))
         names = runs[run].jobs or (jobs[0].name,)
         job = focus if random.random() < 0.6 else by_name[random.choice(names)]
         is_armed = random.random() < 0.5
-        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 2 * job.duration_s if is_armed else span))
+        near = (0.0, random.uniform(0.0, 0.1), random.uniform(0.0, 3 * job.duration_s if is_armed else span))
         deeds.append(
             DeedPlan(
                 at_s=round(random.choice(near), 4),
@@ -199,6 +221,10 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
             )
         )
     return tuple(sorted(deeds, key=lambda plan: plan.at_s))
+
+
+_OFTEN = (Deed.CRASH_IN, Deed.KILL_RUNNER, Deed.CANCEL, Deed.CANCEL, Deed.AGAIN)
+"""Deeds that find most when they meet others."""
 
 
 def _amount(random: Random, deed: Deed) -> float:

@@ -89,7 +89,15 @@ def _plainer(job: JobPlan) -> Iterator[JobPlan]:
         yield plain
     if job.does is not Does.WELL:
         yield job._replace(does=Does.WELL, walltime_s=None, stalls=0, max_retries=0)
-    for field in ("duration_s", "max_lost_retries", "transient", "stops_after_s", "lingers", "calls_back"):
+    for field in (
+        "tokens",
+        "duration_s",
+        "max_lost_retries",
+        "transient",
+        "stops_after_s",
+        "lingers",
+        "calls_back",
+    ):
         usual = getattr(plain, field)
         if getattr(job, field) != usual and (field != "duration_s" or job.walltime_s is None):
             yield job._replace(**{field: usual})

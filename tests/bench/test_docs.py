@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable
 
 import pytest
 
@@ -25,8 +25,9 @@ def test_the_page_shows_the_result_that_it_names() -> None:
     assert docs.fresh(PAGE, read(path)) == PAGE, "docs/performance.md is stale; run: python -m bench.docs"
 
 
-def test_the_page_shows_the_newest_kept_result() -> None:
-    if shutil.which("git") is None or not (RESULTS.parents[1] / ".git").exists():
+def test_the_page_shows_the_newest_kept_result(require: Callable[[str], None]) -> None:
+    require("git")
+    if not (RESULTS.parents[1] / ".git").exists():
         pytest.skip("not a checkout, so nobody can tell which results are kept")
     assert docs.named(PAGE) == docs.kept()[-1]
 

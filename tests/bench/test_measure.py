@@ -31,7 +31,12 @@ def test_a_cost_in_references_is_that_of_one_job() -> None:
 
 @pytest.mark.parametrize(
     ("stderr", "expected"),
-    [("Traceback\n  x\nKeyError: 'a|b'\n\n", "KeyError: 'a/b'"), ("", "exit code 3"), ("x" * 999, "x" * 160)],
+    [
+        ("Traceback\n  x\nKeyError: 'a|b'\n\n", "KeyError: 'a/b'"),
+        ("", "exit code 3"),
+        ("x" * 999, "x" * 160),
+        (f"no {Path.home()}/x", "no .../x"),
+    ],
 )
 def test_a_failure_is_one_line_that_a_table_can_hold(stderr: str, expected: str) -> None:
     assert reason(stderr, 3) == expected

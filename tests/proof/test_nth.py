@@ -28,9 +28,12 @@ def test_nothing_half_written_passes_for_good_and_planted_bugs_are_found() -> No
     [
         # A lock taken by a handle that nobody had: the job was locked until its scheduler ended.
         ("first attempt", Fault.EIO),
+        ("experiment's lock and status", Fault.ENOSPC),
         # A journal that could not sync its directory, a list of jobs that could not be synced: left open.
         ("durable journal", Fault.EMFILE),
         ("jobs.jsonl and links", Fault.STAYS_FULL),
+        # A link that could not be set anew left another one beside it.
+        ("link set anew", Fault.ENOSPC),
         # The unreadable marker was set aside before the failure was recorded: the job was run again.
         ("unreadable marker", Fault.KILL),
     ],

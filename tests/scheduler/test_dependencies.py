@@ -52,6 +52,17 @@ def test_a_withdrawn_job_never_becomes_ready() -> None:
     assert graph.done("a") == []
 
 
+def test_a_job_that_enters_again_waits_for_all_it_needs() -> None:
+    graph: WaitingGraph[str] = WaitingGraph()
+    graph.add("c", ["a", "b"])
+    assert graph.failed("a") == ["c"]
+    graph.add("c", ["a", "b"])
+    assert graph.done("b") == []
+    graph.withdraw("c")
+    graph.add("c", ["a"])
+    assert graph.done("a") == ["c"]
+
+
 def test_a_failing_chain_of_100_000_needs_no_recursion() -> None:
     graph: WaitingGraph[int] = WaitingGraph()
     for number in range(1, 100_000):

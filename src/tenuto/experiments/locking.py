@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
-from tenuto.errors import ExperimentLocked
+from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.records import Fields, from_json, to_json
 
 _LIMIT = 4096
 
@@ -25,15 +25,19 @@ def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> Loc
         )
     own = machine.processes.own()
     since = machine.clock.now().isoformat(timespec="seconds")
-    machine.files.write(path, json.dumps({"host": own.host, "pid": own.pid, "since": since}).encode())
+    try:
+        machine.files.write(path, to_json({"host": own.host, "pid": own.pid, "since": since}))
+    except OSError:
+        lock.close()  # nobody has the handle, so nobody else would
+        raise
     return lock
 
 
 def _holder(machine: Machine, path: str) -> str:
     try:
-        holder = json.loads(machine.files.read(path, _LIMIT))
-        return f"by process {int(holder['pid'])} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+        holder = Fields(from_json(machine.files.read(path, _LIMIT)))
+        return f"by process {holder.integer('pid')} on {holder.text('host')} since {holder.text('since')}"
+    except (OSError, WorkspaceError, ValueError):
         return "by another process"
 
 

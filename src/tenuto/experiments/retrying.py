@@ -19,6 +19,7 @@ from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.tokens import stored_tokens
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import JobPaths, Layout
@@ -146,6 +147,7 @@ def _job(
         if state.running():
             raise _CannotRun("it is running already")
         launch = job_directory.read_launch(machine.files, paths)
+        held = job_directory.read_locks(machine.files, paths, launch.attempt) if launch else None
         params = machine.files.read(paths.params, MAX_BYTES)
         loads(params, PARAMS_FILE)
     except FileNotFoundError:
@@ -171,6 +173,7 @@ def _job(
         work=StoredWork(params, instructions),
         clock=scheduler.machine.clock,
         dependencies=dependencies,
+        tokens=stored_tokens(held, instructions.environment) if held else (),
         limits=instructions.limits,
         retry=retry,
         carbon_plan=instructions.carbon,

@@ -78,5 +78,5 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             message=fields.get("message"),
             carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
         )
-    except (OSError, WorkspaceError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

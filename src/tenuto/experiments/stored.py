@@ -108,7 +108,10 @@ class _Reader:
 
     def _read_config(self, path: str, number: Any, depth: int) -> None:
         known = type(number) is int and 0 <= number < len(self._objects) and number not in self._open
-        config = self._objects[number] if known else {}
+        if not known or depth > _DEEPEST:
+            self.parameters[path] = "?" if depth <= _DEEPEST else "…"
+            return
+        config = self._objects[number]
         if "upstream" in config:
             key = _job_of(config["upstream"])
             self.parameters[path] = str(key) if key else "another job"

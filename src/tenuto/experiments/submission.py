@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import ClassNotFound
+from tenuto.errors import ClassNotFound, TokenError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
-from tenuto.scheduler.tokens import TokenDependency
+from tenuto.scheduler.tokens import CounterToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import ConfigBase, state_of
 from tenuto.tasks.identity import identity
@@ -104,7 +104,11 @@ def dependencies_of(task: ConfigBase) -> list[JobDependency]:
 
 def tokens_of(task: ConfigBase) -> list[TokenDependency]:
     """The tokens of which a task holds units while it runs."""
-    return [required for required in state_of(task).required if isinstance(required, TokenDependency)]
+    required = state_of(task).required
+    for one in required:
+        if isinstance(one, CounterToken):
+            raise TokenError(f"how much of {one!r}? Add {one.name}.dependency(n), for n units of it")
+    return [one for one in required if isinstance(one, TokenDependency)]
 
 
 def _job_of(required: Any) -> Any:

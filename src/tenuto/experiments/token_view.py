@@ -31,7 +31,7 @@ def with_tokens(
                 state = states[key] = states.get(key) or files.state(token)
             except (OSError, TenutoError):
                 continue  # what cannot be looked at says nothing
-            if len(state.free()) < amount:
+            if state.free_count < amount:
                 message = waiting_text(token, amount, state)
                 sight = standing[line.job_id]
                 found[line.job_id] = sight._replace(state=JobState.WAITING, message=message)
@@ -46,7 +46,7 @@ def holders_text(machine: Machine, line: JobLine) -> str | None:
         pids = {
             token: files.holders(token)
             for token, amount in sorted(line.tokens.items())
-            if len(files.state(token).free()) < amount
+            if files.state(token).free_count < amount
         }
     except (OSError, TenutoError):
         return None

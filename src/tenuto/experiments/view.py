@@ -27,7 +27,7 @@ from tenuto.workspace.jobslist import JobLine, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout, RunPaths, is_job_id, name_of_directory
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import FileKind, Machine
-from tenuto.workspace.records import LaunchRecord
+from tenuto.workspace.records import Fields, LaunchRecord, from_json
 
 CRASHED = "its process ended without closing the run"
 _ENVIRONMENT_LIMIT = 1 << 20
@@ -222,9 +222,9 @@ class WorkspaceView:
         try:
             if not self.machine.locks.is_locked(path):
                 return None
-            holder = json.loads(self._files.read(path, _LOCK_LIMIT))
-            return _Holder(str(holder["host"]), int(holder["pid"]))
-        except (ValueError, KeyError, TypeError):
+            holder = Fields(from_json(self._files.read(path, _LOCK_LIMIT)))
+            return _Holder(holder.text("host"), holder.integer("pid"))
+        except ValueError:
             return _Holder(None, 0)  # held, but it does not say by whom
         except (OSError, TenutoError):
             return None

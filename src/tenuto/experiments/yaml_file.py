@@ -78,6 +78,17 @@ class _Loader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as PyYAML declares it
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Stops at a depth that no experiment has: the effort grows with its square."""
+        self._depth += 1
+        if self._depth > DEEPEST + 1:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"nested more than {DEEPEST} deep", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -126,8 +137,9 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 def _parse(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     """The value of a text, and the node that knows its lines."""
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)  # refuses characters that YAML does not have
         node = loader.get_single_node()
         return (None if node is None else loader.construct_document(node)), node
     except yaml.MarkedYAMLError as error:
@@ -141,7 +153,8 @@ def _parse(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     except (ValueError, TypeError) as error:  # a number of 10,000 digits, an unhashable key
         raise ExperimentFileError(f"{origin}: {error}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -140,14 +140,5 @@ def instruct(
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
     return Instructions(
-        task_id,
-        job_id,
-        root,
-        limits,
-        environment or {},
-        durability,
-        command,
-        submitted,
-        retry or {},
-        carbon,
+        task_id, job_id, root, limits, environment or {}, durability, command, submitted, retry or {}, carbon
     ).encode()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import Files
+from tenuto.workspace.records import Fields
 
 
 class TaskOutput(NamedTuple):
@@ -79,14 +80,19 @@ def read_outputs(files: Files, paths: JobPaths, offset: int = 0) -> tuple[list[T
 
 def _decoded(content: dict[str, Any] | None) -> TaskOutput | None:
     try:
-        assert content is not None
+        fields = Fields(content)
+        config, arguments = fields.value("config"), fields.value("arguments")
+        if type(arguments) is not list or type(config) is not list:
+            return None
+        if not all(type(step) in (str, int) for step in config):
+            return None
         return TaskOutput(
-            attempt=int(content["attempt"]),
-            sequence=int(content["sequence"]),
-            config=tuple(content["config"]),
-            method=str(content["method"]),
-            arguments=tuple(content["arguments"]),
-            named=dict(content.get("named", {})),
+            attempt=fields.integer("attempt"),
+            sequence=fields.integer("sequence"),
+            config=tuple(config),
+            method=fields.text("method"),
+            arguments=tuple(arguments),
+            named=fields.mapping("named"),
         )
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except ValueError:
         return None

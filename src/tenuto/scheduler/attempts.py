@@ -107,7 +107,7 @@ class Attempts:
             held.callback(descendants.close)
             self._write_files(job, launch)
             if grant.units:
-                locks = LocksRecord(launch.attempt, grant.units)
+                locks = LocksRecord(launch.attempt, grant.units, grant.directory)
                 job_directory.write_locks(self.machine.files, job.paths, locks)
             try:
                 process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants, grant.handles))

@@ -15,14 +15,15 @@ from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, Unsubmitte
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
-from tenuto.scheduler.token_desk import Floor, TokenDesks
+from tenuto.scheduler.token_desk import Floor
+from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
@@ -148,8 +149,6 @@ class Scheduler:
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        if job.needs:
-            self._tokens.check(job)
         found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
@@ -169,6 +168,10 @@ class Scheduler:
             settled = job_directory.look(self.machine, job.paths)
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
+            if on_arrival(found) is Arrival.RUN:
+                job.tries = tries_to_come(found, job.tries, job.retry)
+                if job.needs:
+                    self._tokens.check(job)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:
@@ -299,7 +302,7 @@ class Scheduler:
                 await self.aio_submit(job, grant)
         finally:
             self._ready.vacate(job)
-            self._tokens.given_back(job)
+            self._tokens.given_back(job, grant)  # a job that is tried again may have got others by now
             self._ready.start_what_fits()
 
     async def aio_final_state(self, job: Job) -> JobState:

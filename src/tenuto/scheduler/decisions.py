@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
 
 def tries_of(launch: LaunchRecord | None) -> Tries:
     """The counts that the current attempt recorded."""
-    return Tries() if launch is None else Tries(launch.retry_count, launch.lost_count)
+    return NO_TRIES if launch is None else Tries(launch.retry_count, launch.lost_count)
 
 
 def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
@@ -97,4 +97,4 @@ def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     They go on where the attempt before was to be tried again, whoever asks for it now; what ended for good
     and is submitted once more may use all its tries anew.
     """
-    return after_attempt(found, tries, limits).tries or Tries()
+    return after_attempt(found, tries, limits).tries or NO_TRIES

@@ -16,7 +16,9 @@ class WaitingGraph(Generic[J]):
 
     def __init__(self) -> None:
         self._missing: dict[J, int] = {}
-        self._dependents: dict[J, list[J]] = {}
+        self._dependents: dict[J, dict[J, None]] = {}
+        """No list: a job that was withdrawn, or stranded by one end, and enters again before the others ended
+        would be there twice, and one of them would count for two."""
 
     def __len__(self) -> int:
         return len(self._missing)
@@ -31,7 +33,7 @@ class WaitingGraph(Generic[J]):
             return True
         self._missing[job] = len(awaited)
         for other in awaited:
-            self._dependents.setdefault(other, []).append(job)
+            self._dependents.setdefault(other, {})[job] = None
         return False
 
     def done(self, job: J) -> list[J]:

@@ -79,7 +79,7 @@ def _still_passed(
     return False
 
 
-def _picks(ticket: Ticket, left: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def _picks(ticket: Ticket, left: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
     return {need.token: _fitting(need, left)[: need.amount] for need in ticket.needs}
 
 
@@ -93,9 +93,9 @@ def _is_due(ticket: Ticket, picks: Mapping[str, Sequence[int]]) -> bool:
     return all(ticket.overtaken.get(token, 0) >= MOST_OVERTAKINGS for token in short)
 
 
-def _fitting(need: Need, left: Mapping[str, Sequence[int]]) -> list[int]:
+def _fitting(need: Need, left: Mapping[str, Sequence[int]]) -> Sequence[int]:
     units = left.get(need.token, ())
-    return [unit for unit in units if need.units is None or unit in need.units]
+    return units if need.units is None else [unit for unit in units if unit in need.units]
 
 
 def _remove(left: dict[str, list[int]], picks: Mapping[str, Sequence[int]]) -> None:

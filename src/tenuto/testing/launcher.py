@@ -185,7 +185,8 @@ class FakeRunner:
         self._stop: Stop | None = None
         self._ending: Ending | None = None
         self._timers: list[Timer] = []
-        for lock in (order.runner_lock, order.descendants_lock, *order.tokens):
+        tokens = () if launcher.external else order.tokens  # a cluster passes none on
+        for lock in (order.runner_lock, order.descendants_lock, *tokens):
             launcher.host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
 
     def alive(self) -> bool:

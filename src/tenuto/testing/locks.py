@@ -33,15 +33,15 @@ class FakeLocks:
         self._me = processes.own()
         self._descriptors = count(1000)
         self._open: dict[int, _OpenLock] = {}
-        self._of_file: dict[int, list[_OpenLock]] = {}
-        """The same locks by inode: a large simulation asks for one of thousands."""
+        self._by_inode: dict[int, list[_OpenLock]] = {}
+        """The same locks by file: a large simulation asks for one of thousands."""
 
     def seen_by(self, pid: int) -> FakeLocks:
         """The same locks, as another process sees them."""
         view = FakeLocks(self._disk, self._processes.seen_by(pid))
         view._descriptors = self._descriptors
         view._open = self._open
-        view._of_file = self._of_file
+        view._by_inode = self._by_inode
         return view
 
     def inherit(self, handle: FakeLock, pid: int) -> None:
@@ -68,14 +68,14 @@ class FakeLocks:
         held = _OpenLock(next(self._descriptors), found.inode, frozenset(numbers))
         held.owners.add(self._me)
         self._open[held.fd] = held
-        self._of_file.setdefault(held.inode, []).append(held)
+        self._by_inode.setdefault(held.inode, []).append(held)
         return (FakeLock(self, path, held),)
 
     def locked(self, path: str) -> frozenset[int]:
         found = self._disk.stat(path)
         if found is None:
             return frozenset()
-        return frozenset(byte for held, _ in self._alive(found.inode) for byte in held.numbers)
+        return frozenset(byte for held in self._alive(found.inode) for byte in held.numbers)
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FakeLock:
         held = self._open.get(fd)
@@ -93,19 +93,22 @@ class FakeLocks:
         return () if found is None else tuple(sorted(self._holding(found.inode, byte)))
 
     def _holding(self, inode: int, byte: int) -> set[int]:
-        return {pid for held, pids in self._alive(inode) if byte in held.numbers for pid in pids}
+        return {
+            owner.pid
+            for held in self._alive(inode)
+            if byte in held.numbers
+            for owner in held.owners
+            if self._processes.liveness(owner) is Liveness.ALIVE
+        }
 
-    def _alive(self, inode: int) -> list[tuple[_OpenLock, set[int]]]:
-        """The locks on a file that living processes have, and which; others are forgotten."""
-        found: list[tuple[_OpenLock, set[int]]] = []
-        for held in self._of_file.get(inode, ()):
-            alive = {owner for owner in held.owners if self._processes.liveness(owner) is Liveness.ALIVE}
-            if alive:
-                found.append((held, {owner.pid for owner in alive}))
-            else:
+    def _alive(self, inode: int) -> list[_OpenLock]:
+        """The locks on a file that a living process has open; others are forgotten."""
+        there = self._by_inode.get(inode, [])
+        for held in list(there):
+            if not any(self._processes.liveness(owner) is Liveness.ALIVE for owner in held.owners):
                 del self._open[held.fd]
-        self._of_file[inode] = [held for held, _ in found]
-        return found
+                there.remove(held)
+        return there
 
     def _intact(self, path: str, held: _OpenLock) -> bool:
         found = self._disk.stat(path)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from tenuto.errors import WorkspaceError
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import from_json, to_json
+from tenuto.workspace.records import Fields, from_json, to_json
 
 _LIMIT = 64 * 1024
 _SOURCE_LIMIT = 64 << 20
@@ -22,9 +23,9 @@ def claim_task_id(files: Files, layout: Layout, task_id: str, script: str) -> st
     path = layout.task_class(task_id)
     digest = _digest(files, script)
     known = _read(files, path)
-    if known is not None and known[0] != script:
-        is_there = files.stat(known[0]) is not None
-        if is_there and digest not in (known[1], _digest(files, known[0])):
+    if known is not None and known[0] != script and _is_there(files, known[0]):  # noqa: SIM102
+        # Asked in this order, since to digest a file is to read it.
+        if digest not in (known[1], _digest(files, known[0])):
             return known[0]
     if known != (script, digest):
         files.make_directory(path.rpartition("/")[0])
@@ -35,13 +36,21 @@ def claim_task_id(files: Files, layout: Layout, task_id: str, script: str) -> st
 def _digest(files: Files, script: str) -> str:
     try:
         return sha256(files.read(script, _SOURCE_LIMIT)).hexdigest()
-    except OSError:
+    except (OSError, WorkspaceError):
         return ""
+
+
+def _is_there(files: Files, script: str) -> bool:
+    try:
+        return files.stat(script) is not None
+    except OSError:
+        return False  # what cannot be looked at cannot be run either
 
 
 def _read(files: Files, path: str) -> tuple[str, str] | None:
     try:
-        fields = from_json(files.read(path, _LIMIT))
-        return str(fields["script"]), str(fields["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+        fields = Fields(from_json(files.read(path, _LIMIT)))
+        script, digest = fields.text("script"), fields.text("sha256")
+    except (OSError, WorkspaceError, ValueError):
         return None
+    return None if "\0" in script else (script, digest)

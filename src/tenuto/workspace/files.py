@@ -124,7 +124,11 @@ class DiskFiles:
                 raise
             temporary = _temporary_name(path)
             os.symlink(target, temporary)
-            os.rename(temporary, path)
+            try:
+                os.rename(temporary, path)
+            except OSError:
+                self.remove(temporary)
+                raise
 
     def read_link(self, path: str) -> str:
         return os.readlink(path)

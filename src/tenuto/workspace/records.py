@@ -148,9 +148,11 @@ class LocksRecord(NamedTuple):
 
     attempt: int
     tokens: tuple[TokenUnits, ...] = ()
+    directory: str | None = None
+    """Where the tokens are counted."""
 
     def encode(self) -> bytes:
-        return _record({"attempt": self.attempt, "tokens": [token._asdict() for token in self.tokens]})
+        return _record({**self._asdict(), "tokens": [token._asdict() for token in self.tokens]})
 
     @classmethod
     def decode(cls, data: bytes) -> LocksRecord | Corrupt:
@@ -161,7 +163,8 @@ class LocksRecord(NamedTuple):
         tokens = [
             TokenUnits(token.text("name"), token.integers("units")) for token in fields.objects("tokens")
         ]
-        return cls(fields.integer("attempt", least=1), tuple(tokens))
+        directory = fields.optional_text("directory")
+        return cls(fields.integer("attempt", least=1), tuple(tokens), directory)
 
 
 class StatusRecord(NamedTuple):

@@ -67,10 +67,13 @@ class TokenState(NamedTuple):
 
     def free(self) -> list[int]:
         """What may be taken, the lowest first. Units beyond a capacity that was lowered count while held."""
-        if self.capacity is None:
-            return []
-        free = [unit for unit in range(self.capacity) if unit not in self.held]
-        return free[: max(self.capacity - len(self.held), 0)]
+        free = [unit for unit in range(self.capacity or 0) if unit not in self.held]
+        return free[: self.free_count]
+
+    @property
+    def free_count(self) -> int:
+        """How many may be taken."""
+        return max((self.capacity or 0) - len(self.held), 0)
 
 
 def waiting_text(token: str, amount: int, state: TokenState) -> str:

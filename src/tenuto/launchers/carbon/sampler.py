@@ -68,6 +68,8 @@ class Sampler:
         if pid != self._pid:
             return False
         self._pid = None
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)  # what it started; now, while the number cannot be another's
         return True
 
     def is_alone(self) -> bool:
@@ -100,7 +102,8 @@ class Sampler:
                     (os.POSIX_SPAWN_DUP2, told, 1),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
-                setpgroup=0,
+                # The kernel shares cores between sessions first: the job must not pay for its meter.
+                setsid=True,
                 setsigmask=(),
                 setsigdef=(signal.SIGTERM, signal.SIGPIPE),
             )

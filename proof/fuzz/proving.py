@@ -1,0 +1,87 @@
+"""Owns the proof by garbage: every reader, for as many executions or seconds as asked for, and the report.
+Knows no reader; `targets` lists them.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from proof.fuzz.bugs import hunt
+from proof.fuzz.engines import Fuzzed, by_atheris, guided, has_atheris, plain
+from proof.fuzz.readers import targets
+from proof.fuzz.targets import Bench, Target
+from proof.report import RESULTS, Case, Options, Report, Violation
+
+EXECUTIONS = 1500
+"""Of each reader, in `make test`."""
+SECONDS = 60.0
+"""For each reader, in `make prove`."""
+
+
+def run(options: Options) -> Report:
+    bench = Bench()
+    try:
+        subjects = [target._replace(seeds=list, call=_nothing) for target in targets(bench)]
+    finally:
+        bench.close()
+    if options.small and options.seconds is None:
+        outcomes = [_timed(target, options) for target in subjects]
+    else:
+        # Threads suffice: with atheris each waits for a process of its own.
+        workers = options.workers if has_atheris() else 1
+        with ThreadPoolExecutor(workers) as pool:
+            outcomes = list(pool.map(lambda target: _timed(target, options), subjects))
+    cases, violations = [], []
+    for target, (fuzzed, seconds) in zip(subjects, outcomes, strict=True):
+        note = f"{fuzzed.reached:,} places reached" if fuzzed.reached else ""
+        cases.append(Case(target.name, target.reads, fuzzed.executions, "executions", seconds, note))
+        for number, finding in enumerate(fuzzed.findings):
+            place = _kept(target, number, finding.data)
+            details = f"{finding.data[:300]!r}\n{finding.details}"
+            again = f'python -c \'from proof.fuzz.proving import show; show("{target.name}", "{place}")\''
+            violations.append(Violation(target.name, finding.what, details, again))
+    engine = outcomes[0][0].engine
+    return Report(
+        name="fuzz",
+        title="Every reader of files meets garbage",
+        cases=tuple(cases),
+        violations=tuple(violations),
+        planted=tuple(hunt()) if options.planted else (),
+        notes=(f"Engine: {engine}. A reader may answer or raise what it says it raises; nothing else.",),
+    )
+
+
+def show(name: str, file: str) -> None:
+    """One finding again, with its traceback."""
+    bench = Bench()
+    try:
+        target = next(target for target in targets(bench) if target.name == name)
+        target.call(Path(file).read_bytes())
+    finally:
+        bench.close()
+
+
+def _timed(target: Target, options: Options) -> tuple[Fuzzed, float]:
+    began = time.perf_counter()
+    return _fuzzed(target.name, options), time.perf_counter() - began
+
+
+def _fuzzed(name: str, options: Options) -> Fuzzed:
+    if options.small and options.seconds is None:
+        return plain(name, EXECUTIONS, options.first_seed)
+    seconds = options.seconds or SECONDS
+    engine = by_atheris if has_atheris() else guided
+    return engine(name, seconds, options.first_seed)
+
+
+def _kept(target: Target, number: int, data: bytes) -> Path:
+    place = RESULTS / "found" / f"{target.name}--{number}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(data)
+    return place
+
+
+def _nothing(data: bytes) -> None:
+    """In place of a reader whose workspace is gone."""

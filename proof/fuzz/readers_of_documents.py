@@ -1,0 +1,135 @@
+"""Owns the other readers under test: parameters, runs, settings, filters, experiments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from proof.fuzz.configs import Leaf, Tree
+from proof.fuzz.targets import NOW, Bench, Target, Wrong
+from tenuto.cli.filters import parse_filter
+from tenuto.errors import ClassNotFound, FilterError, TenutoError
+from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.status import RunState, RunStatus, read_run_status
+from tenuto.experiments.stored import read_stored
+from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.yaml_file import read_experiment
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.warm.needs import needs_of
+from tenuto.lifecycle.states import JobState
+from tenuto.settings import load_settings
+from tenuto.tasks.serialization import document, dumps, job_document, loads, no_upstream, read_value
+
+
+def documents(bench: Bench) -> list[Target]:
+    def written() -> list[bytes]:
+        leaf = Leaf.C(number=3, ratio=0.5, text="é", flags=[True, False])
+        tree = Tree.C(left=leaf, right=leaf, names={"a": [1, 2]}, path=Path("x/y"))
+        job = job_document(tree, Path(bench.job.directory), Path(bench.layout.partials), ["src"])
+        return [dumps(document(tree)), dumps(job)]
+
+    def params(data: bytes) -> None:
+        bench.files.write(bench.job.params, data)
+        read_stored(bench.files, bench.job)
+        instructions = Instructions.of(bench.launch())._replace(command=None)
+        needs_of(bench.files, bench.job, instructions, {})
+
+    def value(data: bytes) -> None:
+        read = loads(data, "the input")
+        for item in read["objects"]:
+            place = item.get("class")
+            if type(place) is not list or place[:1] != [Leaf.__module__]:
+                raise ClassNotFound("only classes of this test are looked for")
+        read_value(read, Path(bench.job.directory), no_upstream)
+
+    def view(data: bytes) -> None:
+        for path in (bench.run.status, bench.run.environment, bench.run.jobs_list):
+            bench.files.write(path, data)
+        read_run_status(bench.files, bench.run)
+        seen = WorkspaceView(bench.layout, bench.machine)
+        for experiment in seen.experiments():
+            for run in experiment.runs:
+                seen.commits(run)
+                seen.lines(run)
+
+    def statuses() -> list[bytes]:
+        status = RunStatus("sweep", "20260101_000000", RunState.DONE, NOW, "host", 1, NOW, 3, 1, 0, "well")
+        git = {"git": [{"path": "/p", "commit": "abc", "dirty": True}]}
+        return [status.encode(), json.dumps(git).encode()]
+
+    lock = lock_experiment(bench.machine, bench.layout, "held")
+
+    def holder(data: bytes) -> None:
+        bench.files.write(bench.layout.experiment_lock("held"), data)
+        WorkspaceView(bench.layout, bench.machine).runs("held")
+        try:
+            lock_experiment(bench.machine, bench.layout, "held")
+        except TenutoError:
+            return
+        raise Wrong(f"a held experiment is given to another ({lock})")
+
+    return [
+        Target("params", "params.json, by those who only look", written, params),
+        Target("params-value", "params.json, by who builds the configs", written, value, (TenutoError,)),
+        Target("run", "status.json, environment.json and jobs.jsonl of a run", statuses, view),
+        Target(
+            "experiment-lock",
+            "who holds an experiment",
+            lambda: [b'{"host":"h","pid":1,"since":"x"}'],
+            holder,
+        ),
+    ]
+
+
+def texts(bench: Bench) -> list[Target]:
+    here = Path(bench.root) / "settings"
+    here.mkdir()
+    home = {"HOME": str(here), "XDG_CONFIG_HOME": str(here / "none")}
+
+    def settings(data: bytes) -> None:
+        (here / "tenuto.toml").write_bytes(data)
+        try:
+            load_settings(start=here, environ=home)
+        finally:
+            (here / "tenuto.toml").unlink()
+
+    def project(data: bytes) -> None:
+        (here / "pyproject.toml").write_bytes(data)
+        try:
+            load_settings(start=here, environ=home)
+        finally:
+            (here / "pyproject.toml").unlink()
+
+    def toml() -> list[bytes]:
+        return [
+            b'launcher = "spawn"\n[workspaces.main]\npath = "~/ws"\n[history]\nmax_done = 3\n',
+            b'x = """a\nb"""\ny = [1, 2, {a = 1}]\n"quoted key".z = 1979-05-27T07:32:00Z\n',
+        ]
+
+    def filters(data: bytes) -> None:
+        # Whoever writes a regular expression waits for it himself: they are not for strangers.
+        tree = parse_filter(data.decode("utf-8", "replace"), regex=False)
+        tree.matches({"state": JobState.DONE, "lr": 0.1, "name": "x", "when": NOW, "tags": {"a": "b"}})
+        if str(parse_filter(str(tree), regex=False)) != str(tree):
+            raise Wrong("a filter is another one when it is written and read again")
+
+    def experiment(data: bytes) -> None:
+        path = here / "sweep.yaml"
+        path.write_bytes(data)
+        read_experiment(path)
+
+    def yaml() -> list[bytes]:
+        return [
+            b"task: my.T\nname: x\nparameters:\n  lr: 0.1\n  m: {size: 3}\ngrid_search:\n  seed: [1, 2]\n",
+            b"a: &x [1, 2]\nb: *x\nc: !!str 3\nd: 0x1f\ne: 1_000\nf: ~\n",
+        ]
+
+    words = [b'state = done and (lr < 0.1 or not name ~ "x*") ', b"tags.a = b or when > 2026-01-01"]
+    return [
+        Target("settings", "tenuto.toml", toml, settings, (TenutoError,)),
+        Target(
+            "pyproject", "[tool.tenuto]", lambda: [b"[tool.tenuto]\n" + toml()[0]], project, (TenutoError,)
+        ),
+        Target("filter", "the filter language", lambda: words, filters, (FilterError,)),
+        Target("experiment-file", "experiments in YAML", yaml, experiment, (TenutoError,)),
+    ]
