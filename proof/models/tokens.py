@@ -20,6 +20,7 @@ PLANTED = {
     "tickets of the dead stay": "P3 does not drop the tickets of schedulers whose byte is free",
     "tickets of a predecessor stay": "P2 takes a number without removing the tickets that bear it",
     "no reservation": "what falls free is never kept for a request that was overtaken often enough",
+    "reserved from the next pump on": "an overtaking that is one too many is counted, and the pump goes on",
     "overtakings not saved": "P7 does not write the counts of the requests that were passed",
     "others ahead are ignored": "the decision looks at the own tickets only",
     "held while short": "a request takes what it can get and waits for the rest",
@@ -39,8 +40,9 @@ class Wish(NamedTuple):
     needs: Counts
 
 
-SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(1, (2,)), Wish(1, (1,)))
-LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (2, 0)), Wish(1, (1, 1)))
+CAPACITY = (3, 1)
+SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(1, (3,)), Wish(1, (1,)))
+LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (3, 0)), Wish(1, (1, 1)))
 
 
 class Request(NamedTuple):
@@ -100,7 +102,7 @@ class TokensWithTickets:
         return State(
             schedulers=(Scheduler(), Scheduler()),
             requests=tuple(Request(passed=nothing) for _ in self._wishes),
-            capacity=(2, 1)[: self._tokens],
+            capacity=CAPACITY[: self._tokens],
             leaked=(frozenset(),) * self._tokens,
         )
 
@@ -214,7 +216,7 @@ class TokensWithTickets:
             if self._planted == "others ahead are ignored" and ticket.number != number:
                 continue
             needs = self._wishes[ticket.request].needs
-            picks = tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+            picks = self._picks(ticket.request, free)
             short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
             if self._planted == "held while short" and ticket.number == number and any(picks) and short:
                 plan.append((ticket.request, picks))
@@ -223,18 +225,36 @@ class TokensWithTickets:
                 free = [units - picked for units, picked in zip(free, picks, strict=True)]
                 if ticket.number == number:
                     plan.append((ticket.request, picks))
-                    for ahead in passed:
+                    for ahead in list(passed):
                         queue[ahead] = self._overtaken(queue[ahead], needs, free)
+                        if self._planted != "reserved from the next pump on" and self._is_due(
+                            queue[ahead], free
+                        ):
+                            free = self._reserved(queue[ahead], free)
+                            passed.remove(ahead)
+            elif self._is_due(ticket, free):
+                free = self._reserved(ticket, free)
             else:
-                enough = all(queue[at].overtaken[t] >= LIMIT for t in short)
-                if enough and self._planted != "no reservation":
-                    free = [units - picked for units, picked in zip(free, picks, strict=True)]
                 passed.append(at)
         granted = {request for request, _ in plan}
         if self._planted == "job's end not noticed":
             return plan, queue
         kept = queue if self._planted != "overtakings not saved" else tickets
         return plan, [t for t in kept if not (t.number == number and t.request in granted)]
+
+    def _picks(self, request: int, free: list[frozenset[int]]) -> Units:
+        needs = self._wishes[request].needs
+        return tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+
+    def _is_due(self, ticket: Ticket, free: list[frozenset[int]]) -> bool:
+        """Whether it was overtaken often enough on everything that it is short of."""
+        picks, needs = self._picks(ticket.request, free), self._wishes[ticket.request].needs
+        short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
+        return self._planted != "no reservation" and all(ticket.overtaken[t] >= LIMIT for t in short)
+
+    def _reserved(self, ticket: Ticket, free: list[frozenset[int]]) -> list[frozenset[int]]:
+        picks = self._picks(ticket.request, free)
+        return [units - picked for units, picked in zip(free, picks, strict=True)]
 
     def _overtaken(self, ticket: Ticket, needs: Counts, free: list[frozenset[int]]) -> Ticket:
         wanted = self._wishes[ticket.request].needs
