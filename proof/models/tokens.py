@@ -41,13 +41,13 @@ class Wish(NamedTuple):
 
 
 CAPACITY = (3, 1)
-SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(1, (3,)), Wish(1, (1,)))
-LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (3, 0)), Wish(1, (1, 1)))
+SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(0, (1,)), Wish(1, (1,)), Wish(1, (3,)))
+LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (1, 1)), Wish(1, (3, 0)))
 
 
 class Request(NamedTuple):
-    status: str = "waits"
-    """waits, taking, granted, started, running, done, refused"""
+    status: str = "later"
+    """later (not ready yet), waits, taking, granted, started, running, done, refused"""
     units: Units = ()
     passed: Counts = ()
     """How often it was really overtaken, by token; what no file knows."""
@@ -69,6 +69,8 @@ class Scheduler(NamedTuple):
     plan: tuple[tuple[int, Units], ...] = ()
     queue: tuple[Ticket, ...] = ()
     """What it will write."""
+    capacity: Counts = ()
+    """What it read; somebody may have lowered it since."""
 
 
 class State(NamedTuple):
@@ -90,10 +92,14 @@ class TokensWithTickets:
 
     name = "tokens with tickets"
 
-    def __init__(self, *, faults: int = 1, tokens: int = 1, planted: str | None = None) -> None:
+    def __init__(
+        self, *, faults: int = 1, tokens: int = 1, arrivals: int = 0, planted: str | None = None
+    ) -> None:
+        """`arrivals`: whether jobs become ready one by one, in any order, or all at the beginning."""
         assert planted is None or planted in PLANTED
         self._wishes = SMALL if tokens == 1 else LARGE
         self._tokens = tokens
+        self._first = "later" if arrivals else "waits"
         self._faults = faults
         self._planted = planted
 
@@ -101,7 +107,7 @@ class TokensWithTickets:
         nothing = (0,) * self._tokens
         return State(
             schedulers=(Scheduler(), Scheduler()),
-            requests=tuple(Request(passed=nothing) for _ in self._wishes),
+            requests=tuple(Request(self._first, passed=nothing) for _ in self._wishes),
             capacity=CAPACITY[: self._tokens],
             leaked=(frozenset(),) * self._tokens,
         )
@@ -121,7 +127,7 @@ class TokensWithTickets:
         return (
             all(
                 request.status in ("done", "refused")
-                or (request.status == "waits" and state.schedulers[wish.scheduler].pc == "down")
+                or (request.status in ("later", "waits") and state.schedulers[wish.scheduler].pc == "down")
                 for request, wish in zip(state.requests, self._wishes, strict=True)
             )
             and state.mutex < 0
@@ -203,7 +209,7 @@ class TokensWithTickets:
                 decided = decided._replace(wrong="more units are given out than there are")
         if self._planted == "mutex let go before the units":
             decided = decided._replace(mutex=-1)
-        return _with(decided, i, Scheduler("take", number, tuple(plan), tuple(queue)))
+        return _with(decided, i, Scheduler("take", number, tuple(plan), tuple(queue), state.capacity))
 
     def _decision(
         self, state: State, number: int, tickets: list[Ticket]
@@ -303,27 +309,30 @@ class TokensWithTickets:
         for j in granted:
             for p in state.arrived[: state.arrived.index(j)]:
                 if requests[p].status == "waits":
-                    requests[p] = requests[p]._replace(passed=self._really_passed(state, p, j))
+                    requests[p] = requests[p]._replace(
+                        passed=self._really_passed(state, s, requests[p].passed, p, j)
+                    )
         arrived = tuple(j for j in state.arrived if j not in granted)
         return _with(
             saved._replace(requests=tuple(requests), arrived=arrived), i, s._replace(pc="close", queue=())
         )
 
-    def _really_passed(self, state: State, p: int, j: int) -> Counts:
+    def _really_passed(self, state: State, s: Scheduler, passed: Counts, p: int, j: int) -> Counts:
         wanted, taken = self._wishes[p].needs, self._wishes[j].needs
-        free = [state.capacity[t] - len(self._used(state, t)) for t in range(self._tokens)]
+        free = [s.capacity[t] - len(self._used(state, t)) for t in range(self._tokens)]
         # Of several tokens it may be short of one that nobody takes from it: that is not limited.
         short = [t for t in range(self._tokens) if free[t] < wanted[t]]
         return tuple(
-            count + (t in short and taken[t] > 0 and len(short) == 1)
-            for t, count in enumerate(state.requests[p].passed)
+            count + (t in short and taken[t] > 0 and len(short) == 1) for t, count in enumerate(passed)
         )
 
     # Jobs
 
     def _job(self, state: State, j: int, request: Request) -> Iterator[Step[State]]:
         s = state.schedulers[self._wishes[j].scheduler]
-        if request.status == "granted" and s.pc == "idle":
+        if request.status == "later" and s.pc != "down":
+            yield Step(f"j{j} becomes ready", _job(state, j, request._replace(status="waits")))
+        elif request.status == "granted" and s.pc == "idle":
             yield Step(f"runner {j} is started", _job(state, j, request._replace(status="started")))
         elif request.status == "started":
             kept = "kept" if self._planted == "copies kept" else "running"
@@ -365,7 +374,7 @@ class TokensWithTickets:
         return _with(dead, i, Scheduler("down"))
 
     def _again(self) -> Request:
-        return Request(passed=(0,) * self._tokens)
+        return Request("waits", passed=(0,) * self._tokens)
 
     # What can be seen
 
