@@ -116,6 +116,8 @@ class Scheduler:
         """Transient jobs that nobody needs yet."""
         self._ready = ReadyQueue(lambda job: self._runner.spawn(self.aio_start(job)))
         self._is_taking_in = False
+        self._was_asked = False
+        """Something changed while submissions were taken in: who waits is asked after the last of them."""
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
 
@@ -307,14 +309,17 @@ class Scheduler:
             return
         self._is_taking_in = True
         try:
-            while True:
-                with self._lock:
-                    if not self._inbox:
-                        return
-                    submission = self._inbox.popleft()
+            while submission := self._next_submission():
                 self._take_in_one(submission)
         finally:
             self._is_taking_in = False
+        if self._was_asked:
+            self._was_asked = False
+            self.exitCondition.notify()
+
+    def _next_submission(self) -> _Submission | None:
+        with self._lock:
+            return self._inbox.popleft() if self._inbox else None
 
     def _take_in_one(self, submission: _Submission) -> None:
         try:
@@ -324,9 +329,16 @@ class Scheduler:
             self._fail(submission.job, worded(error))
 
     def _ask_again(self) -> None:
-        """Asks who waits, once everything submitted is known: a callback may just have submitted more."""
+        """Asks who waits, once everything submitted is known: a callback may just have submitted more.
+
+        A job that is found done ends while others are still to be taken in. Whoever was told then that
+        nothing is unfinished left, and those others arrived at a run that was closed.
+        """
         self._take_in()
-        self.exitCondition.notify()
+        if self._is_taking_in:
+            self._was_asked = True
+        else:
+            self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, found = submission
