@@ -312,3 +312,30 @@ def test_who_only_looked_whether_a_job_can_be_removed_does_not_fail_it(bench: Be
     lock.close()
     assert job.wait(WAIT_S) is S.DONE
     other.close()
+
+
+def test_nobody_is_told_that_all_is_done_while_submissions_are_taken_in(bench: Bench, tmp_path: Path) -> None:
+    """Two jobs that are found done come together: after the first, nothing is unfinished, and yet not all."""
+    names = ("a", "b")
+    for name in names:
+        bench.submit(Note.C(name=name, ledger=tmp_path / "ledger"))
+    bench.wait()
+    later = Bench(tmp_path / "ws")
+    known: list[int] = []
+    try:
+        jobs = [later.job(Note.C(name=name, ledger=tmp_path / "ledger")) for name in names]
+
+        def both() -> None:
+            for job in jobs:
+                later.scheduler.submit(job, later.owner)
+            later.scheduler.exitCondition._waiters.append((watch, later.scheduler.loop.create_future()))
+            later.scheduler._take_in()
+
+        def watch() -> bool:
+            known.append(sum(job.state is JobState.DONE for job in jobs))
+            return False
+
+        later.scheduler.call(both)
+        assert set(known) == {2}
+    finally:
+        later.close()

@@ -131,6 +131,8 @@ class Scheduler:
             machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
         )
         self._is_taking_in = False
+        self._was_asked = False
+        """Something changed while submissions were taken in: who waits is asked after the last of them."""
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
 
@@ -334,17 +336,20 @@ class Scheduler:
             return
         self._is_taking_in = True
         try:
-            while True:
-                with self._lock:
-                    if not self._inbox:
-                        return
-                    wish = self._inbox.popleft()
+            while wish := self._next_wish():
                 if isinstance(wish, _Submission):
                     self._take_in_one(wish)
                 else:
                     self._cancel(*wish)
         finally:
             self._is_taking_in = False
+        if self._was_asked:
+            self._was_asked = False
+            self.exitCondition.notify()
+
+    def _next_wish(self) -> _Submission | _Cancellation | None:
+        with self._lock:
+            return self._inbox.popleft() if self._inbox else None
 
     def _take_in_one(self, submission: _Submission) -> None:
         try:
@@ -354,9 +359,16 @@ class Scheduler:
             self._fail(submission.job, worded(error))
 
     def _ask_again(self) -> None:
-        """Asks who waits, once everything submitted is known: a callback may just have submitted more."""
+        """Asks who waits, once everything submitted is known: a callback may just have submitted more.
+
+        A job that is found done ends while others are still to be taken in. Whoever was told then that
+        nothing is unfinished left, and those others arrived at a run that was closed.
+        """
         self._take_in()
-        self.exitCondition.notify()
+        if self._is_taking_in:
+            self._was_asked = True
+        else:
+            self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, is_new, found = submission
