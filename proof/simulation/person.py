@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from proof.simulation.loop import Actor, Process, ProcessLoop
@@ -31,7 +31,7 @@ TRIES_AGAIN_S = 5.0
 class Work:
     """Work that needs no task: what runs is up to the launcher."""
 
-    environment: dict[str, str] = {}  # noqa: RUF012
+    environment: Mapping[str, str] = {}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         return PARAMS
@@ -131,7 +131,8 @@ class Person:
         self.process = Process(f"{self.name}.{self.lives}", pid)
         world.note(f"scheduler {self.process.name} starts as {pid}")
         self.user = Actor(turns, self.process, f"{self.process.name}.user")
-        self.loop = ProcessLoop(Actor(turns, self.process, self.process.name), world.judge.broken)
+        actor = Actor(turns, self.process, self.process.name)
+        self.loop = ProcessLoop(actor, world.judge.broken)  # type: ignore[abstract]
         world.loops.append(self.loop)
         self.scheduler = Scheduler(
             world.host.machine(pid),

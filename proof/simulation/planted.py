@@ -96,7 +96,7 @@ def _lock_never_released(patch: Patch) -> None:
             pass
 
     async def _start(self: Any, job: Any, lock: Any, *grant: Any) -> Verdict:
-        return await start(self, job, Kept(lock), *grant)  # type: ignore[arg-type]
+        return await start(self, job, Kept(lock), *grant)
 
     patch.set(attempts.Attempts, "_start", _start)
 
@@ -107,7 +107,7 @@ def _lock_leaked_at_submission(patch: Patch) -> None:
 
     def _found(self: base.Scheduler, job: Any) -> Any:
         derived = found(self, job)
-        if base.on_arrival(derived) is Arrival.RUN:
+        if decisions.on_arrival(derived) is Arrival.RUN:
             job_directory.take_lock(self.machine, job.paths)
         return derived
 

@@ -341,7 +341,7 @@ class World:
         self.launcher.refusals = 0
         self._armed.clear()
         for planned in (self.launcher.kill_at, self.launcher.kill_in, self.launcher.fail_in):
-            planned.clear()  # type: ignore[attr-defined]
+            planned.clear()
         for actor in [*self.launcher.actors.values(), *(loop._actor for loop in self.loops)]:
             actor.process.dies_in = actor.process.fails_in = None
             actor.process.is_stopped = False

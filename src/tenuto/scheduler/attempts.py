@@ -98,9 +98,10 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
             launch = self._open(job, lock, found, grant.environment)
-            if job.stop is not None:  # cancelled while leftovers were ended, or while the machine was short
-                self._mark(job, launch, job.stop.reason, job.stop.message)
-                return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
+            stop = job.stop
+            if stop is not None:  # cancelled while leftovers were ended, or while the machine was short
+                self._mark(job, launch, stop.reason, stop.message)
+                return Verdict(JobState.ERROR, stop.reason, stop.message)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
