@@ -215,8 +215,7 @@ class Scheduler:
 
     def follow_outputs(self, job: Job) -> None:
         """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
-        self._outputs.read(job)
-        self._runner.post(self._follow, job)
+        self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
         """Somebody wants to be called when a job is done: it may be done already."""
@@ -568,6 +567,11 @@ class Scheduler:
             job.tries = verdict.tries
             job.answered = max(job.answered, job.attempt)
             self._enqueue(job)
+
+    def _read_and_follow(self, job: Job) -> None:
+        self._take_in()  # or nobody owns the job yet, and nobody waits for what its watchers do
+        self._outputs.read(job)
+        self._follow(job)
 
     def _follow(self, job: Job) -> None:
         if job.state.running() and job.watched_outputs and job not in self._followed:
