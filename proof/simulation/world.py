@@ -471,6 +471,9 @@ def simulate(scenario: Scenario, *, is_hasty: bool = False) -> Outcome:
     gc.disable()  # its moments depend on the process, and what it tears down could act
     try:
         return World(scenario, is_hasty=is_hasty).live()
+    except Exception as error:
+        error.add_note(f"in the world of seed {scenario.seed}")
+        raise
     finally:
         logger.setLevel(before)
         if was_on:
