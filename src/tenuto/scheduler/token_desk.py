@@ -113,6 +113,8 @@ class TokenDesk:
         self._absent: set[int] = set()
         self._busy_s = BUSY_S
         self._is_pumping = False
+        self._is_short = False
+        """The last turn failed for want of something; what it left in the directory is no reason for another."""
         self._is_polling = False
         self._is_posted = False
         self._is_closed = False
@@ -184,6 +186,7 @@ class TokenDesk:
                 self._busy_s = BUSY_S
                 with closing(mutex):
                     self._turn(outcome)
+                self._is_short = False
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
             self._trouble(error, outcome)
         finally:
@@ -207,6 +210,7 @@ class TokenDesk:
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
+        self._is_short = passing is not None
         for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))
@@ -437,7 +441,8 @@ class TokenDesk:
     def _changed(self) -> None:
         if self._watch is not None:
             self._watch.drain()
-            self.pump()
+            if not self._is_short:  # else it would wake itself for as long as the disk is full
+                self.pump()
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
