@@ -152,6 +152,10 @@ class TokenDesk:
             del self._held[job]
             held.close()
 
+    def holds(self, job: Job, grant: Grant) -> bool:
+        """Whether the job still has what it was given."""
+        return self._held.get(job) is grant
+
     @property
     def is_idle(self) -> bool:
         return not self._waiting
@@ -505,6 +509,10 @@ class TokenDesks:
 
     def release(self, job: Job) -> None:
         self._desk(job).release(job)
+
+    def holds(self, job: Job, grant: Grant | None) -> bool:
+        """Whether a job still has what it was given; one that was given nothing needs nothing."""
+        return grant is None or self._desk(job).holds(job, grant)
 
     def given_back(self, job: Job, grant: Grant | None) -> None:
         """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
