@@ -194,10 +194,10 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile; what sleeps sleeps on."""
+        """The scheduler has heard of it, unless it was submitted again meanwhile; transient jobs may sleep."""
         assert self.process is not None
         is_current = self.world.judge.submissions[job.job_id] == submissions
-        if is_current and job.state is not JobState.UNSCHEDULED:
+        if is_current and not self.world.jobs[job.job_id].transient:
             self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
 
     def _submit_next(self) -> None:

@@ -298,8 +298,9 @@ class Scheduler:
     async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
         """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
-            # Between the start of this coroutine and its first step somebody may have cancelled the job.
-            if job.state is JobState.READY:
+            # Between the start of this coroutine and its first step somebody may have cancelled the job, and
+            # submitted it again: then it is ready, but has given back its tokens, and asks for others.
+            if job.state is JobState.READY and self._tokens.holds(job, grant):
                 await self.aio_submit(job, grant)
         finally:
             self._ready.vacate(job)
