@@ -49,6 +49,8 @@ class Alarm:
         self._is_polling = False
         self._is_posted = False
         self._busy_s = BUSY_S
+        self.is_deaf = False
+        """The last look failed for want of something; what it left in the directory is no reason for another."""
 
     def set(self) -> None:
         """Somebody waits."""
@@ -98,4 +100,5 @@ class Alarm:
     def _changed(self) -> None:
         if self._watch is not None:
             self._watch.drain()
-            self._told()
+            if not self.is_deaf:  # else it would wake itself for as long as the disk is full
+                self._told()

@@ -90,13 +90,6 @@ class TokenDesk:
         self._able_since: dict[int, float] = {}
         self._absent: set[int] = set()
         self._is_pumping = False
-<<<<<<< HEAD
-=======
-        self._is_short = False
-        """The last turn failed for want of something; what it left in the directory is no reason for another."""
-        self._is_polling = False
-        self._is_posted = False
->>>>>>> simulator
         self._is_closed = False
 
     # What the scheduler does
@@ -170,7 +163,7 @@ class TokenDesk:
                 self._alarm.got_through()
                 with closing(mutex):
                     self._turn(outcome)
-                self._is_short = False
+                self._alarm.is_deaf = False
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
             self._trouble(error, outcome)
         finally:
@@ -191,7 +184,7 @@ class TokenDesk:
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
-        self._is_short = passing is not None
+        self._alarm.is_deaf = passing is not None
         for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))
@@ -371,27 +364,6 @@ class TokenDesk:
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
 
-<<<<<<< HEAD
-=======
-    def _start_watching(self) -> None:
-        self._watch = self._open_watch(self.files.place.directory)
-        if self._watch is not None:
-            self._loop.loop.add_reader(self._watch.fileno(), self._changed)
-            self._pump_soon()  # for what changed before the watch was there
-
-    def _changed(self) -> None:
-        if self._watch is not None:
-            self._watch.drain()
-            if not self._is_short:  # else it would wake itself for as long as the disk is full
-                self.pump()
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._loop.loop.remove_reader(self._watch.fileno())
-            self._watch.close()
-            self._watch = None
-
->>>>>>> simulator
 
 def _tokens(tickets: list[Ticket]) -> list[str]:
     """Each once, in one order: what a scheduler does must not depend on the hashes of names."""
@@ -408,72 +380,3 @@ def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
         if state is not None and state.free_count < need.amount:
             return waiting_text(need.token, need.amount, state)
     return f"waits its turn for token {', '.join(need.token for need in needs)}"
-<<<<<<< HEAD
-=======
-
-
-class TokenDesks:
-    """One desk for each directory of tokens that jobs of this scheduler use; none where nobody does."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        floor: Floor,
-        slots: Slots,
-        loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
-    ) -> None:
-        self._make: Callable[[TokenPlace], TokenDesk] = lambda place: TokenDesk(
-            machine, place, floor, slots, loop, watch
-        )
-        self._machine = machine
-        self._desks: dict[str, TokenDesk] = {}
-
-    def check(self, job: Job) -> None:
-        """Raises `TokenError` if the job asks for what it can never get; from any thread."""
-        files = TokenFiles(self._machine, _place(job))
-        for need in job.needs:
-            capacity = files.capacity(need.token)
-            problem = None if capacity is None else beyond(need, capacity)
-            if problem is not None:
-                raise TokenError(problem)
-
-    def ask(self, job: Job) -> None:
-        self._desk(job).ask(job)
-
-    def adopt(self, job: Job) -> None:
-        self._desk(job).adopt(job)
-
-    def withdraw(self, job: Job) -> None:
-        self._desk(job).withdraw(job)
-
-    def release(self, job: Job) -> None:
-        self._desk(job).release(job)
-
-    def holds(self, job: Job, grant: Grant | None) -> bool:
-        """Whether a job still has what it was given; one that was given nothing needs nothing."""
-        return grant is None or self._desk(job).holds(job, grant)
-
-    def given_back(self, job: Job, grant: Grant | None) -> None:
-        """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
-        if job.needs:
-            self._desk(job).release(job, grant)
-        for desk in self._desks.values():
-            if not desk.is_idle:
-                desk.pump()
-
-    def close(self) -> None:
-        for desk in self._desks.values():
-            desk.close()
-
-    def _desk(self, job: Job) -> TokenDesk:
-        place = _place(job)
-        if place.directory not in self._desks:
-            self._desks[place.directory] = self._make(place)
-        return self._desks[place.directory]
-
-
-def _place(job: Job) -> TokenPlace:
-    """A launcher's lock alone is queued for in its workspace."""
-    return place_of(job.tokens, job.layout.token_queue)
->>>>>>> simulator
