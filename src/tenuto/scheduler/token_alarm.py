@@ -50,7 +50,7 @@ class Alarm:
         self._is_posted = False
         self._busy_s = BUSY_S
         self.is_deaf = False
-        """The last look failed for want of something; what it left in the directory is no reason for another."""
+        """The last look failed for want of something; what it left behind is no reason for another."""
 
     def set(self) -> None:
         """Somebody waits."""
