@@ -194,7 +194,7 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile; transient jobs may sleep."""
+        """The scheduler has heard of it, unless it was submitted again; transient jobs may sleep."""
         assert self.process is not None
         is_current = self.world.judge.submissions[job.job_id] == submissions
         if is_current and not self.world.jobs[job.job_id].transient:

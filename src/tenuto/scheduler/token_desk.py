@@ -114,7 +114,8 @@ class TokenDesk:
         self._busy_s = BUSY_S
         self._is_pumping = False
         self._is_short = False
-        """The last turn failed for want of something; what it left in the directory is no reason for another."""
+        """The last turn failed for want of something; the trace it left is no reason for another."""
+        self._is_retrying = False
         self._is_polling = False
         self._is_posted = False
         self._is_closed = False
@@ -184,8 +185,7 @@ class TokenDesk:
         try:
             mutex = self.files.try_mutex()
             if mutex is None:
-                self._loop.later(self._busy_s, self.pump)
-                self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
+                self._retry_later()
             else:
                 self._busy_s = BUSY_S
                 with closing(mutex):
@@ -196,6 +196,17 @@ class TokenDesk:
         finally:
             self._is_pumping = False
         self._settle(outcome)
+
+    def _retry_later(self) -> None:
+        """Whoever is at the queue may have been stopped there: one chain of tries, ever slower."""
+        if not self._is_retrying:
+            self._is_retrying = True
+            self._loop.later(self._busy_s, self._retry)
+            self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
+
+    def _retry(self) -> None:
+        self._is_retrying = False
+        self.pump()
 
     def _settle(self, outcome: _Outcome) -> None:
         self._waiting -= outcome.jobs()
