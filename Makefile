@@ -39,5 +39,6 @@ check: $(READY) ## before each commit: format, lint, types, fast tests (under tw
 bench: $(READY) ## measure against the targets and peers; QUICK=1 for small sizes, ARGS='--only W7 --no-peers'
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 
-prove: $(READY) ## the property tests again, with far more random examples (a search, not a formal proof)
+prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seeds 1000'), then far more random examples
+	$(BIN)/python -m proof $(ARGS)
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis

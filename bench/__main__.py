@@ -1,50 +1,136 @@
-"""Owns the command line of the benchmark suite: ``python -m bench [--quick] [--only W7] [--no-peers]``."""
+"""Owns the command line of the benchmark suite: ``python -m bench [--quick] [--only W1,W3] [--no-peers]``."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from bench import peers, report, w1_throughput, w5_start, w7_identity
-from bench.measure import child, repeat
-from bench.workload import Options, Workload
+from bench import (
+    floors,
+    peers,
+    results,
+    w1_throughput,
+    w2_chain,
+    w3_nothing,
+    w4_memory,
+    w5_start,
+    w6_idle,
+    w7_identity,
+    w10_recovery,
+)
+from bench.measure import reference
+from bench.peers.environments import version
+from bench.peers.systems import PEERS
+from bench.places import ROOT
+from bench.rows import REF_S, Row
+from bench.scale import LIMITS, Budget, Options, Scale
+from bench.table import page, time_text
 
-WORKLOADS: dict[str, Workload] = {
-    w.name: w for w in (w1_throughput.WORKLOAD, w5_start.WORKLOAD, w7_identity.WORKLOAD)
-}
+MODULES = (
+    floors,
+    w1_throughput,
+    w2_chain,
+    w3_nothing,
+    w4_memory,
+    w5_start,
+    w6_idle,
+    w7_identity,
+    w10_recovery,
+)
+WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
+PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")
 
 
-def main() -> None:
+def names(known: Sequence[str]) -> Any:
+    """A type of argument: names separated by commas."""
+    by_lower = {name.lower(): name for name in known}
+
+    def parse(text: str) -> list[str]:
+        given = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in given if name.lower() not in by_lower]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(unknown)} is not known; choose from {', '.join(known)}"
+            )
+        return [by_lower[name.lower()] for name in given]
+
+    return parse
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Tenuto's workloads.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, three repetitions")
-    parser.add_argument("--only", choices=sorted(WORKLOADS), action="append", help="may be given again")
-    parser.add_argument("--no-peers", action="store_true", help="measure Tenuto alone")
-    arguments = parser.parse_args()
-
-    options = Options(
-        quick=arguments.quick, peers=not arguments.no_peers, repetitions=3 if arguments.quick else 7
+    parser.add_argument("--quick", action="store_true", help="the same as --sizes quick")
+    parser.add_argument("--sizes", choices=[scale.value for scale in Scale], default="full")
+    parser.add_argument(
+        "--only", type=names(list(WORKLOADS)), action="extend", help="workloads, separated by commas"
     )
-    around = report.circumstances(options.quick, options.repetitions)
-    reference = repeat(options.repetitions, lambda: child([sys.executable, "-c", "pass"]))
-    around["reference_python_c_pass_cpu"] = report.time_text(reference.cpu_s)
-    around["reference_python_c_pass_wall"] = report.time_text(reference.wall_s)
-    try:
-        python = peers.interpreter("experimaestro", enabled=options.peers)
-        around["experimaestro"] = peers.version("experimaestro", python)
-    except peers.PeerAbsent as absent:
-        around["experimaestro"] = f"absent: {absent}"
+    parser.add_argument("--no-peers", action="store_true", help="measure Tenuto alone")
+    parser.add_argument("--peers", type=names(peers.NAMES), help="these peers alone, separated by commas")
+    parser.add_argument("--repetitions", type=int, default=3, help="of each measurement")
+    parser.add_argument(
+        "--directory", type=Path, default=ROOT / "work", help="where the measured systems write"
+    )
+    parser.add_argument("--results", type=Path, default=results.RESULTS, help="where the results go")
+    return parser.parse_args(argv)
 
-    rows = []
-    for name in arguments.only or WORKLOADS:
-        workload = WORKLOADS[name]
-        print(f"{workload.name} {workload.title}", file=sys.stderr)
-        rows += workload.rows(options)
-    around["load_after"] = os.getloadavg()[0]
 
-    table = report.write(rows, around)
-    print(report.markdown(rows, around))
-    print(f"wrote {os.path.relpath(table)} and the raw numbers beside it", file=sys.stderr)
+def options_of(given: argparse.Namespace, slowness: float = 1.0) -> Options:
+    scale = Scale.QUICK if given.quick else Scale(given.sizes)
+    chosen = () if given.no_peers else tuple(given.peers or peers.NAMES)
+    return Options(
+        scale, given.repetitions, chosen, given.directory.absolute(), Budget(LIMITS[scale], slowness=slowness)
+    )
+
+
+def run(options: Options, only: Sequence[str]) -> list[Row]:
+    """Tenuto first, then the floors, then the peers: should the time run out, it is theirs."""
+    rows: list[Row] = []
+    for name in sorted(only, key=lambda name: name == "floor"):
+        print(f"{name} {WORKLOADS[name].title}", file=sys.stderr, flush=True)
+        options.budget.begin(WORKLOADS[name].share)
+        for row in WORKLOADS[name].ours(options):
+            rows.append(row)
+            _tell(row)
+    for name in only if options.peers else ():
+        if options.scale is Scale.QUICK and name not in PEERS_WHEN_QUICK and WORKLOADS[name].has_peers:
+            options.budget.leave_out(name, "is not part of the short form", "peers")
+            continue
+        print(f"{name} of the peers", file=sys.stderr, flush=True)
+        options.budget.begin(1.0)
+        for row in WORKLOADS[name].theirs(options):
+            rows.append(row)
+            _tell(row)
+    return results.in_order(rows, list(WORKLOADS))
+
+
+def _tell(row: Row) -> None:
+    each = "" if row.each is None else f", {time_text(row.each)} each"
+    print(f"  {row.system}: {row.case}, {row.size:,}{each} {row.note}", file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    given = arguments(argv)
+    for peer in () if given.no_peers else PEERS:
+        if peer.name in (given.peers or peers.NAMES):
+            version(peer)  # installs it now, so that this takes no time of the run
+    ref = reference(20)
+    options = options_of(given, slowness=ref.wall_s / REF_S)
+    began = time.monotonic()
+    around = results.circumstances(options)
+    around["ref"] = f"{time_text(ref.wall_s)} wall, {time_text(ref.cpu_s)} CPU"
+    around["peers"] = {p.name: version(p) for p in PEERS if p.name in options.peers} or "left out by request"
+    rows = run(options, given.only or list(WORKLOADS))
+    around["load_after"] = round(os.getloadavg()[0], 2)
+    around["took"] = f"{time.monotonic() - began:.0f} s"
+    result = results.Result(around, tuple(rows), tuple(options.budget.left_out))
+    table = results.write(result, given.results)
+    print(page(result.rows, result.around, result.left_out))
+    print(f"wrote {table} with the raw numbers and the plots beside it", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,73 +1,82 @@
 """Owns W1, throughput: no-op jobs of one experiment, two at a time, each with directory and durable marker.
 
-The reference is a bare interpreter, two at a time, measured right before each run: only ratios carry over.
+Measured from entering the experiment to leaving it. Peers: their own way to run as many jobs, two at a time.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from bench.measure import ENVIRONMENT, Broken, Cost, driver, summarise
-from bench.report import Row
-from bench.workload import Options, Workload
-
-DRIVER = Path(__file__).with_name("drivers") / "throughput.py"
-AT_ONCE = 2
-
-# case -> launcher, kind of task, the most that one job may cost, in references
-CASES = {
-    "no-op task, warm": ("warm", "noop", 0.4),
-    "no-op task, spawn": ("spawn", "noop", None),
-    "/bin/true, warm": ("warm", "command", 0.4),
-    "/bin/true, spawn": ("spawn", "command", 1.1),
-    "W1b: task that imports numpy, warm": ("warm", "numpy", None),
-}
-SIZES = (1_000, 10_000)
-QUICK_SIZES = (100, 300)
+from bench import ours
+from bench.measure import pairs, summarise
+from bench.peers import many
+from bench.rows import Row, refs_each
+from bench.scale import Options, Sizes
+from bench.workload import Workload
 
 
-def rows(options: Options) -> Iterator[Row]:
-    for case, (launcher, kind, most) in CASES.items():
-        sizes = QUICK_SIZES if options.quick else SIZES
-        for size in sizes if launcher == "warm" else sizes[:1]:
-            try:
-                yield _row(case, launcher, kind, most, size, min(options.repetitions, 3))
-            except Broken as error:
-                yield Row("W1", case, "tenuto", size, note=f"failed: {error}".replace("|", "/"))
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A launcher and a kind of task; `most` is the target, in references for a job."""
+
+    title: str
+    launcher: str
+    kind: str
+    most: float | None
+    sizes: Sizes
+    job_s: float
 
 
-def _row(case: str, launcher: str, kind: str, most: float | None, size: int, repetitions: int) -> Row:
-    references, costs = [], []
-    for _ in range(repetitions):
-        references.append(reference(min(size, 200)))
-        run = driver(sys.executable, str(DRIVER), launcher, kind, str(size))
-        costs.append(Cost(run["cpu_s"], run["wall_s"]))
-    ref, cost = summarise(references), summarise(costs)
-    ratio = cost.cpu_s / size / ref.cpu_s
-    wall = cost.wall_s / size / ref.wall_s
-    goal = {} if most is None else {"target": f"<= {most} x ref", "target_s": most * ref.cpu_s * size}
-    note = f"{ratio:.2f} x ref by CPU, {wall:.2f} x by wall; ref {ref.cpu_s * 1e3:.1f} ms CPU"
-    return Row("W1", case, "tenuto", size, cost, note=note, **goal)
+WARM = Sizes((5, 10), (50, 200), (1_000, 10_000))
+SPAWN = Sizes((3, 6), (10, 40), (200, 1_000))
+CASES = (
+    Case("no-op task, warm", "warm", "noop", 0.4, replace(WARM, large=(100_000,)), 0.004),
+    Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.004),
+    Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.02),
+    Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.004),
+    Case("/bin/true, spawn", "spawn", "command", 1.1, SPAWN, 0.015),
+    Case("W1b: task that imports numpy, warm", "warm", "numpy", None, WARM, 0.005),
+)
+OVER_IMPORT = 1.15
+"""A Python task may cost so many times `python -c 'import tenuto'`, spawned."""
 
 
-def reference(count: int) -> Cost:
-    """What one bare interpreter costs, two at a time."""
-    argv = [sys.executable, "-c", "pass"]
-    began, before = time.perf_counter(), os.times()
-    living: set[int] = set()
-    for _ in range(count):
-        if len(living) == AT_ONCE:
-            living.discard(os.wait()[0])
-        living.add(os.posix_spawn(argv[0], argv, ENVIRONMENT))
-    while living:
-        living.discard(os.wait()[0])
-    after = os.times()
-    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return Cost(cpu_s / count, (time.perf_counter() - began) / count)
+def own(options: Options) -> Iterator[Row]:
+    for case in CASES:
+        for size in (all_sizes := case.sizes.at(options.scale)):
+            goal = refs_each(case.most) if case.most else None
+            found = ours.row(
+                options,
+                "W1",
+                case.title,
+                size,
+                "throughput.py",
+                case.launcher,
+                case.kind,
+                size,
+                target=goal,
+                estimate_s=case.job_s * size,
+                smallest=size == all_sizes[0],
+            )
+            if found is not None:
+                yield over_import(options, found) if case.title == "no-op task, spawn" else found
 
 
-WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", rows)
+def over_import(options: Options, row: Row) -> Row:
+    """The row with its target, a multiple of the bare import of Tenuto, which is measured now."""
+    if row.each is None:
+        return row
+    argv = [sys.executable, "-c", "import tenuto"]
+    bare = summarise([pairs(argv, options.references) for _ in range(options.repetitions)])
+    ratio = row.each / bare.wall_s
+    text = f"<= {OVER_IMPORT} x `python -c 'import tenuto'`"
+    return replace(row, target=text, judged=ratio, limit=OVER_IMPORT, note=f"{ratio:.2f} x the import")
+
+
+def peers(options: Options) -> Iterator[Row]:
+    return many(options, "W1", "no-op job", "many", Sizes((2, 4), (10, 20, 60), (20, 100, 1_000)))
+
+
+WORKLOAD = Workload("W1", "throughput: no-op jobs, two at a time", own, peers, share=0.3)

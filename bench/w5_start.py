@@ -1,44 +1,42 @@
-"""Owns W5, start: what `import tenuto` and `tenuto --help` cost over a bare interpreter."""
+"""Owns W5, start: what `import tenuto` and `tenuto --help` cost over a bare interpreter, in CPU time."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import peers
 from bench.measure import Broken, child, repeat_over
-from bench.report import Row
-from bench.workload import Options, Workload
+from bench.peers import starting
+from bench.rows import OURS, Row, by_cpu, missing
+from bench.scale import Options, Scale
+from bench.workload import Workload
 
-CASES = (("import {}", 0.040, "<= 40 ms"), ("{} --help", 0.090, "<= 90 ms"))
-
-
-def rows(options: Options) -> Iterator[Row]:
-    yield from _system("tenuto", Path(sys.executable), options, ours=True)
-    try:
-        python = peers.interpreter("experimaestro", enabled=options.peers)
-    except peers.PeerAbsent as absent:
-        yield Row("W5", "start", "experimaestro", 1, note=f"absent: {absent}")
-    else:
-        yield from _system("experimaestro", python, options, ours=False)
+CASES = {
+    "import": (["python", "-c", "import tenuto"], 0.040, "<= 40 ms CPU"),
+    "--help": (["tenuto", "--help"], 0.090, "<= 90 ms CPU"),
+}
 
 
-def _system(name: str, python: Path, options: Options, *, ours: bool) -> Iterator[Row]:
-    command = python.with_name(name)
-    commands = ([str(python), "-c", f"import {name}"], [str(command), "--help"])
-    for (case, target_s, target), argv in zip(CASES, commands, strict=True):
-        case = case.format(name)
+def own(options: Options) -> Iterator[Row]:
+    repetitions = max(options.repetitions, 1 if options.scale is Scale.TINY else 7)
+    for case, ((command, *rest), limit_s, target) in CASES.items():
+        load = os.getloadavg()[0]
+        argv = [str(Path(sys.executable).with_name(command)), *rest]
         try:
             child(argv)  # once for nothing: byte code and file cache
-        except (Broken, FileNotFoundError) as error:
-            yield Row("W5", case, name, 1, note=f"failed: {error}")
+        except (Broken, FileNotFoundError) as problem:
+            yield missing("W5", case, OURS, 1, f"failed: {problem}")
             continue
         cost = repeat_over(
-            options.repetitions, lambda: child([str(python), "-c", "pass"]), lambda argv=argv: child(argv)
+            repetitions, lambda: child([sys.executable, "-c", "pass"]), lambda argv=argv: child(argv)
         )
-        goal = {"target": target, "target_s": target_s} if ours else {}
-        yield Row("W5", case, name, 1, cost, note="over python -c pass", **goal)
+        yield by_cpu("W5", case, OURS, 1, cost, load, target, limit_s, note="over python -c pass")
 
 
-WORKLOAD = Workload("W5", "start: import and --help over bare Python", rows)
+def peers(options: Options) -> Iterator[Row]:
+    return starting(options, "W5")
+
+
+WORKLOAD = Workload("W5", "start: import and --help over bare Python", own, peers)

@@ -2,49 +2,70 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import peers
 from bench.measure import Broken, Cost, driver, summarise
-from bench.report import Row
-from bench.workload import Options, Workload
+from bench.ours import DRIVERS
+from bench.peers import chosen
+from bench.peers.environments import interpreter
+from bench.peers.peer import PeerAbsent
+from bench.places import fresh
+from bench.rows import OURS, Row, by_cpu, missing
+from bench.scale import Options, Sizes
+from bench.workload import Workload
 
-DRIVER = Path(__file__).with_name("drivers") / "identity.py"
-
-# case -> what it is, the two sizes, and the target for one unit of size (identity only)
+WIDE = Sizes((10, 100), (100, 1_000), (1_000, 10_000))
+DEEP = Sizes((5, 10), (100, 1_000), (100, 1_000))
+# case -> what it is, its sizes, and the target for one unit of size (identity only)
 CASES = {
-    "a": ("tasks of 3 parameters", (1_000, 10_000), 10e-6, "<= 10 us each"),
-    "b": ("a list of sub-configs", (100, 1_000), 10e-6, "<= 10 ms for 1,000"),
-    "c": ("nested deep", (100, 1_000), 10e-6, "<= 10 ms for 1,000"),
-    "d": ("tasks sharing a dataset of 100", (1_000, 10_000), None, "no dearer than (a)"),
+    "a": ("tasks of 3 parameters", WIDE, 10e-6, "<= 10 us each"),
+    "b": ("a list of sub-configs", DEEP, 10e-6, "<= 10 ms for 1,000"),
+    "c": ("nested deep", DEEP, 10e-6, "<= 10 ms for 1,000"),
+    "d": ("tasks sharing a dataset of 100", WIDE, None, "no dearer than (a)"),
 }
+COMPARED = "experimaestro"
+"""The peer that has such a thing."""
 
 
-def rows(options: Options) -> Iterator[Row]:
-    yield from _system("tenuto", Path(sys.executable), options, ours=True)
-    try:
-        python = peers.interpreter("experimaestro", enabled=options.peers)
-    except peers.PeerAbsent as absent:
-        yield Row("W7", "identity", "experimaestro", 1, note=f"absent: {absent}")
-    else:
-        yield from _system("experimaestro", python, options, ours=False)
+def own(options: Options) -> Iterator[Row]:
+    return _system(options, OURS, Path(sys.executable))
 
 
-def _system(system: str, python: Path, options: Options, *, ours: bool) -> Iterator[Row]:
+def peers(options: Options) -> Iterator[Row]:
+    for peer in chosen(options):
+        if peer.name == COMPARED:
+            try:
+                python = interpreter(peer)
+            except PeerAbsent as absent:
+                yield missing("W7", "identity", peer.title, 1, f"absent: {absent}")
+            else:
+                yield from _system(options, peer.title, python)
+
+
+def _system(options: Options, system: str, python: Path) -> Iterator[Row]:
     dearest_s: dict[int, float] = {}  # what (a) took at each size, the target of (d)
     for case, (what, sizes, each_s, target) in CASES.items():
-        for size in [n // 10 for n in sizes] if options.quick else sizes:
+        for size in sizes.at(options.scale):
             title = f"({case}) {what}"
+            if not options.budget.affords(
+                "W7", f"{system} {title}", size, 0.3 * options.repetitions, smallest=True
+            ):
+                continue
+            load = os.getloadavg()[0]
             try:
                 # A fresh process each time: fresh configs, and no cache warmed by the last repetition.
-                runs = [
-                    driver(str(python), str(DRIVER), system, case, str(size))
-                    for _ in range(options.repetitions)
-                ]
-            except Broken as error:
-                yield Row("W7", title, system, size, note=f"failed: {error}".replace("|", "/"))
+                with fresh(options.directory) as place:
+                    runs = [
+                        driver(
+                            DRIVERS / "identity.py", system, case, size, directory=place, python=str(python)
+                        )
+                        for _ in range(options.repetitions)
+                    ]
+            except Broken as broken:
+                yield missing("W7", title, system, size, f"failed: {broken}")
                 continue
             note = runs[0].get("note", "")
             build = summarise([Cost(**run["build"]) for run in runs])
@@ -52,9 +73,9 @@ def _system(system: str, python: Path, options: Options, *, ours: bool) -> Itera
             if case == "a":
                 dearest_s[size] = digest.cpu_s
             goal_s = dearest_s.get(size) if each_s is None else each_s * size
-            yield Row("W7", f"{title}: build", system, size, build, note=note)
-            goal = {"target": target, "target_s": goal_s} if ours else {}
-            yield Row("W7", f"{title}: identity", system, size, digest, note=note, **goal)
+            yield by_cpu("W7", f"{title}: build", system, size, build, load, note=note)
+            goal = (target, goal_s) if system == OURS else ("", None)
+            yield by_cpu("W7", f"{title}: identity", system, size, digest, load, *goal, note=note)
 
 
-WORKLOAD = Workload("W7", "identity: build and hash configs", rows)
+WORKLOAD = Workload("W7", "identity: build and hash configs", own, peers)

@@ -91,6 +91,7 @@ def _works(*command: str) -> Callable[[], bool]:
 
 
 COMPONENTS: dict[str, Callable[[], bool]] = {
+    "codecarbon": _module("codecarbon"),
     "git": _command("git"),
     "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),

@@ -12,6 +12,9 @@ from tenuto.errors import (
     FailedExperiment,
     GracefulExperimentExit,
     GracefulTimeout,
+    PortTaken,
+    ServiceError,
+    SubmissionRefused,
     TaskCancelled,
     TenutoError,
 )
@@ -53,12 +56,16 @@ from tenuto.tasks import (
 if TYPE_CHECKING:
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
+    from tenuto.experiments.hooks import SubmitHook
+    from tenuto.experiments.info import load_xp_info
     from tenuto.experiments.modes import RunMode
-    from tenuto.experiments.services import Service
+    from tenuto.experiments.process_service import ProcessService
+    from tenuto.experiments.services import Service, ServiceState
+    from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
-    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.jobs import Job, OutputKey
     from tenuto.scheduler.listeners import Listener
     from tenuto.scheduler.tokens import CounterToken
     from tenuto.tasks.documentation import describe_config
@@ -75,10 +82,15 @@ _ON_DEMAND = {
     "JobFailureStatus": "tenuto.lifecycle.states",
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
+    "OutputKey": "tenuto.scheduler.jobs",
+    "ProcessService": "tenuto.experiments.process_service",
     "RunMode": "tenuto.experiments.modes",
     "Service": "tenuto.experiments.services",
+    "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
+    "SubmitHook": "tenuto.experiments.hooks",
     "TransientMode": "tenuto.lifecycle.states",
+    "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
     "describe_config": "tenuto.tasks.documentation",
     "deserialize": "tenuto.tasks.saving",
@@ -88,6 +100,7 @@ _ON_DEMAND = {
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",
+    "load_xp_info": "tenuto.experiments.info",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.saving",
     "serialize": "tenuto.tasks.saving",
@@ -117,17 +130,25 @@ __all__ = [
     "Listener",
     "Meta",
     "Option",
+    "OutputKey",
     "Param",
     "PathGenerator",
+    "PortTaken",
     "Prepare",
+    "ProcessService",
     "ResumableTask",
     "RunMode",
     "Scheduler",
     "Service",
+    "ServiceError",
+    "ServiceState",
+    "SubmissionRefused",
+    "SubmitHook",
     "Task",
     "TaskCancelled",
     "TenutoError",
     "TransientMode",
+    "WebService",
     "Workspace",
     "cache",
     "copyconfig",
@@ -146,6 +167,7 @@ __all__ = [
     "initializer",
     "input_file",
     "load",
+    "load_xp_info",
     "param_group",
     "partial",
     "pathgenerator",

@@ -34,6 +34,11 @@ TenutoError
 │   ├── ExperimentLocked      another process runs an experiment of this name
 │   ├── ExperimentInJob       an experiment was opened inside a job
 │   ├── FailedExperiment      jobs of the experiment failed
+│   ├── PreparationFailed     `Prepare` work raised
+│   ├── SubmissionRefused     a submit hook does not want this task
+│   ├── SubmitHookError       a submit hook raised
+│   ├── ServiceError          a service beside the experiment cannot be run like this
+│   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
 ├── TokenError                a token cannot be used like this
 ├── LaunchRefused             a launcher cannot ever start this job
@@ -189,6 +194,26 @@ class ExperimentInJob(ExperimentError):
 
 class FailedExperiment(ExperimentError):
     """Jobs of the experiment failed."""
+
+
+class PreparationFailed(ExperimentError):
+    """`Prepare` work raised."""
+
+
+class SubmissionRefused(ExperimentError):
+    """A submit hook does not want this task; raised by the hook, with the reason."""
+
+
+class SubmitHookError(ExperimentError):
+    """A submit hook raised."""
+
+
+class ServiceError(ExperimentError):
+    """A service beside the experiment cannot be run like this."""
+
+
+class PortTaken(ServiceError):
+    """Another process listens on the port of a service."""
 
 
 class GracefulExperimentExit(ExperimentError):

@@ -190,6 +190,23 @@ class EnvironmentSettings:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarbonSettings:
+    """Whether the energy of jobs is measured; needs the extra `carbon`, or a tracker of your own."""
+
+    enabled: bool = _setting(FLAG, True, "Whether to measure, if there is something to measure with.")
+    after_s: float = _setting(SECONDS, 5.0, "Jobs that end sooner are not measured.")
+    every_s: float = _setting(SECONDS, 15.0, "How often a running job is measured.")
+    country: str | None = _setting(
+        _optional(TEXT),
+        None,
+        'Whose electricity is used, as three letters such as FRA; "none": the average of the world.',
+    )
+    tracker: str | None = _setting(
+        _optional(TEXT), None, 'Another tracker than codecarbon: "module:function", see docs/carbon.md.'
+    )
+
+
 @unique
 class Source(Enum):
     """Where a value can come from, the weakest first."""
@@ -260,6 +277,7 @@ class Settings:
     )
     history: HistorySettings = field(default_factory=HistorySettings)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    carbon: CarbonSettings = field(default_factory=CarbonSettings)
     workspaces: Mapping[str, WorkspaceSettings] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -310,7 +328,11 @@ class Declared(NamedTuple):
         return PREFIX + self.key.replace(".", "__").upper()
 
 
-_SECTIONS: dict[str, Any] = {"history": HistorySettings, "environment": EnvironmentSettings}
+_SECTIONS: dict[str, Any] = {
+    "history": HistorySettings,
+    "environment": EnvironmentSettings,
+    "carbon": CarbonSettings,
+}
 _WORKSPACES = "workspaces"
 
 

@@ -45,7 +45,18 @@ def test_every_command_exists_and_says_what_it_does_and_how_it_exits(name: str) 
 def test_doctor_checks_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
     checks = {check.name: check for check in check_machine(tmp_path / "not" / "yet", environment())}
     assert list(tmp_path.iterdir()) == []
-    for name in ("tenuto", "python", "workspace", "locks", "disk", "pidfd", "inotify", "git", "gpus"):
+    for name in (
+        "tenuto",
+        "python",
+        "workspace",
+        "locks",
+        "disk",
+        "pidfd",
+        "inotify",
+        "git",
+        "gpus",
+        "energy",
+    ):
         assert name in checks
     assert checks["locks"].verdict is Verdict.OK
     assert all(check.advice for check in checks.values() if check.verdict is not Verdict.OK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -18,12 +19,13 @@ from .conftest import ESCAPES, TENUTO, Shell
 
 JOB_KEYS = (
     "task id state reason message experiment run attempt tags depends_on transient submitted started ended "
-    "duration_s progress progress_desc alarm"
+    "duration_s progress progress_desc eta_s alarm"
 ).split()
-RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message".split()
+RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon".split()
 WHY_KEYS = [
     *JOB_KEYS,
-    *"directory because reuse nearest code next parameters dependencies dependents runs earlier_logs".split(),
+    *"directory because reuse nearest code next parameters dependencies dependents runs".split(),
+    *"earlier_logs carbon".split(),
 ]
 HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")
 
@@ -159,6 +161,9 @@ def test_a_live_run_shows_what_runs_and_what_waits(shell: Shell) -> None:
     assert status["runs"][0]["counts"]["waiting"] == 1
     (running,) = status["running"]
     assert running["progress"] == 0.25
+    assert running["eta_s"] is not None
+    (line,) = [line for line in shell.run("status").stdout.splitlines() if "25%" in line]
+    assert re.search(r"25% +\d[\d.]*m?s +\d[\d.]*m?s ", line), line
     (waiting,) = shell.json("jobs", "task~after")
     assert waiting["state"] == "waiting"
     assert "script.Hold" in waiting["message"]

@@ -45,6 +45,15 @@ def test_a_narrow_window_keeps_what_matters() -> None:
     assert all("%" in line for line in lines[2:5])
 
 
+def test_a_job_that_says_how_far_it_is_has_the_time_that_is_left() -> None:
+    running = [ShownJob("Train", 0.25, 30.0, "epoch 3", 90.0), ShownJob("Data", None, 30.0, "")]
+    lines = [
+        line.text for line in rendered(Shown("x", Counts(known=2, running=2), running=running), Size(100, 24))
+    ]
+    assert "ETA  1m30s  epoch 3" in lines[2]
+    assert "ETA" not in lines[3]
+
+
 def test_nothing_known_yet_is_no_error() -> None:
     assert rendered(Shown("x", Counts()), Size(80, 24))[0].text.startswith("x ")
 

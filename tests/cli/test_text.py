@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from tenuto.cli.text import duration, eta, fit, literal, remaining_s, safe, safe_lines, truncate, width
+from tenuto.cli.text import duration, fit, literal, safe, safe_lines, truncate, width
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -157,15 +157,3 @@ def test_durations_read_well(seconds: float | None, text: str) -> None:
 @given(st.floats())
 def test_a_duration_takes_at_most_seven_cells(seconds: float) -> None:
     assert width(duration(seconds)) <= 7
-
-
-def test_the_remaining_time_is_what_the_past_suggests() -> None:
-    assert remaining_s(30, 0.25) == 90
-    assert remaining_s(30, 1) == 0
-    assert eta(30, 0.25) == "ETA 1m30s"
-
-
-@pytest.mark.parametrize("fraction", [0, -1, 1.1, math.nan])
-def test_nobody_can_say_yet(fraction: float) -> None:
-    assert eta(30, fraction) == "ETA –"
-    assert remaining_s(0, 0.5) is None

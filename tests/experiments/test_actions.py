@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import ExperimentLocked
-from tenuto.experiments.actions import Outcome, delete, directory_size, kill, prune_runs
+from tenuto.experiments.actions import kill, prune_runs
 from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.outcomes import Outcome
+from tenuto.experiments.removing import delete, directory_size
 from tenuto.experiments.status import RunState
 from tenuto.experiments.stored import JobKey
 from tenuto.workspace import job_directory
@@ -175,7 +177,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_size(workspace: Builder) -> Non
 
 def test_the_trash_is_empty_afterwards(workspace: Builder) -> None:
     outcome(workspace, workspace.job("done"))
-    assert os.listdir(workspace.layout.trash) == []
+    assert os.listdir(workspace.layout.trash) == [".lock"]
 
 
 # -- pruning -----------------------------------------------------------------------------------------

@@ -293,3 +293,12 @@ def test_what_a_failed_job_says_cannot_steer_the_terminal(place: Place) -> None:
     assert result.returncode == 1
     assert "owned" in result.stderr
     assert not set("\x1b\x07\u202e") & set(result.stderr)
+
+
+def test_the_chosen_durability_reaches_the_runner(place: Place) -> None:
+    """A runner syncs its marker only if its launch record does not say otherwise."""
+    script = place.script('with experiment(HERE / "ws", "fast"):\n    Note.C(name="a").submit()')
+    done = run(python(script), place.directory, TENUTO_DURABILITY="none")
+    assert done.returncode == 0, done.stderr
+    (launch,) = place.workspace.glob("jobs/*/*/.tenuto/launch.json")
+    assert json.loads(launch.read_bytes())["instructions"]["durability"] == "none"

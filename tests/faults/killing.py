@@ -9,6 +9,7 @@ strikes; the second of a name has ``#2`` behind it.
 
 from __future__ import annotations
 
+import _ctypes
 import fcntl
 import os
 import re
@@ -67,6 +68,7 @@ class Watcher:
             if name != "fork":
                 setattr(os, name, self._watch_plain(name, getattr(os, name)))
         os.fork = self._watched_fork(os.fork)
+        _ctypes.dlsym = _without_fork(_ctypes.dlsym)
         fcntl.fcntl = self._watched_fcntl(fcntl.fcntl)
 
     def knows(self, fd: int, name: str) -> None:
@@ -163,3 +165,14 @@ def _name(path: Any) -> str:
     """The last part of a path; temporary files are all called alike."""
     name = os.fsdecode(path).rpartition("/")[2]
     return re.sub(r"\.\d+-\d+\.tenuto-tmp$", ".tmp", name)
+
+
+def _without_fork(dlsym: Callable[[int, str], int]) -> Callable[[int, str], int]:
+    """Hide the fork of the C library, which nobody sees: a warm parent then uses the one of `os`."""
+
+    def found(library: int, name: str) -> int:
+        if name == "fork":
+            raise OSError("hidden")
+        return dlsym(library, name)
+
+    return found

@@ -36,8 +36,6 @@ SCHEDULER = [
     *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
     *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
     *"close launch.json.tmp, rename launch.json".split(", "),
-    *"unlink oracle.done, unlink oracle.failed, unlink oracle.pid".split(", "),
-    *"unlink stop.json, unlink locks.json, unlink result.json".split(", "),
     *"open oracle.lock #3, lock1 oracle.lock".split(", "),
     # 5 what the runner reads
     *"open params.json, write params.json, close params.json".split(", "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,7 +16,9 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.markers import Marker
+from tenuto.workspace.records import StopRecord
 
 Ended = Callable[[ReadyJob], Marker]
 TaskBuilder = Callable[..., ReadyJob]
@@ -144,6 +147,36 @@ def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuil
     job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=2.0, grace_s=0.2))
     marker = ended(job)
     assert (marker.reason, marker.signal) == (JobFailureStatus.TIMEOUT, signal.SIGKILL)
+
+
+def test_what_is_cancelled_while_its_time_is_up_counts_as_cancelled(
+    task: TaskBuilder, launcher: Launcher, run: Run
+) -> None:
+    """A timeout may be tried again, and what a person was told would stop may not."""
+    job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=1.0, grace_s=3.0))
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        while read_stop(job.machine.files, job.paths, 1) is None:  # noqa: ASYNC110  another process writes it
+            await asyncio.sleep(0.01)
+        await stopped(job, process)
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+def test_a_walltime_does_not_replace_a_wish(task: TaskBuilder, launcher: Launcher, run: Run) -> None:
+    job = task("time.sleep(1000)", base="ResumableTask", limits=Limits(walltime_s=1.0, grace_s=0.2))
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        now = job.machine.clock.now()
+        request_stop(job.machine.files, job.paths, StopRecord(1, JobFailureStatus.CANCELLED, now, "enough"))
+        await process.wait()
+
+    run(scenario())
+    marker = job.marker()
+    assert (marker.reason, (marker.message or "")[:6]) == (JobFailureStatus.CANCELLED, "enough")
 
 
 def test_workers_of_a_cancelled_task_end_as_usual(task: TaskBuilder, launcher: Launcher, run: Run) -> None:

@@ -102,7 +102,7 @@ def test_listeners_hear_of_a_change_when_all_of_it_is_done() -> None:
     owner = Owner()
     job = a_job(owner)
     heard = []
-    job.listeners.append(lambda job, before: heard.append((before.state, job.state, owner.counts())))
+    job.listeners += (lambda job, before: heard.append((before.state, job.state, owner.counts())),)
     follow(job, JobState.WAITING)
     assert heard == [(JobState.UNSCHEDULED, JobState.WAITING, (1, 0))]
 
@@ -114,7 +114,7 @@ def test_a_listener_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture
     def broken(job: BaseJob, before: Standing) -> None:
         raise RuntimeError("broken listener")
 
-    job.listeners += [broken, lambda job, before: heard.append(job.state)]
+    job.listeners += (broken, lambda job, before: heard.append(job.state))
     with caplog.at_level(logging.ERROR):
         follow(job, JobState.WAITING)
     assert heard == [JobState.WAITING]

@@ -12,6 +12,7 @@ from tenuto.scheduler.decisions import (
     Tries,
     after_attempt,
     on_arrival,
+    tries_to_come,
 )
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -91,3 +92,17 @@ def test_a_runner_lost_before_the_task_began_is_started_again_a_few_times() -> N
 def test_a_job_marked_as_lost_stays_lost() -> None:
     marked = derived(JobState.ERROR, reason=JobFailureStatus.LOST)
     assert after_attempt(marked, Tries(), RetryLimits(max_lost_retries=9)).tries is None
+
+
+def test_the_tries_of_a_scheduler_that_was_killed_are_not_forgotten() -> None:
+    limits = RetryLimits(resumable=True, max_retries=2, max_lost_retries=1)
+    assert tries_to_come(TIMED_OUT, Tries(1), limits) == Tries(2)
+    assert tries_to_come(lost(ran=True), Tries(2), limits) == Tries(2, 1)
+
+
+def test_what_ended_for_good_has_all_its_tries_when_it_is_submitted_again() -> None:
+    limits = RetryLimits(resumable=True, max_retries=2, max_lost_retries=1)
+    failed = derived(JobState.ERROR, reason=JobFailureStatus.FAILED)
+    assert tries_to_come(TIMED_OUT, Tries(2), limits) == Tries()
+    assert tries_to_come(failed, Tries(1, 1), limits) == Tries()
+    assert tries_to_come(lost(ran=True), Tries(1, 1), limits) == Tries()

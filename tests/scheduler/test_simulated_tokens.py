@@ -12,9 +12,9 @@ import pytest
 from tenuto.errors import TokenError
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.host import FakeHost
@@ -206,6 +206,44 @@ def test_first_come_first_served_also_between_schedulers(world: World) -> None:
     assert world.begun == [f"j{n}" for n in range(len(order))]
 
 
+@pytest.mark.parametrize("damage", ["removed", "unreadable", "of another shape"])
+def test_a_lost_queue_is_made_again(world: World, damage: str) -> None:
+    owners = [FakeOwner(), FakeOwner()]
+    schedulers = [world.scheduler(), world.scheduler()]
+    b = world.tokens["b"]
+    for n in range(6):
+        schedulers[n % 2].submit(world.job(f"j{n}", b.dependency()), owners[n % 2])
+    world.sleep(1.0)
+    assert len(world.files.queue().tickets) == 5
+    disk = world.host.disk
+    if damage == "removed":
+        disk.remove(PLACE.queue)
+        disk.remove(PLACE.schedulers)
+        disk.remove(PLACE.capacity("b"))
+    else:
+        disk.write(PLACE.queue, b"{" if damage == "unreadable" else b'{"next": 1, "tickets": [3]}')
+    for scheduler, owner in zip(schedulers, owners, strict=True):
+        scheduler.wait(owner, HOUR_S)
+    assert sorted(world.begun) == [f"j{n}" for n in range(6)]
+    assert [name for name in world.begun if name in ("j1", "j3", "j5")] == ["j1", "j3", "j5"]
+    assert world.host.clock.monotonic() < 60
+
+
+def test_a_full_disk_delays_who_waits_and_ends_nobody(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    b = world.tokens["b"]
+    scheduler.submit(world.job("first", b.dependency()), owner)
+    world.sleep(1.0)
+    world.host.disk.capacity = 0
+    second = scheduler.submit(world.job("second", b.dependency()), owner)
+    world.sleep(1.0)
+    assert second.state is JobState.WAITING
+    assert "waits until the machine recovers" in (second.standing.message or "")
+    world.host.disk.capacity = None
+    scheduler.wait(owner, HOUR_S)
+    assert second.state is JobState.DONE
+
+
 def test_tickets_of_a_killed_scheduler_vanish(world: World) -> None:
     first, second = world.scheduler(), world.scheduler()
     owner = FakeOwner()
@@ -249,6 +287,17 @@ def test_a_killed_runner_frees_its_units(world: World, step: Step) -> None:
     jobs = [scheduler.submit(world.job(f"j{n}", b.dependency()), owner) for n in range(3)]
     scheduler.wait(owner, HOUR_S)
     assert states(jobs) == {JobState.DONE}
+    assert world.held() == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_a_job_that_is_tried_again_at_once_keeps_what_it_gets(world: World, step: Step) -> None:
+    """Its new units came before the slot of the attempt before was given back, which then closed them."""
+    world.dies_at = {"alone": step}
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job("alone", world.tokens["b"].dependency()), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert job.state is JobState.DONE
     assert world.held() == {"a": 0, "b": 0}
 
 
@@ -340,6 +389,31 @@ def test_what_nobody_wants_any_more_is_not_started_until_somebody_does(world: Wo
     assert again.state is JobState.DONE
 
 
+def test_a_transient_job_that_nobody_needs_any_more_gives_up_its_ticket(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    b = world.tokens["b"]
+    scheduler.submit(world.job("holder", b.dependency()), owner)
+    transient = world.job("transient", b.dependency())
+    transient.transient = TransientMode.TRANSIENT
+    transient = scheduler.submit(transient, owner)
+    needs_it = world.job("needs-it")
+    needs_it.dependencies = (JobDependency(transient),)
+    needs_it = scheduler.submit(needs_it, owner)
+    world.sleep(1.0)
+    assert len(world.files.queue().tickets) == 1
+    scheduler.cancel(needs_it)
+    scheduler.wait(owner, HOUR_S)
+    world.sleep(10.0)
+    assert transient.state is JobState.UNSCHEDULED
+    assert world.begun == ["holder"]
+    assert world.files.queue().tickets == ()
+    again = world.job("needs-it-after-all")
+    again.dependencies = (JobDependency(transient),)
+    again = scheduler.submit(again, owner)
+    scheduler.wait(owner, HOUR_S)
+    assert states([transient, again]) == {JobState.DONE}
+
+
 def test_many_waiting_jobs_have_few_tickets_and_keep_their_order(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     b = world.tokens["b"]
@@ -411,9 +485,6 @@ def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_b
     first = world.scheduler()
     first.submit(world.job("far", a.dependency(2), launcher=launcher), FakeOwner())
     world.sleep(1.0)
-    for runner in launcher.runners.values():  # a real one would not have inherited them
-        for handle in runner.order.tokens:
-            world.host.locks._open[handle.fileno()].owners.discard(runner.identity)
     assert world.held()["a"] == 2
     first.kill()
     assert world.held()["a"] == 0
@@ -426,6 +497,49 @@ def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_b
     second.wait(owner, HOUR_S)
     assert states([far, near]) == {JobState.DONE}
     assert world.held()["a"] == 0
+
+
+def test_the_tokens_of_an_external_job_are_free_once_it_ended(world: World) -> None:
+    launcher = world.make_launcher("cluster")
+    launcher.external = True
+    a = world.tokens["a"]
+    owner, scheduler = FakeOwner(), world.scheduler()
+    jobs = [
+        scheduler.submit(world.job(f"far{n}", a.dependency(2), launcher=launcher), owner) for n in range(3)
+    ]
+    world.sleep(2.0)
+    assert world.held()["a"] == 2
+    assert [job.state for job in jobs] == [JobState.RUNNING, JobState.WAITING, JobState.WAITING]
+    scheduler.wait(owner, HOUR_S)
+    assert world.begun == ["far0", "far1", "far2"]
+    assert states(jobs) == {JobState.DONE}
+    assert world.held()["a"] == 0
+
+
+def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody held the units of a job on a cluster after its scheduler died: it runs on, and that is said."""
+    launcher = world.make_launcher("cluster")
+    launcher.external = True
+    a = world.tokens["a"]
+    world.durations = {"far": 30.0, "thief": 100.0}
+    first, second = world.scheduler(), world.scheduler()
+    first.submit(world.job("far", a.dependency(2), launcher=launcher), FakeOwner())
+    world.sleep(1.0)
+    first.kill()
+    second.submit(world.job("thief", a.dependency()), FakeOwner())
+    world.sleep(1.0)
+    owner, third = FakeOwner(), world.scheduler()
+    far = third.submit(world.job("far", a.dependency(2), launcher=launcher), owner)
+    world.sleep(1.0)
+    assert world.held()["a"] == 2
+    assert "unit 0 of token a is somebody else's" in caplog.text
+    third.wait(owner, HOUR_S)
+    assert far.state is JobState.DONE
+    assert world.held()["a"] == 1
+    second.kill()
+    world.sleep(0.1)
 
 
 @pytest.mark.parametrize("seed", range(25))

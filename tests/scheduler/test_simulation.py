@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.testing.host import FakeHost
@@ -19,8 +19,10 @@ from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.workspace.attempt_files import request_stop
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import StopRecord
 
 HOUR_S = 3600.0
 
@@ -49,9 +51,11 @@ class World:
         self.ledger: list[tuple[str, str]] = []
         self.running: set[str] = set()
         self.dies_at: dict[str, Step] = {}
+        self.payload = FakePayload(duration_s=5.0, on_start=self._begins, on_end=self._ends)
+        self.retry = RetryLimits(max_lost_retries=1)
         self.launcher = FakeLauncher(
             self.host,
-            lambda order: FakePayload(duration_s=5.0, on_start=self._begins, on_end=self._ends),
+            lambda order: self.payload,
             slots=2,
             dies_at=lambda order: self.dies_at.pop(name_of(order), None),
         )
@@ -62,6 +66,11 @@ class World:
 
     def _ends(self, machine: Machine, order: StartOrder) -> None:
         self.ledger.append(("end", name_of(order)))
+
+    def wish_to_stop(self, machine: Machine, name: str, attempt: int = 1) -> None:
+        """What `tenuto kill` writes before it sends the signal."""
+        stop = StopRecord(attempt, JobFailureStatus.CANCELLED, self.host.clock.now(), "enough")
+        request_stop(machine.files, Layout("/ws").job("sim.Task", name), stop)
 
     def scheduler(self) -> SimulatedScheduler:
         return SimulatedScheduler(self.host, self.loop)
@@ -77,7 +86,7 @@ class World:
                 work=NoWork(),
                 clock=self.host.clock,
                 dependencies=[JobDependency(jobs[-1])] if jobs else [],
-                retry=RetryLimits(max_lost_retries=1),
+                retry=self.retry,
             )
             jobs.append(scheduler.submit(job, owner))
         return jobs
@@ -139,6 +148,36 @@ def test_two_schedulers_share_the_work(world: World) -> None:
     for scheduler, owner in zip(schedulers, owners, strict=True):
         scheduler.wait(owner, HOUR_S)
     assert [name for what, name in world.ledger if what == "begin"] == [f"job{n}" for n in range(5)]
+
+
+def test_a_wish_that_its_writer_did_not_live_to_deliver_is_obeyed_on_adoption(world: World) -> None:
+    first = world.scheduler()
+    world.submit_chain(first, FakeOwner("first"), 1)
+    world.loop.run_until_complete(asyncio.sleep(2.0))
+    world.wish_to_stop(first.machine, "job0")
+    first.kill()
+    owner = FakeOwner("second")
+    second = world.scheduler()
+    [job] = world.submit_chain(second, owner, 1)
+    second.wait(owner, HOUR_S)
+    assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.CANCELLED)
+    assert world.ledger == [("begin", "job0")]
+
+
+def test_what_was_cancelled_as_its_time_was_up_is_not_tried_again(world: World) -> None:
+    """The wish came when the runner could not hear it any more: its marker says TIMEOUT."""
+    world.retry = RetryLimits(resumable=True, max_retries=3)
+    world.payload = world.payload._replace(
+        exit_code=1,
+        reason=JobFailureStatus.TIMEOUT,
+        on_end=lambda machine, order: world.wish_to_stop(machine, name_of(order), order.launch.attempt),
+    )
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    [job] = world.submit_chain(scheduler, owner, 1)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, job.attempt) == (JobState.ERROR, 1)
+    assert world.ledger == [("begin", "job0")]
 
 
 def test_the_same_world_gives_the_same_history() -> None:

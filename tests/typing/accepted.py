@@ -31,10 +31,12 @@ from tenuto import (
     input_file,
     param_group,
     partial,
+    progress,
     setmeta,
     stop_tags,
     tag,
     tags,
+    tqdm,
 )
 
 T = TypeVar("T")
@@ -184,3 +186,13 @@ assert_type(train.checkpoint, Path)
 assert_type(train.instance().table(3), str)
 assert_type(CommandTask.C(command=["true"], files={"a": input_file("a")}).submit(), CommandTask)
 assert_type(tenuto.__version__, str)
+
+# Progress
+
+for word in tqdm(["a", "b"], "words", total=2):
+    assert_type(word, str)
+with tqdm(total=10, unit="B") as bar:
+    assert_type(bar, tqdm[Any])
+    bar.update(5)
+    bar.set_postfix(loss=0.1)
+progress(0.5, desc="half of it")

@@ -289,6 +289,16 @@ def test_a_wish_to_stop_concerns_one_attempt(host: FakeHost) -> None:
     assert steps.read_stop(machine.files, JOB, 2) is None
 
 
+def test_a_late_wish_does_not_replace_that_for_a_later_attempt(host: FakeHost) -> None:
+    machine = host.machine(host.start())
+    opened(machine, taken(machine))
+    now = machine.clock.now()
+    later = StopRecord(2, JobFailureStatus.CANCELLED, now, "by ada")
+    steps.request_stop(machine.files, JOB, later)
+    steps.request_stop(machine.files, JOB, StopRecord(1, JobFailureStatus.CANCELLED, now, "too late"))
+    assert steps.read_stop(machine.files, JOB, 2) == later
+
+
 def test_records_are_read_back_and_unreadable_ones_are_none(host: FakeHost) -> None:
     machine = host.machine(host.start())
     opened(machine, taken(machine))

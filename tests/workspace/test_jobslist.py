@@ -9,7 +9,7 @@ import pytest
 from tenuto.lifecycle.states import TransientMode
 from tenuto.testing import Crash, FakeClock, FakeDisk
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.jobslist import JobLine, JobsList, JobsRead, link_job, read_jobs
+from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, JobsRead, read_jobs
 from tenuto.workspace.layout import Layout
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -105,8 +105,8 @@ def test_the_link_of_a_job_leads_to_its_directory_also_after_a_move(tmp_path) ->
     files.make_directory(job.directory)
     files.write(job.params, b"{}")
     run = layout.run("sweep", "1")
-    link_job(files, run, "a.Task", "ab12")
-    link_job(files, run, "a.Task", "ab12")
+    JobLinks(files, run).add("a.Task", "ab12")
+    JobLinks(files, run).add("a.Task", "ab12")
     (tmp_path / "ws").rename(tmp_path / "moved")
     link = tmp_path / "moved/experiments/sweep/1/jobs/a.Task/ab12"
     assert link.is_symlink()

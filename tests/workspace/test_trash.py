@@ -21,17 +21,17 @@ def host() -> FakeHost:
 
 
 def test_a_directory_is_gone_at_once_and_deleted_later(host: FakeHost) -> None:
-    where = trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
+    where = trash.discard(host.machine(), LAYOUT, JOB.directory)
     assert where is not None
     assert host.disk.stat(JOB.directory) is None
     assert host.disk.list(where) == [".tenuto", "params.json"]
-    assert trash.empty(host.disk, LAYOUT) == 1
-    assert host.disk.list(LAYOUT.trash) == []
+    assert trash.empty(host.machine(), LAYOUT) == 1
+    assert host.disk.list(LAYOUT.trash) == [".lock"]
 
 
 def test_nothing_to_remove_is_fine(host: FakeHost) -> None:
-    assert trash.empty(host.disk, LAYOUT) == 0
-    assert trash.discard(host.disk, LAYOUT, "/ws/jobs/task/none", host.randomness) is None
+    assert trash.empty(host.machine(), LAYOUT) == 0
+    assert trash.discard(host.machine(), LAYOUT, "/ws/jobs/task/none") is None
 
 
 def test_a_crash_at_any_step_leaves_the_directory_whole_or_in_the_trash(host: FakeHost) -> None:
@@ -40,20 +40,20 @@ def test_a_crash_at_any_step_leaves_the_directory_whole_or_in_the_trash(host: Fa
         host.disk.write(JOB.params, b"{}")
         host.disk.crash_after(steps)
         try:
-            trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
-            trash.empty(host.disk, LAYOUT)
+            trash.discard(host.machine(), LAYOUT, JOB.directory)
+            trash.empty(host.machine(), LAYOUT)
         except Crash:
             pass
         host.disk.heal()
         if host.disk.stat(JOB.directory) is not None:
             assert host.disk.list(JOB.directory) == [".tenuto", "params.json"]
-        trash.empty(host.disk, LAYOUT)
+        trash.empty(host.machine(), LAYOUT)
 
 
 def test_a_link_is_removed_and_not_followed(host: FakeHost) -> None:
     host.disk.symlink(JOB.directory, "/ws/link")
-    trash.discard(host.disk, LAYOUT, "/ws/link", host.randomness)
-    trash.empty(host.disk, LAYOUT)
+    trash.discard(host.machine(), LAYOUT, "/ws/link")
+    trash.empty(host.machine(), LAYOUT)
     assert host.disk.stat(JOB.params) is not None
 
 
@@ -61,9 +61,18 @@ def test_whoever_waits_for_the_lock_of_a_removed_job_gets_no_dead_lock(host: Fak
     machine = host.machine()
     held = machine.locks.try_lock(JOB.lock)
     assert held is not None
-    trash.discard(host.disk, LAYOUT, JOB.directory, host.randomness)
+    trash.discard(host.machine(), LAYOUT, JOB.directory)
     assert not held.intact()
     host.disk.make_directory(JOB.private)
     fresh = machine.locks.try_lock(JOB.lock)
     assert fresh is not None
     assert fresh.intact()
+
+
+def test_the_trash_is_emptied_by_one_process_at_a_time(host: FakeHost) -> None:
+    trash.discard(host.machine(), LAYOUT, JOB.directory)
+    other = host.machine().locks.try_lock(LAYOUT.trash_lock)
+    assert other is not None
+    assert trash.empty(host.machine(), LAYOUT) == 0
+    other.close()
+    assert trash.empty(host.machine(), LAYOUT) == 1

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tenuto import __version__
 from tenuto.errors import TenutoError
+from tenuto.launchers.carbon.plan import codecarbon_is_installed
 from tenuto.launchers.runner.memory import GroupLimit, limit_memory
 from tenuto.workspace.machine import this_machine
 
@@ -65,6 +66,7 @@ def check_machine(workspace: Path, environ: Mapping[str, str]) -> list[Check]:
         _memory_group,
         lambda: _git(environ),
         lambda: _gpus(environ),
+        _energy,
     ]
     return [check() for check in checks]
 
@@ -220,6 +222,12 @@ def _gpus(environ: Mapping[str, str]) -> Check:
     if found is None:
         return _ok("gpus", "none found (no nvidia-smi)")
     return _ok("gpus", "; ".join(found.splitlines()))
+
+
+def _energy() -> Check:
+    if codecarbon_is_installed():
+        return _ok("energy", "codecarbon is installed: jobs are measured, unless carbon.enabled is false")
+    return _ok("energy", "not measured: pip install 'tenuto[carbon]' to have it")
 
 
 def _version(command: list[str], environ: Mapping[str, str]) -> str | None:

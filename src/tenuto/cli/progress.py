@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
@@ -178,7 +179,7 @@ class LiveProgress(Progress):
             name=" + ".join(map(safe, self._names)),
             counts=self.tally.counts(),
             remaining_s=self.tally.remaining_s(),
-            running=[_shown(one, (now - one.since).total_seconds()) for one in running],
+            running=[_shown(one, now) for one in running],
             failures=[
                 f"{label(job)}: {safe(job.standing.message or 'failed')}" for job in self.tally.failures()
             ],
@@ -215,6 +216,7 @@ class ShownJob(NamedTuple):
     fraction: float | None
     elapsed_s: float
     desc: str
+    left_s: float | None = None
 
 
 class Shown(NamedTuple):
@@ -233,8 +235,12 @@ def label(job: Job) -> str:
     return f"{name} {tag_text(job) or job.job_id[:8]}"
 
 
-def _shown(one: RunningJob, elapsed_s: float) -> ShownJob:
-    return ShownJob(label(one.job), one.fraction, max(elapsed_s, 0.0), safe(one.desc))
+def _shown(one: RunningJob, now: datetime) -> ShownJob:
+    elapsed_s = max((now - one.since).total_seconds(), 0.0)
+    said = one.progress
+    if said is None:
+        return ShownJob(label(one.job), None, elapsed_s, "")
+    return ShownJob(label(one.job), said.fraction, elapsed_s, safe(said.words), said.left_s(now))
 
 
 def rendered(shown: Shown, size: Size, signs: Signs = UNICODE) -> list[Line]:
@@ -292,6 +298,9 @@ def _running(one: ShownJob, columns: int, signs: Signs) -> str:
         return truncate(f"  {one.label}", columns)
     if columns < 70:
         return f"  {fit(one.label, room)} {right}"
+    if one.left_s is not None:
+        right += f" ETA {duration(one.left_s):>6}"
+        room -= 11
     return truncate(f"  {fit(one.label, min(room - 12, 40))} {right}  {one.desc}".rstrip(), columns)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.experiments.forecast import Durations
+from tenuto.experiments.tails import Progress, ProgressSoFar
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.jobs import Job
@@ -28,8 +29,8 @@ class RunningJob:
     def __init__(self, job: Job, since: datetime, files: Files) -> None:
         self.job = job
         self.since = since
-        self.fraction: float | None = None
-        self.desc = ""
+        self._reports = ProgressSoFar(job.attempt, since)
+        self._attempt = job.attempt
         self._journal = EventReader(files, job.layout.job_journal(job.task_id, job.job_id))
 
     def look(self) -> None:
@@ -41,9 +42,14 @@ class RunningJob:
         for entry in entries:
             event = entry.event
             if isinstance(event, JobProgressEvent) and event.attempt == self.job.attempt:
-                if event.level == 0:
-                    self.fraction = min(max(event.progress, 0.0), 1.0)
-                self.desc = event.desc or self.desc
+                if event.attempt != self._attempt:
+                    self._attempt, self._reports = event.attempt, ProgressSoFar(event.attempt, None)
+                self._reports.add(event)
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the job said last."""
+        return self._reports.progress
 
 
 class Counts(NamedTuple):
@@ -166,16 +172,17 @@ class Tally:
         tasks = {*unstarted, *(one.job.task_id for one in running)}
         expected = {task: self._expected(task) for task in tasks}
         for one in running:
-            if expected[one.job.task_id] is None and one.fraction:
-                expected[one.job.task_id] = elapsed[one.job.key] / one.fraction
+            left = one.progress.left_s(now) if one.progress else None
+            if expected[one.job.task_id] is None and left is not None:
+                expected[one.job.task_id] = elapsed[one.job.key] + left
         known = [seconds for seconds in expected.values() if seconds is not None]
         if not known:
             return None
         usual = statistics.fmean(known)  # for tasks that nobody has ever seen end
         each = {task: usual if seconds is None else seconds for task, seconds in expected.items()}
-        left = [_left(one, elapsed[one.job.key], each[one.job.task_id]) for one in running]
-        work = sum(left) + sum(number * each[task] for task, number in unstarted.items())
-        return max([work / slots, *left])
+        to_go = [_left(one, now, each[one.job.task_id] - elapsed[one.job.key]) for one in running]
+        work = sum(to_go) + sum(number * each[task] for task, number in unstarted.items())
+        return max([work / slots, *to_go])
 
     def _expected(self, task_id: str) -> float | None:
         took = self._took.get(task_id)
@@ -188,7 +195,7 @@ class Tally:
         return self._workspaces.setdefault(layout.root, Durations(self._files, layout))
 
 
-def _left(one: RunningJob, elapsed_s: float, expected_s: float) -> float:
-    if one.fraction:
-        return elapsed_s * (1 - one.fraction) / one.fraction
-    return max(expected_s - elapsed_s, 0.0)
+def _left(one: RunningJob, now: datetime, expected_s: float) -> float:
+    """What is left of a running job: as it says itself, or else as others of its task suggest."""
+    known = one.progress.left_s(now) if one.progress else None
+    return max(expected_s, 0.0) if known is None else known

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from tenuto.lifecycle.events import CarbonMetricsData
+
 # -- outside strings ---------------------------------------------------------------------------------
 # A name, a tag or a line of a log may hold anything: colours, a new window title, a write to the clipboard
 # (OSC 52), a link that leads elsewhere (OSC 8), a carriage return that overwrites what was said before,
@@ -135,13 +137,6 @@ def duration(seconds: float | None) -> str:
     return ">999d"
 
 
-def remaining_s(elapsed_s: float, fraction: float) -> float | None:
-    """The time that is left, if work goes on as it did; None while nobody can say."""
-    if not (elapsed_s > 0 and 0 < fraction <= 1):
-        return None
-    return elapsed_s * (1 - fraction) / fraction
-
-
-def eta(elapsed_s: float, fraction: float) -> str:
-    """``ETA 3m07s``, or a dash while nobody can say."""
-    return f"ETA {duration(remaining_s(elapsed_s, fraction))}"
+def energy(used: CarbonMetricsData) -> str:
+    """``0.12 kWh, 45 g CO2, in 2h03m``."""
+    return f"{used.energy_kwh:.3g} kWh, {used.co2_kg * 1000:.3g} g CO2, in {duration(used.duration_s)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tenuto import (
     Config,
+    JobState,
     Meta,
     Param,
     PathGenerator,
@@ -132,11 +133,10 @@ if __name__ == "__main__":
         trainings = [training.submit() for training in grid(Train, GRID, data=Moons.C(size=1500))]
         unseen = Moons.C(size=1000, seed=1)
         evaluations = [Evaluate.C(model=training, data=unseen).submit() for training in trainings]
-        Compare.C(evaluations=[stop_tags(one) for one in evaluations]).submit()  # it is about all of them
+        compare = Compare.C(evaluations=[stop_tags(one) for one in evaluations]).submit()  # about all of them
         xp.wait()
-        ranking = next((row["result"] for row in xp.results() if row["task"].endswith("Compare")), None)
 
-    if ranking:
+    if compare.job.state is JobState.DONE:
         print("accuracy  hidden     lr")
-        for accuracy, hidden, lr in ranking:
+        for accuracy, hidden, lr in compare.job.result():
             print(f"{accuracy:8.1%}  {hidden:6}  {lr:5}")

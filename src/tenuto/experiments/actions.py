@@ -1,4 +1,4 @@
-"""What a person does to a workspace from another process: kill jobs, delete them, prune runs.
+"""What a person does to a workspace from another process: kill jobs, prune runs.
 Each action takes the lock of what it changes, or names the attempt it means, so a stale wish does nothing.
 """
 
@@ -6,51 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Collection, Iterable
-from enum import Enum, unique
 from typing import NamedTuple
 
-from tenuto.errors import TenutoError
 from tenuto.experiments.history import FinishedRun, runs_to_prune
 from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.outcomes import Acted, Outcome
+from tenuto.experiments.removing import is_real_directory
 from tenuto.experiments.stored import JobKey
 from tenuto.experiments.view import WorkspaceView
 from tenuto.launchers.instructions import GRACE_S, Instructions
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace import job_directory, journal, trash
-from tenuto.workspace.derive import derive_state
-from tenuto.workspace.derive_table import Action
-from tenuto.workspace.ports import FileKind, Machine, ProcessHandle
+from tenuto.workspace import job_directory, trash
+from tenuto.workspace.ports import ProcessHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord, StopRecord
-
-_MOST_ENTRIES = 200_000
-
-
-@unique
-class Outcome(Enum):
-    """What became of an action on one job."""
-
-    ASKED = "asked to stop"
-    NOT_RUNNING = "not running"
-    STALE = "another attempt runs by now"
-    ELSEWHERE = "runs on another machine"
-    STARTING = "is being started"
-    DELETED = "deleted"
-    WOULD_DELETE = "would be deleted"
-    IN_USE = "in use"
-    GONE = "gone already"
-
-
-class Acted(NamedTuple):
-    """One job, and what was done to it."""
-
-    key: JobKey
-    outcome: Outcome
-    detail: str = ""
-    attempt: int = 0
-    size: int = 0
-    """Bytes of its directory, where it was deleted or would be."""
-
 
 # Killing
 
@@ -108,87 +76,6 @@ def _grace_s(launch: LaunchRecord) -> float:
         return GRACE_S
 
 
-# Deleting
-
-
-def delete(view: WorkspaceView, keys: Iterable[JobKey], *, really: bool) -> list[Acted]:
-    """Deletes the directories of jobs; without `really` only says what would happen.
-
-    Spared is what runs, what somebody has locked, and what a live run asked for.
-    """
-    wanted_by_runs = view.listed(live_only=True)
-    acted = [_delete(view, key, wanted_by_runs, really=really) for key in keys]
-    if really:
-        empty_trash(view)
-    return acted
-
-
-def empty_trash(view: WorkspaceView) -> None:
-    """Deletes what was moved to the trash; what another process is deleting too is left to it."""
-    with contextlib.suppress(FileNotFoundError):
-        trash.empty(view.machine.files, view.layout)
-
-
-def _delete(view: WorkspaceView, key: JobKey, wanted: Collection[JobKey], *, really: bool) -> Acted:
-    machine, paths = view.machine, view.layout.job(*key)
-    if key in wanted:
-        return Acted(key, Outcome.IN_USE, "a live run asked for it")
-    if not is_real_directory(machine, paths.directory):
-        return Acted(key, Outcome.GONE, "it has no directory")
-    try:
-        size = directory_size(machine, paths.directory)
-        if not really:
-            found = job_directory.look(machine, paths)
-            if _in_use(found.derived.action) or machine.locks.is_locked(paths.lock):
-                return Acted(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
-            return Acted(key, Outcome.WOULD_DELETE, size=size)
-        lock = machine.locks.try_lock(paths.lock)
-        if lock is None:
-            return Acted(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
-        with contextlib.closing(lock):
-            # A held lock is not enough: with its lock file replaced a job can run unlocked, and a cluster's
-            # job may have no process here at all.
-            derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock))
-            if _in_use(derived.action):
-                return Acted(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
-            if trash.discard(machine.files, view.layout, paths.directory, machine.randomness) is None:
-                return Acted(key, Outcome.GONE)
-        journal.discard(machine.files, view.layout.job_journal(*key))
-    except (OSError, TenutoError) as error:
-        return Acted(key, Outcome.IN_USE, f"it cannot be deleted: {error}")
-    return Acted(key, Outcome.DELETED, size=size)
-
-
-def _in_use(action: Action) -> bool:
-    return action in (Action.WATCH, Action.SWEEP)
-
-
-def is_real_directory(machine: Machine, path: str) -> bool:
-    """Whether a directory lies there, and not a link to one."""
-    found = machine.files.stat(path)
-    return found is not None and found.kind is FileKind.DIRECTORY
-
-
-def directory_size(machine: Machine, path: str) -> int:
-    """The bytes of all files below a directory, without following links; of very many files, a part."""
-    size = entries = 0
-    pending = [path]
-    while pending and entries < _MOST_ENTRIES:
-        directory = pending.pop()
-        try:
-            names = machine.files.list(directory)
-        except OSError:
-            continue  # gone meanwhile, or not ours to see
-        for name in names:
-            entries += 1
-            found = machine.files.stat(f"{directory}/{name}")
-            if found is not None and found.kind is FileKind.DIRECTORY:
-                pending.append(f"{directory}/{name}")
-            elif found is not None:
-                size += found.size
-    return size
-
-
 # Pruning
 
 
@@ -216,8 +103,8 @@ def prune_runs(
         if really:
             for run_id in pruned:
                 directory = view.layout.run(experiment_id, run_id).directory
-                trash.discard(view.machine.files, view.layout, directory, view.machine.randomness)
-            empty_trash(view)
+                trash.discard(view.machine, view.layout, directory)
+            trash.empty(view.machine, view.layout)
     return pruned
 
 

@@ -5,40 +5,53 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit
+from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
+from tenuto.experiments.hooks import SubmitHook, ask_hooks
+from tenuto.experiments.info import saved_in
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
+from tenuto.experiments.preparing import Preparations
 from tenuto.experiments.pruning import prune_history, remove_transient_jobs
 from tenuto.experiments.reporting import current_reporter
-from tenuto.experiments.results import result_rows
+from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
+from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.events import CarbonMetricsData, Event
+from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.showing import jobs_html
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
+from tenuto.tasks.config import Config
+from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.task import Task
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 Tok = TypeVar("Tok", bound=CounterToken)
@@ -66,6 +79,7 @@ class experiment:
         register_signals: bool = True,
         wait_for_lock_s: float = 0.0,
         raise_on_failure: bool | None = None,
+        submit_hooks: Iterable[SubmitHook] = (),
         settings: Settings | None = None,
     ) -> None:
         self.settings = settings or load_settings()
@@ -75,12 +89,14 @@ class experiment:
         self.run_mode = self._imposed_mode or run_mode
         self._not_run: dict[str, Job] = {}
         """What was submitted where nothing is run."""
+        self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
-        self.environment: dict[str, str] = {}
+        self.environment: Mapping[str, str] = {}
         self.port = port
         self._launcher = launcher
         self._chosen: Launcher | None = None
+        self._job_defaults: Defaults | None = None
         """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
@@ -89,9 +105,12 @@ class experiment:
             self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
         )
         self._interrupts = Interrupts(self._stop_on_interrupt, say) if register_signals else None
+        self.submit_hooks = list(submit_hooks)
+        """Who is asked before each submission, in order."""
         self._checked: set[type] = set()
         """The classes of tasks that were found to be of no other script."""
         self._scheduler = Scheduler.instance()
+        self._preparations = Preparations(self._scheduler.machine, say)
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
         self._lock: LockHandle | None = None
@@ -135,20 +154,62 @@ class experiment:
 
     def setenv(self, name: str, value: str) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
-        self.environment[name] = value
+        self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def save(self, value: Any, name: str = "default") -> None:
         """Keeps configs in this run's directory, for a later `load`."""
         save(value, Path(self.run.paths.data, name))
 
-    def load(self, name: str = "default", *, run_id: str | None = None) -> Any:
-        """What this run, or another of the same experiment, kept."""
-        run = self.workspace.layout.run(self.name, run_id or self.run_id)
-        return load(Path(run.data, name))
+    def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
+        """What this run, or another, kept, as configs.
 
-    def results(self) -> list[dict[str, Any]]:
-        """One row for each finished job: task, state, tags and result."""
-        return result_rows(self._scheduler.machine.files, self.jobs)
+        `experiment`: another experiment of the workspace. `run_id`: one of its runs, or of this experiment's;
+        by default the newest that kept something under the name. Tasks that a config came from, or depends
+        on, are submitted as transient: what is done is reused, and made again only if it is gone and needed.
+        """
+        layout = self.workspace.layout
+        if run_id is not None or experiment is None:
+            run = layout.run(experiment or self.name, run_id or self.run_id)
+            return self._submitted_below(load(Path(run.data, name)))
+        view = WorkspaceView(layout, self._scheduler.machine)
+        place, names = saved_in(view, experiment, name)
+        if place is None:
+            known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
+            raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
+        return self._submitted_below(load(place))
+
+    def _submitted_below(self, value: Any) -> Any:
+        for _, root in configs_in(value):
+            for node in list(postorder(root, lambda node: node._state.job is not None)):
+                if node is not root and isinstance(node, Task):
+                    init_tasks: Any = node._state.init_tasks
+                    node.submit(transient=TransientMode.TRANSIENT, init_tasks=init_tasks)
+        return value
+
+    def results(self, task: type[Config] | None = None) -> list[Row]:
+        """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
+
+        ``pandas.DataFrame(xp.results())`` and ``polars.DataFrame(xp.results())`` work as they are.
+        """
+        task_id = schema_of(task).id if task is not None else None
+        finished = [
+            Finished(job.task_id, job.job_id, job.state, job.tags, job.paths, job.marker)
+            for job in self.jobs
+            if job.state.finished() and task_id in (None, job.task_id)
+        ]
+        return result_rows(self._scheduler.machine.files, finished)
+
+    def subscribe(self, subscriber: Callable[[Event], object]) -> None:
+        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+
+        One that raises is logged, and changes nothing. Where nothing is run, there are no events.
+        """
+        if self.run_mode is RunMode.NORMAL:
+            self.run.subscribe(subscriber)
+
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used while it was open, as far as measured; None if nothing was."""
+        return self.run.carbon() if self._carbon_plan is not None and self._run is not None else None
 
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
@@ -194,10 +255,18 @@ class experiment:
         self.run.is_stopping = True
         self._scheduler.changed()
 
+    def _repr_html_(self) -> str:
+        """The experiment in a notebook."""
+        run_id = f" {self._run.run_id}" if self._run is not None else ""
+        jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
+        return jobs_html(f"experiment {self.name}{run_id} in {self.workspace.path}", jobs)
+
     # Submitting (`tasks.ports.Submitter`)
 
     def submit(self, task: Any, submission: Submission) -> Job:
         """Makes a sealed task a job of this run."""
+        if self.submit_hooks:
+            submission = ask_hooks(self.submit_hooks, task, submission)
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
         job = make_job(
@@ -221,6 +290,8 @@ class experiment:
         if type(task) not in self._checked:
             check_script(self._scheduler.machine.files, workspace.layout, task)
             self._checked.add(type(task))
+        if mode in (RunMode.NORMAL, RunMode.PREPARE):
+            self._preparations.prepare(task, workspace.layout)
         if mode is RunMode.NORMAL:
             return self._scheduler.submit(job, self.run)
         if mode is RunMode.GENERATE_ONLY:
@@ -228,11 +299,20 @@ class experiment:
         return job
 
     def _defaults(self) -> Defaults:
-        chosen = self.settings
-        if self._launcher is None:
-            self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
-        limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-        return Defaults(self._launcher, limits, chosen.max_retries, chosen.max_lost_retries)
+        if self._job_defaults is None:
+            chosen = self.settings
+            if self._launcher is None:
+                self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
+            limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
+            self._job_defaults = Defaults(
+                self._launcher,
+                limits,
+                chosen.max_retries,
+                chosen.max_lost_retries,
+                self._carbon_plan,
+                Durability(chosen.durability),
+            )
+        return self._job_defaults
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -291,7 +371,7 @@ class experiment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._outer is not None:
-            current_submitter.reset(self._outer)
+            _reset_submitter(self._outer)
         left = isinstance(error, GracefulExperimentExit)
         try:
             if error is None and self._run is not None:
@@ -308,7 +388,9 @@ class experiment:
                 self._open.close()
             if self._chosen is not None:
                 self._scheduler.call(self._chosen.close)
-        if self.run_mode is not RunMode.NORMAL:
+        if self.run_mode is RunMode.PREPARE and error is None:
+            self._tell_prepared()
+        elif self.run_mode is not RunMode.NORMAL:
             self._tell_plan()
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
         if is_interrupted and (error is None or left):
@@ -316,6 +398,13 @@ class experiment:
         if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
             raise FailedExperiment(failure_text(self._run))
         return left
+
+    def _tell_prepared(self) -> None:
+        reporter = current_reporter.get()
+        if reporter is not None:
+            reporter.planned(self)
+        done = self._preparations.done_here
+        say(f"{len(done)} prepared; {len(self._not_run)} jobs were looked at, none was started")
 
     def _tell_plan(self) -> None:
         self.plan = without_unneeded(self.plan)
@@ -339,7 +428,7 @@ class experiment:
             state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
         else:
             state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
-        run.finish(state, message or None)
+        run.finish(state, message or None, self.carbon())
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)
@@ -359,6 +448,17 @@ class experiment:
         self._run.is_stopping = True
         self._scheduler.changed()
         return f"{len(self._run.running_jobs())} running jobs are waited for"
+
+
+def _reset_submitter(outer: Token[Submitter | None]) -> None:
+    """Gives way to the experiment around this one.
+
+    A notebook may run each cell in a context of its own: then the token is of another one.
+    """
+    try:
+        current_submitter.reset(outer)
+    except ValueError:
+        current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
 
 
 def is_leaving(error: BaseException) -> bool:

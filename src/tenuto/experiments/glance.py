@@ -84,7 +84,7 @@ def see(machine: Machine, paths: JobPaths) -> Sight:
 
 def sight_of(found: Settled) -> Sight:
     """The sight of what `look` found."""
-    evidence, derived = found
+    evidence, derived, _ = found
     pid = evidence.pid if isinstance(evidence.pid, PidRecord) else None
     launch = evidence.launch if isinstance(evidence.launch, LaunchRecord) else None
     sight = Sight(

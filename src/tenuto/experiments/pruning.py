@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from tenuto.experiments.history import FinishedRun, runs_to_prune
+from tenuto.experiments.removing import remove
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.status import RunState, read_run_status
+from tenuto.experiments.stored import JobKey
+from tenuto.experiments.users import keepers, users
+from tenuto.experiments.view import WorkspaceView
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.settings import Settings
 from tenuto.workspace import trash
@@ -18,15 +20,17 @@ from tenuto.workspace.ports import Machine
 def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
     """Removes the directories of jobs that were only wanted for the others, unless somebody uses them.
 
-    Under the job's lock, so that nobody starts it meanwhile.
+    After a clean end, when the run no longer counts as live. What another experiment asked for stays: if it
+    runs, in any case; if it has ended, unless it wanted the job removed, too.
     """
-    for job in run.jobs.values():
-        if job.transient is TransientMode.REMOVE and job.state is JobState.DONE and not job.owners:
-            lock = machine.locks.try_lock(job.paths.lock)
-            if lock is not None:
-                with contextlib.closing(lock):
-                    trash.discard(machine.files, layout, job.paths.directory, machine.randomness)
-    trash.empty(machine.files, layout)
+    view = WorkspaceView(layout, machine)
+    keys = [
+        JobKey(job.task_id, job.job_id)
+        for job in run.jobs.values()
+        if job.transient is TransientMode.REMOVE and job.state is JobState.DONE
+    ]
+    if keys:
+        remove(view, keys, lambda view, keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)})
 
 
 def prune_history(machine: Machine, layout: Layout, experiment_id: str, settings: Settings) -> None:
@@ -40,5 +44,5 @@ def prune_history(machine: Machine, layout: Layout, experiment_id: str, settings
         finished, max_done=settings.history.max_done, max_failed=settings.history.max_failed
     ):
         directory = layout.run(experiment_id, run_id).directory
-        trash.discard(machine.files, layout, directory, machine.randomness)
-    trash.empty(machine.files, layout)
+        trash.discard(machine, layout, directory)
+    trash.empty(machine, layout)

@@ -1,31 +1,118 @@
-"""The results of jobs as rows, which pandas and Polars take as they are."""
+"""The results of jobs as rows, which pandas and Polars take as they are.
+Every row has the same columns, and a column has one type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.jobs import Job
 from tenuto.workspace.job_directory import read_result
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Files
 
+Row = dict[str, Any]
 
-def result_rows(files: Files, jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """One row for each finished job: task, id, state, its tags, and what it returned."""
-    rows = []
-    for job in jobs:
-        if job.state.finished():
-            result = None
-            if job.state is JobState.DONE and job.marker is not None:
-                result = read_result(files, job.paths, job.marker)
-            rows.append(
-                {
-                    "task": job.task_id,
-                    "job": job.job_id,
-                    "state": job.state.name,
-                    **job.tags,
-                    "result": result,
-                }
-            )
-    return rows
+_FIXED = ("task", "job", "state")
+_RESULT = "result"
+_LOOKED_AT = 100
+"""How many rows Polars looks at to know the type of a column."""
+_NUMBERS = (bool, int, float)
+
+
+class Finished(NamedTuple):
+    """A job that has ended, as far as a row shows it."""
+
+    task_id: str
+    job_id: str
+    state: JobState
+    tags: Mapping[str, Any]
+    paths: JobPaths
+    marker: Marker | None
+
+
+def result_rows(files: Files, jobs: Iterable[Finished]) -> list[Row]:
+    """One row for each finished job: task, id, state, its tags, and what it returned.
+
+    A dict that a task returned is spread over columns, as in `result.accuracy`. In a column with numbers of
+    several kinds all are of the widest; a list stays one if all of its column are lists of plain values, and
+    is JSON in a column of its own otherwise, as in `result.json`.
+    """
+    rows = [_row(job, _result(files, job)) for job in jobs]
+    _set_lists_apart(rows)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    for name in columns:
+        convert = _common([value for row in rows if (value := row.get(name)) is not None])
+        for row in rows:
+            value = row.get(name)
+            row[name] = None if value is None else convert(value)
+    return _telling_first([{name: row[name] for name in columns} for row in rows], list(columns))
+
+
+def _result(files: Files, job: Finished) -> Any:
+    if job.state is not JobState.DONE or job.marker is None:
+        return None
+    try:
+        return read_result(files, job.paths, job.marker)
+    except (OSError, ValueError):
+        return None  # a transient job, removed with its large result; or somebody tampered with it
+
+
+def _row(job: Finished, result: Any) -> Row:
+    row: Row = dict(zip(_FIXED, (job.task_id, job.job_id, job.state.name), strict=True))
+    for name, value in job.tags.items():
+        row[f"tag.{name}" if name in (*_FIXED, _RESULT) or name.startswith("result.") else name] = value
+    row[_RESULT] = None
+    if isinstance(result, dict) and result and all(isinstance(key, str) for key in result):
+        row.update({f"{_RESULT}.{key}": _flat(value) for key, value in result.items()})
+    else:
+        row[_RESULT] = _flat(result)
+    return row
+
+
+def _flat(value: Any) -> Any:
+    """A scalar or a list as it is; what is nested deeper becomes JSON."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+def _set_lists_apart(rows: Sequence[Row]) -> None:
+    for name in {name for row in rows for name, value in row.items() if isinstance(value, list)}:
+        if not _are_alike([value for row in rows if (value := row.get(name)) is not None]):
+            for row in rows:
+                if isinstance(row.get(name), list):
+                    row[f"{name}.json"], row[name] = json.dumps(row[name]), None
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Whether all are lists of plain values of one kind."""
+    if not all(isinstance(value, list) for value in values):
+        return False
+    kinds = {type(item) for value in values for item in value if item is not None}
+    return kinds <= set(_NUMBERS) or kinds <= {str}
+
+
+def _common(values: Sequence[Any]) -> Any:
+    """The function that gives all values of a column one type."""
+    kinds = {type(value) for value in values}
+    if list in kinds:
+        number = _common([item for value in values for item in value if item is not None])
+        return lambda value: [None if item is None else number(item) for item in value]
+    if len(kinds) <= 1:
+        return lambda value: value
+    if kinds <= set(_NUMBERS):
+        return float if float in kinds else int
+    return lambda value: value if isinstance(value, str) else json.dumps(value)
+
+
+def _telling_first(rows: list[Row], columns: Sequence[str]) -> list[Row]:
+    """The rows in their order, but for those that alone show what a late column holds."""
+    first = {
+        next((number for number, row in enumerate(rows) if row[name] is not None), 0) for name in columns
+    }
+    late = sorted(number for number in first if number >= _LOOKED_AT - len(columns))
+    return [rows[number] for number in late] + [row for number, row in enumerate(rows) if number not in late]

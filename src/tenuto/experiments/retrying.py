@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import SerializationError, TenutoError
-from tenuto.experiments.actions import is_real_directory
+from tenuto.experiments.removing import is_real_directory
 from tenuto.experiments.stored import JobKey, read_stored
 from tenuto.experiments.view import WorkspaceView
 from tenuto.launchers.instructions import Command, Instructions
@@ -17,6 +17,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.tokens import stored_tokens
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
@@ -161,6 +162,7 @@ def _job(
         raise _CannotRun(f"it was run by {launch.launcher}: run the experiment again")
     try:
         instructions = Instructions.of(launch)
+        retry = RetryLimits(**instructions.retry)
     except (ValueError, TypeError, KeyError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
     return Job(
@@ -173,4 +175,6 @@ def _job(
         dependencies=dependencies,
         tokens=stored_tokens(held, instructions.environment) if held else (),
         limits=instructions.limits,
+        retry=retry,
+        carbon_plan=instructions.carbon,
     )

@@ -5,21 +5,53 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
+from tenuto.experiments.journals import archive_forsaken, writer_name
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.lifecycle.events import RunCompletedEvent, ServiceAddedEvent, ServiceStateChangedEvent
+from tenuto.lifecycle.events import (
+    CarbonMetricsData,
+    Event,
+    RunCompletedEvent,
+    ServiceAddedEvent,
+    ServiceStateChangedEvent,
+)
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import StateListener
+from tenuto.scheduler.workers import call_safely
 from tenuto.workspace import journal
-from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobsList, link_job
+from tenuto.workspace.carbon import job_total, total
+from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
+
+
+Subscriber = Callable[[Event], object]
+
+
+class _Journal:
+    """The journal of a run, and those in this process who hear what is written there."""
+
+    def __init__(self, writer: journal.EventWriter) -> None:
+        self.subscribers: list[Subscriber] = []
+        self._writer = writer
+
+    def write(self, event: Event) -> None:
+        try:
+            self._writer.write(event)
+        finally:
+            for subscriber in self.subscribers:
+                call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Run:
@@ -44,10 +76,11 @@ class Run:
         for directory in (self.paths.jobs, self.paths.results, self.paths.data):
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
+        self._links = JobLinks(self._machine.files, self.paths)
         self._sync_is_due = False
-        self._writer = journal.EventWriter(
-            self._machine.files, self._journal, self._machine.randomness.nonce()
-        )
+        archive_forsaken(self._machine.files, layout, experiment_id)
+        writer = writer_name(run_id, self._machine.randomness.nonce())
+        self._writer = _Journal(journal.EventWriter(self._machine.files, self._journal, writer))
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
@@ -57,9 +90,9 @@ class Run:
 
     def accept(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
-        self.jobs[job.key] = job
-        if job.state is JobState.DONE:
+        if job.state is JobState.DONE and job.key not in self.jobs:
             self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
+        self.jobs[job.key] = job
         self._list.append(
             JobLine(
                 job_id=job.job_id,
@@ -73,7 +106,7 @@ class Run:
                 token_directory=job.tokens[0].token.directory if job.tokens else None,
             )
         )
-        link_job(self._machine.files, self.paths, job.task_id, job.job_id)
+        self._links.add(job.task_id, job.job_id)
         if not self._sync_is_due:
             self._sync_is_due = True
             self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
@@ -84,7 +117,9 @@ class Run:
 
     def job_state(self, job: Job, standing: Standing) -> None:
         """Off the loop: writes the event, and tells who watches the run."""
-        if standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
+        if standing.state is JobState.WAITING:
+            self.reused.discard(job.key)  # it was done when it was submitted, and has been removed since
+        elif standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
             self.reused.add(job.key)  # it was found done: it neither waited nor was seen running
         self._events.job_state(job, standing)
         for listener in self._listeners:
@@ -105,6 +140,10 @@ class Run:
         """Tells somebody of each change of state, off the loop."""
         self._listeners.append(listener)
 
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Tells somebody of each event of the run from now on, off the loop."""
+        self._writer.subscribers = [*self._writer.subscribers, subscriber]
+
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
         return [job for job in list(self.jobs.values()) if job.state.running()]  # the loop may add to them
@@ -116,30 +155,58 @@ class Run:
 
     def add_service(self, service: Service) -> None:
         """Starts a service; it is stopped with the run."""
-        service.start()
-        self._services.append(service)
-        self._scheduler.tell(
-            self._writer.write,
-            ServiceAddedEvent(
-                **self._event_fields(),
-                service_id=service.id,
-                state=ServiceState.RUNNING.value,
-                description=service.description(),
-            ),
+        service.id = self._free_service_id(service.id)
+        service.log = Path(self.paths.service_log(service.id))
+        service.move(ServiceState.STARTING)
+        event = ServiceAddedEvent(
+            **self._event_fields(),
+            service_id=service.id,
+            state=service.state.value,
+            description=service.description(),
+            url=service.url,
         )
+        self._scheduler.tell(self._writer.write, event)
+        service._listener = self._service_moved
+        try:
+            service.start()
+        except BaseException as error:
+            service.move(ServiceState.FAILED, f"{type(error).__name__}: {error}")
+            raise
+        self._services.append(service)
+        if not service.tells_when_running and service.state is ServiceState.STARTING:
+            service.move(ServiceState.RUNNING)
 
     def stop_services(self) -> None:
         """Stops the services, the last one first; one that cannot stop keeps nobody from leaving."""
         while self._services:
             service = self._services.pop()
-            state = ServiceState.STOPPED
+            has_failed = service.state is ServiceState.FAILED
+            if has_failed:
+                service._listener = None  # that it is tidied up is no news
+            service.move(ServiceState.STOPPING, service.message)
             try:
                 service.stop()
-            except Exception:
+            except Exception as error:
                 logger.exception("service %s did not stop", service.id, extra={"action": "service_failed"})
-                state = ServiceState.FAILED
-            event = ServiceStateChangedEvent(**self._event_fields(), service_id=service.id, state=state.value)
-            self._scheduler.tell(self._writer.write, event)
+                service.move(ServiceState.FAILED, f"{type(error).__name__}: {error}")
+            else:
+                service.move(ServiceState.FAILED if has_failed else ServiceState.STOPPED, service.message)
+            service._listener = None
+
+    def _free_service_id(self, wanted: str) -> str:
+        taken = {service.id for service in self._services}
+        numbered = (f"{wanted}-{number}" for number in count(2))
+        return next(one for one in chain([wanted], numbered) if one not in taken)
+
+    def _service_moved(self, service: Service) -> None:
+        event = ServiceStateChangedEvent(
+            **self._event_fields(),
+            service_id=service.id,
+            state=service.state.value,
+            message=service.message,
+            url=service.url,
+        )
+        self._scheduler.tell(self._writer.write, event)
 
     def _event_fields(self) -> dict[str, Any]:
         return {
@@ -148,7 +215,16 @@ class Run:
             "run_id": self.run_id,
         }
 
-    def finish(self, state: RunState, message: str | None = None) -> None:
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the jobs of this run used since it began; a job of two runs counts for both."""
+        files = self._machine.files
+        ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
+        found = [job_total(files, job.paths, self.started) for job in ran]
+        return total(one for one in found if one is not None)
+
+    def finish(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
         self._writer.write(
@@ -158,14 +234,17 @@ class Run:
                 done_jobs=done,
                 failed_jobs=self.failedJobs,
                 message=message,
+                carbon=carbon,
             )
         )
         self._writer.close()
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
-        self._write_status(state, message)
+        self._write_status(state, message, carbon)
 
-    def _write_status(self, state: RunState, message: str | None = None) -> None:
+    def _write_status(
+        self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
+    ) -> None:
         own = self._machine.processes.own()
         status = RunStatus(
             experiment_id=self.experiment_id,
@@ -179,5 +258,6 @@ class Run:
             reused=len(self.reused),
             failed=self.failedJobs,
             message=message,
+            carbon=carbon,
         )
         write_run_status(self._machine.files, self.paths, status)

@@ -8,6 +8,8 @@ from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.errors import WorkspaceError
+from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.workspace.carbon import metrics_of, plain_metrics
 from tenuto.workspace.layout import RunPaths
 from tenuto.workspace.ports import Files
 
@@ -39,6 +41,8 @@ class RunStatus(NamedTuple):
     reused: int = 0
     failed: int = 0
     message: str | None = None
+    carbon: CarbonMetricsData | None = None
+    """What its jobs used while it was open, as far as that was measured."""
 
     def encode(self) -> bytes:
         fields = {
@@ -46,6 +50,7 @@ class RunStatus(NamedTuple):
             "state": self.state.value,
             "started": self.started.isoformat(),
             "ended": self.ended.isoformat() if self.ended else None,
+            "carbon": plain_metrics(self.carbon) if self.carbon else None,
         }
         return json.dumps(fields, indent=1).encode()
 
@@ -71,6 +76,7 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
             reused=int(fields.get("reused", 0)),
             failed=int(fields.get("failed", 0)),
             message=fields.get("message"),
+            carbon=metrics_of(fields["carbon"]) if fields.get("carbon") else None,
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import ClassNotFound, TokenError
-from tenuto.launchers.instructions import Limits
+from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
@@ -23,6 +24,7 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.workspace.classes import claim_task_id
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Files
 
 
@@ -34,6 +36,12 @@ class Defaults(NamedTuple):
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
+    carbon_plan: CarbonPlan | None = None
+    durability: Durability = Durability.MARKER
+
+
+_retry_limits = lru_cache(RetryLimits)
+"""Most jobs of an experiment share one."""
 
 
 def make_job(
@@ -59,13 +67,15 @@ def make_job(
         dependencies=dependencies_of(task),
         tokens=tokens_of(task),
         limits=defaults.limits,
-        retry=RetryLimits(
-            resumable=resumable,
-            max_retries=defaults.max_retries if submission.max_retries is None else submission.max_retries,
-            max_lost_retries=int(resumable) if lost is None else lost,
+        retry=_retry_limits(
+            resumable,
+            defaults.max_retries if submission.max_retries is None else submission.max_retries,
+            int(resumable) if lost is None else lost,
         ),
+        durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
+        carbon_plan=defaults.carbon_plan,
     )
 
 

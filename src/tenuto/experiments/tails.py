@@ -4,6 +4,7 @@ Reads a bounded part, however large the file is, and never follows a link.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,12 +19,62 @@ _PROGRESS_BYTES = 16 * 1024
 _MOST_FILES = 100_000
 
 
+class Start(NamedTuple):
+    """Where an attempt was when it began."""
+
+    fraction: float
+    reported: datetime
+
+
 class Progress(NamedTuple):
     """How far a job said it was."""
 
     fraction: float
     desc: str | None
     reported: datetime
+    start: Start | None = None
+    inner: tuple[str, ...] = ()
+    """The loops inside, in words, the outer first."""
+
+    @property
+    def words(self) -> str:
+        """What the job is at, and how far the loops inside are."""
+        return " > ".join(part for part in (self.desc, *self.inner) if part)
+
+    def left_s(self, now: datetime) -> float | None:
+        """The time that is left, if work goes on as it did since the job began; None while nobody can say."""
+        if self.start is None or not self.start.fraction < self.fraction <= 1:
+            return None
+        took = (self.reported - self.start.reported).total_seconds()
+        left = took * (1 - self.fraction) / (self.fraction - self.start.fraction)
+        return max(left - max((now - self.reported).total_seconds(), 0.0), 0.0) if took > 0 else None
+
+
+class ProgressSoFar:
+    """Puts the reports of one attempt together, as they come.
+
+    The first attempt began with nothing, when it was started; where a later one began is known when it first
+    says so, since it may have found a checkpoint.
+    """
+
+    def __init__(self, attempt: int, since: datetime | None) -> None:
+        self.progress: Progress | None = None
+        self._start = Start(0.0, since) if attempt == 1 and since is not None else None
+        self._inner: dict[int, str] = {}
+
+    def add(self, event: JobProgressEvent) -> None:
+        """One more report, in the order of the journal."""
+        fraction = min(max(event.progress, 0.0), 1.0)
+        if event.level > 0:
+            self._inner = {level: text for level, text in self._inner.items() if level < event.level}
+            self._inner[event.level] = f"{event.desc} {fraction:.0%}" if event.desc else f"{fraction:.0%}"
+        else:
+            self._start = self._start or Start(fraction, event.timestamp)
+            self.progress = Progress(fraction, event.desc, event.timestamp, self._start)
+            self._inner = {}
+        if self.progress is not None:
+            inner = tuple(self._inner[level] for level in sorted(self._inner))
+            self.progress = self.progress._replace(inner=inner)
 
 
 class Tail(NamedTuple):
@@ -82,17 +133,34 @@ def _text(data: bytes) -> str:
     return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
-def last_progress(files: Files, place: JournalPlace, attempt: int) -> Progress | None:
-    """What a job reported last, of this attempt and at the outermost level."""
+def last_progress(
+    files: Files, place: JournalPlace, attempt: int, since: datetime | None = None
+) -> Progress | None:
+    """What a job reported last, in the attempt that began at `since`; of a long journal reads both ends."""
+    paths = _paths(files, place)
+    for path in reversed(paths):  # the runner has a file of its own, and so has each process that reports
+        found = ProgressSoFar(attempt, since)
+        for event in _reports(files, path, attempt):
+            found.add(event)
+        if found.progress is not None:
+            return found.progress
+    return None
+
+
+def _reports(files: Files, path: str, attempt: int) -> Iterator[JobProgressEvent]:
+    """The first and the last reports in a file."""
     try:
-        path, size = _newest(files, place)
-        if path is None:
-            return None
-        start = max(size - _PROGRESS_BYTES, 0)
-        data = files.read_range(path, start, _PROGRESS_BYTES)
+        found = files.stat(path)
+        if found is None or found.kind is not FileKind.FILE:
+            return
+        data = files.read_range(path, 0, _PROGRESS_BYTES)
+        if found.size > len(data):
+            data = data[: data.rfind(b"\n") + 1]
+            # The line that is cut at its beginning is no line of ours, and is passed over.
+            data += files.read_range(path, max(found.size - _PROGRESS_BYTES, len(data)), _PROGRESS_BYTES)
     except (OSError, NotRegularFile):
-        return None
-    for line in reversed(data.split(b"\n")[:-1]):
+        return
+    for line in data.split(b"\n")[:-1]:
         content = unseal(line + b"\n")
         if content is None or "e" not in content:
             continue
@@ -100,17 +168,15 @@ def last_progress(files: Files, place: JournalPlace, attempt: int) -> Progress |
             event = from_record(content["e"])
         except MalformedEvent:
             continue
-        if isinstance(event, JobProgressEvent) and event.attempt == attempt and event.level == 0:
-            return Progress(min(max(event.progress, 0.0), 1.0), event.desc, event.timestamp)
-    return None
+        if isinstance(event, JobProgressEvent) and event.attempt == attempt:
+            yield event
 
 
-def _newest(files: Files, place: JournalPlace) -> tuple[str | None, int]:
-    path, size = None, 0
+def _paths(files: Files, place: JournalPlace) -> list[str]:
+    paths: list[str] = []
     for number in range(_MOST_FILES):
-        found = files.stat(place.path(number))
-        if found is None:
+        path = place.path(number)
+        if files.stat(path) is None:
             break
-        if found.kind is FileKind.FILE:
-            path, size = place.path(number), found.size
-    return path, size
+        paths.append(path)
+    return paths

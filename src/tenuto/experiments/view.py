@@ -17,7 +17,9 @@ from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.stored import JobKey, Stored, read_stored
 from tenuto.experiments.tails import Progress, last_progress
 from tenuto.experiments.token_view import with_tokens
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.workspace.carbon import Measured, plain_metrics, read_carbon
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.jobslist import JobLine, read_jobs
@@ -51,6 +53,8 @@ class RunView(NamedTuple):
     reused: int | None = None
     failed: int | None = None
     message: str | None = None
+    carbon: CarbonMetricsData | None = None
+    """What its jobs used, as far as that was measured; known when it has ended."""
 
     @property
     def name(self) -> str:
@@ -113,6 +117,8 @@ class JobDetail(NamedTuple):
     paths: JobPaths
     earlier_logs: int
     """How many earlier attempts left a log."""
+    carbon: Mapping[int, Measured] = {}
+    """attempt -> what it used."""
 
 
 class WorkspaceView:
@@ -201,6 +207,7 @@ class WorkspaceView:
             reused=status.reused if ended else None,
             failed=status.failed if ended else None,
             message=CRASHED if crashed else status.message,
+            carbon=status.carbon,
         )
 
     def _process_at_work(self, experiment_id: str) -> _Holder | None:
@@ -293,7 +300,7 @@ class WorkspaceView:
         if job.state is not JobState.RUNNING:
             return job
         place = self.layout.job_journal(job.task_id, job.job_id)
-        return job._replace(progress=last_progress(self._files, place, job.attempt))
+        return job._replace(progress=last_progress(self._files, place, job.attempt, job.starttime))
 
     # Jobs of the workspace
 
@@ -340,14 +347,18 @@ class WorkspaceView:
         )
 
     def listed(self, *, live_only: bool = False) -> set[JobKey]:
-        """The jobs that some run, or some live run, asked for; by its list and by its links."""
+        """The jobs that some run, or some live run, asked for."""
         found: set[JobKey] = set()
         for experiment in self.experiments():
             for run in experiment.runs:
                 if run.live or not live_only:
-                    found.update(JobKey(line.task_id, line.job_id) for line in self.lines(run))
-                    found.update(self._linked(self.layout.run(run.experiment_id, run.run_id)))
+                    found |= self.asked_for(run)
         return found
+
+    def asked_for(self, run: RunView) -> set[JobKey]:
+        """The jobs that a run asked for; by its list and by its links."""
+        listed = {JobKey(line.task_id, line.job_id) for line in self.lines(run)}
+        return listed.union(self._linked(self.layout.run(run.experiment_id, run.run_id)))
 
     def _linked(self, run: RunPaths) -> Iterator[JobKey]:
         for directory in self._directories(run.jobs):
@@ -442,6 +453,7 @@ class WorkspaceView:
             evidence=evidence,
             paths=paths,
             earlier_logs=self._earlier_logs(paths),
+            carbon=read_carbon(self._files, paths),
         )
 
     def runs_of(self, key: JobKey) -> list[RunView]:
@@ -539,6 +551,7 @@ def plain_job(job: JobView, now: datetime) -> dict[str, Any]:
         "duration_s": job.duration_s(now),
         "progress": job.progress.fraction if job.progress else None,
         "progress_desc": job.progress.desc if job.progress else None,
+        "eta_s": job.progress.left_s(now) if job.progress else None,
         "alarm": job.alarm,
     }
 
@@ -558,6 +571,7 @@ def plain_run(run: RunView) -> dict[str, Any]:
         "reused": run.reused,
         "failed": run.failed,
         "message": run.message,
+        "carbon": plain_metrics(run.carbon) if run.carbon else None,
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.workspace.layout import JobPaths, Layout
@@ -30,6 +31,20 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
+CODECARBON = "tenuto.launchers.carbon.tracker:codecarbon_tracker"
+
+
+class CarbonPlan(NamedTuple):
+    """How the energy of an attempt is measured."""
+
+    after_s: float = 5.0
+    """Shorter attempts are not measured."""
+    every_s: float = 15.0
+    country: str | None = None
+    tracker: str = CODECARBON
+    """`module:function`; see `carbon.meter`."""
+
+
 class Command(NamedTuple):
     """A program to run instead of a task's Python."""
 
@@ -50,6 +65,12 @@ class Instructions(NamedTuple):
     """Variables added to the inherited ones. They lie in a file: no place for secrets."""
     durability: Durability = Durability.MARKER
     command: Command | None = None
+    submitted: datetime | None = None
+    """When the job was submitted, for its status."""
+    retry: Mapping[str, Any] = {}
+    """How often the job may be tried again: for who runs it from its directory, not for a runner."""
+    carbon: CarbonPlan | None = None
+    """None: nothing is measured."""
 
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
@@ -63,17 +84,24 @@ class Instructions(NamedTuple):
             written["environment"] = dict(self.environment)
         if self.durability is not Durability.MARKER:
             written["durability"] = self.durability.value
+        if self.submitted is not None:
+            written["submitted"] = self.submitted.isoformat()
         if self.command is not None:
             written["command"] = {
                 "arguments": list(self.command.arguments),
                 "files": dict(self.command.files),
             }
+        if self.retry:
+            written["retry"] = dict(self.retry)
+        if self.carbon is not None:
+            written["carbon"] = self.carbon._asdict()
         return written
 
     @classmethod
     def decode(cls, written: Mapping[str, Any]) -> Instructions:
         """What `encode` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
         command = written.get("command")
+        submitted = written.get("submitted")
         return cls(
             task_id=written["task_id"],
             job_id=written["job_id"],
@@ -82,6 +110,9 @@ class Instructions(NamedTuple):
             environment=written.get("environment", {}),
             durability=Durability(written.get("durability", Durability.MARKER.value)),
             command=command and Command(tuple(command["arguments"]), command["files"]),
+            submitted=submitted and datetime.fromisoformat(submitted),
+            retry=written.get("retry", {}),
+            carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
         )
 
     @classmethod
@@ -102,7 +133,21 @@ def instruct(
     environment: Mapping[str, str] | None = None,
     durability: Durability = Durability.MARKER,
     command: Command | None = None,
+    submitted: datetime | None = None,
+    retry: Mapping[str, Any] | None = None,
+    carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
     root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
-    return Instructions(task_id, job_id, root, limits, environment or {}, durability, command).encode()
+    return Instructions(
+        task_id,
+        job_id,
+        root,
+        limits,
+        environment or {},
+        durability,
+        command,
+        submitted,
+        retry or {},
+        carbon,
+    ).encode()

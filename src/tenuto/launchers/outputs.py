@@ -14,10 +14,11 @@ from tenuto.workspace.ports import Files
 
 
 class TaskOutput(NamedTuple):
-    """One output. (attempt, sequence) tells a repetition."""
+    """One output."""
 
     attempt: int
     sequence: int
+    """Its number within the attempt."""
     config: tuple[str | int, ...]
     """The way from the task to the config whose method it is: parameters, positions and keys."""
     method: str

@@ -76,32 +76,8 @@ class JobProgressEvent(JobEvent):
     desc: str | None = None
 
 
-class RunCompletedEvent(RunEvent):
-    """A run of an experiment ended."""
-
-    failed: bool
-    done_jobs: int = 0
-    failed_jobs: int = 0
-    message: str | None = None
-
-
-class ServiceAddedEvent(RunEvent):
-    """A service (a web page beside an experiment) was added to a run."""
-
-    service_id: str
-    state: str
-    description: str = ""
-
-
-class ServiceStateChangedEvent(RunEvent):
-    """A service of a run started, stopped or failed."""
-
-    service_id: str
-    state: str
-
-
 class CarbonMetricsData(Value):
-    """Energy and emissions of a job so far."""
+    """Energy and emissions, as far as they were measured."""
 
     co2_kg: float
     energy_kwh: float
@@ -110,6 +86,34 @@ class CarbonMetricsData(Value):
     gpu_power_w: float = 0.0
     ram_power_w: float = 0.0
     region: str | None = None
+
+
+class RunCompletedEvent(RunEvent):
+    """A run of an experiment ended."""
+
+    failed: bool
+    done_jobs: int = 0
+    failed_jobs: int = 0
+    message: str | None = None
+    carbon: CarbonMetricsData | None = None
+
+
+class ServiceAddedEvent(RunEvent):
+    """A service (a web page beside an experiment) was added to a run."""
+
+    service_id: str
+    state: str
+    description: str = ""
+    url: str | None = None
+
+
+class ServiceStateChangedEvent(RunEvent):
+    """A service of a run started, stopped or failed."""
+
+    service_id: str
+    state: str
+    message: str | None = None
+    url: str | None = None
 
 
 class CarbonMetricsEvent(JobEvent):

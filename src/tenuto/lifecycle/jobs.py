@@ -48,8 +48,9 @@ class BaseJob:
         self.job_id = job_id
         self.task_id = task_id
         self.clock = clock
-        self.owners: list[JobOwner] = []
-        self.listeners: list[Callable[[BaseJob, Standing], None]] = []
+        # Tuples: of a hundred thousand jobs most have none, and an empty list takes 56 bytes.
+        self.owners: tuple[JobOwner, ...] = ()
+        self.listeners: tuple[Callable[[BaseJob, Standing], None], ...] = ()
         self._standing = Standing()
 
     @property
@@ -112,13 +113,13 @@ class BaseJob:
     def add_owner(self, owner: JobOwner) -> None:
         """Count the job, as it stands, for one more owner."""
         if not any(known is owner for known in self.owners):
-            self.owners.append(owner)
+            self.owners = (*self.owners, owner)
             _add(owner, counter_change(JobState.UNSCHEDULED, self.state))
 
     def remove_owner(self, owner: JobOwner) -> None:
         """No longer count the job for this owner."""
         if any(known is owner for known in self.owners):
-            self.owners = [known for known in self.owners if known is not owner]
+            self.owners = tuple(known for known in self.owners if known is not owner)
             _add(owner, counter_change(self.state, JobState.UNSCHEDULED))
 
     def _count(self, change: CounterChange) -> None:
@@ -130,7 +131,7 @@ class BaseJob:
 
     def _notify(self, before: Standing) -> None:
         """A hook: tell the listeners. A listener that raises is logged and changes nothing."""
-        for listener in list(self.listeners):
+        for listener in self.listeners:
             try:
                 listener(self, before)
             except Exception:

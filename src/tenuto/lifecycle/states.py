@@ -14,6 +14,15 @@ from tenuto.errors import IllegalTransition
 
 
 @unique
+class ProcessState(Enum):
+    """What a runner says of its payload, in the journal of the job."""
+
+    STOPPING = "stopping"
+    """It was asked to end."""
+    ENDED = "ended"
+
+
+@unique
 class JobState(IntEnum):
     """What a job is doing. The numbers are part of the file format."""
 

@@ -13,7 +13,7 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of
+from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of, tries_to_come
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
@@ -23,7 +23,7 @@ from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Settled
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Liveness, LockHandle, Machine
-from tenuto.workspace.records import LaunchRecord, LocksRecord, PidRecord, StatusRecord
+from tenuto.workspace.records import LaunchRecord, LocksRecord, PidRecord, StatusRecord, StopRecord
 
 POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
@@ -73,9 +73,8 @@ class Attempts:
                 self._mark(job, launch, reason, message)
 
     def request_stop(self, job: Job) -> None:
-        """Asks the runner of a job to end it, with the reason written down first."""
-        assert job.stop is not None
-        if job.process is not None:
+        """Asks the runner of a job to end it, if anybody wants that, with the reason written down first."""
+        if job.process is not None and job.stop is not None:
             stop = job.stop._replace(attempt=job.attempt)
             with contextlib.suppress(OSError):  # a full disk takes the reason, but must not save the job
                 job_directory.request_stop(self.machine.files, job.paths, stop)
@@ -116,8 +115,7 @@ class Attempts:
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
-            if job.stop is not None:
-                self.request_stop(job)
+            self.request_stop(job)
             is_running = await process.confirmed()
         if is_running:
             job.state = JobState.RUNNING
@@ -134,6 +132,8 @@ class Attempts:
         """The intent, recorded before anything happens."""
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
+        # From the directory, not from memory: whoever counted the tries before may have been killed.
+        job.tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,
@@ -151,7 +151,11 @@ class Attempts:
                 job.job_id,
                 limits=job.limits,
                 environment={**job.work.environment, **environment} if environment else job.work.environment,
+                durability=job.durability,
                 command=job.work.command(),
+                submitted=job.submittime,
+                retry=job.retry.recorded(),
+                carbon=job.carbon_plan,
             ),
         )
         job.attempt = launch.attempt
@@ -205,7 +209,7 @@ class Attempts:
             if found.derived.action is Action.WATCH:
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
-                return _unless_stopped(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
+                return self._unless_cancelled(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
             verdict = self._verdict(job, found)
             launch = _launch(found)
             if verdict.tries is None and found.derived.marker is None and launch is not None:
@@ -234,15 +238,32 @@ class Attempts:
         job.attempt = found.derived.attempt
         job.marker = found.derived.marker
         launch = _launch(found)
-        tries = tries_of(launch) if launch is not None else job.tries
-        return _unless_stopped(job, after_attempt(self._explained(job, found.derived), tries, job.retry))
+        if launch is not None:
+            job.tries = tries_of(launch)
+        verdict = after_attempt(self._explained(job, found.derived), job.tries, job.retry)
+        return self._unless_cancelled(job, verdict)
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
         if derived.reason is not JobFailureStatus.LOST or derived.marker is not None:
             return derived
-        stop = job.stop or job_directory.read_stop(self.machine.files, job.paths, derived.attempt)
+        stop = self._wish(job)
         return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
+
+    def _wish(self, job: Job) -> StopRecord | None:
+        """The wish to stop the current attempt: of a person here, or written down by anybody."""
+        return job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
+
+    def _unless_cancelled(self, job: Job, verdict: Verdict) -> Verdict:
+        """A job that a person wants to end is not tried again, whatever ended the attempt."""
+        wish = None if verdict.tries is None else self._wish(job)
+        if wish is None or wish.reason is not JobFailureStatus.CANCELLED:
+            return verdict
+        return Verdict(JobState.ERROR, wish.reason, wish.message)
+
+    def _is_cancelled(self, job: Job) -> bool:
+        wish = self._wish(job)
+        return wish is not None and wish.reason is JobFailureStatus.CANCELLED
 
     def _mark(self, job: Job, launch: LaunchRecord, reason: JobFailureStatus, message: str | None) -> None:
         """Writes the marker that a runner could not write, under the job's lock."""
@@ -269,8 +290,9 @@ class Attempts:
         job.attach(process)
         if job.state is JobState.SCHEDULED:
             job.state = JobState.RUNNING
-        if job.stop is not None:
-            self.request_stop(job)
+        if job.stop is None and self._is_cancelled(job):
+            job.stop = self._wish(job)  # whoever wrote it down may have died before it told the runner
+        self.request_stop(job)
         await process.wait()
         return True
 
@@ -303,13 +325,6 @@ class Attempts:
                 pass
             finally:
                 loop.remove_reader(watch.fileno())
-
-
-def _unless_stopped(job: Job, verdict: Verdict) -> Verdict:
-    """A job that a person wants to end is not tried again, whatever ended the attempt."""
-    if verdict.tries is None or job.stop is None:
-        return verdict
-    return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
 
 
 def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:

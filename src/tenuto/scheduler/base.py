@@ -8,37 +8,41 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Arrival, Tries, Verdict, on_arrival
+from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
-from tenuto.scheduler.token_desk import Floor, TokenDesks
+from tenuto.scheduler.token_desk import Floor
+from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
-from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker, call_safely
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import StopRecord
+from tenuto.workspace.records import LaunchRecord, StopRecord
 
 logger = logging.getLogger("tenuto.scheduler")
 
 T = TypeVar("T")
 
 BACK_OFF_S = 1.0
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
+REST_POLL_S = 0.05
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
@@ -145,8 +149,6 @@ class Scheduler:
         with self._lock:
             known = self.jobs.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
-        if job.needs:
-            self._tokens.check(job)
         found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = job.key not in self.jobs
@@ -158,12 +160,16 @@ class Scheduler:
     def _ask(self, wish: _Submission | _Cancellation) -> None:
         self._inbox.append(wish)
         if len(self._inbox) == 1:
-            self._runner.post(self._take_in)
+            self._runner.post(self._runner.later, GATHER_S, self._take_in)
 
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
         try:
-            found = job_directory.look(self.machine, job.paths).derived
+            settled = job_directory.look(self.machine, job.paths)
+            found, launch = settled.derived, settled.evidence.launch
+            job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
+            if job.needs and on_arrival(found) is Arrival.RUN:
+                self._tokens.check(job)
             if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self.machine, job.paths)
                 if lock is not None:
@@ -354,18 +360,43 @@ class Scheduler:
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, is_new, found = submission
         if given is not job:
-            job.merge(given)
-        if all(known is not owner for known in job.owners):
-            job.add_owner(owner)
-            owner.accept(job)
+            self._merge(job, given)
+        is_news = self._own(job, owner)
         self.tell(owner.job_submitted, job)
         for listener in self.listeners:
             self.tell(listener.job_submitted, job)
         if is_new:
             assert found is not None
             self._place(job, found)
-        else:
+        elif not (is_news and self._is_gone(job)):
             self._submit_again(job, given, found)
+
+    def _merge(self, job: Job, given: Job) -> None:
+        transient = job.transient
+        job.merge(given)
+        if job.transient is not transient:  # who removes jobs reads in the lists who wants to keep them
+            for owner in job.owners:
+                owner.accept(job)  # type: ignore[attr-defined]
+
+    def _own(self, job: Job, owner: Owner) -> bool:
+        """Enters a job for an owner, with all that it needs; True if nobody had the job until now.
+
+        What it needs may have been submitted by somebody else, who is gone: it is listed for this owner, too,
+        so that it is run, and so that nobody removes it.
+        """
+        was_free = not job.owners
+        pending = [job]
+        while pending:
+            needed = pending.pop()
+            if any(known is owner for known in needed.owners):
+                continue
+            was_forgotten = needed is not job and not needed.owners
+            needed.add_owner(owner)
+            owner.accept(needed)
+            pending.extend(dependency.origin for dependency in needed.dependencies)
+            if was_forgotten and not self._is_gone(needed):
+                self._ready.want_again(needed)
+        return was_free
 
     def _place(self, job: Job, found: Derived) -> None:
         """A new job finds its place: done, running somewhere, or waiting to run."""
@@ -374,7 +405,11 @@ class Scheduler:
         job.answered = found.attempt if found.action is Action.KEEP else 0
         job.marker = found.marker
         if arrival is Arrival.REUSE:
-            self._complete(job, Verdict(JobState.DONE))
+            # The job is listed by now; whoever removes jobs takes the lock first, then looks who lists them.
+            if job_directory.is_at_rest(self.machine, job.paths):
+                self._complete(job, Verdict(JobState.DONE))
+            else:
+                self._wait_for_rest(job)
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
             if job.needs and job.launcher.external:
@@ -385,10 +420,65 @@ class Scheduler:
         else:
             self._enqueue(job)
 
+    def _is_gone(self, job: Job) -> bool:
+        """Whether the directory of a job may be gone since the last one left who wanted it; then it waits."""
+        if job.state is not JobState.DONE or job_directory.is_at_rest(self.machine, job.paths):
+            return False
+        self._wait_for_rest(job)
+        return True
+
+    def _wait_for_rest(self, job: Job) -> None:
+        job.set_state(JobState.WAITING, message="somebody has the lock of its directory")
+        self.waitingjobs.add(job)
+        self._runner.spawn(self._settle_at_rest(job))
+
+    async def _settle_at_rest(self, job: Job) -> None:
+        """Once nobody has the lock of a job that was done: is it still?"""
+        try:
+            while self.machine.locks.is_locked(job.paths.lock):
+                await self._attempts.changed(job.paths.directory, REST_POLL_S)
+            if job.state is JobState.WAITING:  # and not cancelled meanwhile
+                self._settle(job)
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(job, worded(error))
+
+    def _settle(self, job: Job) -> None:
+        if job_directory.look(self.machine, job.paths).derived.state is JobState.DONE:
+            self._make_ready(job)  # which looks once more, under the lock
+        elif job.transient is not TransientMode.NONE and not self._graph.is_awaited(job):
+            self._fall_asleep(job)
+        else:
+            self._enqueue(job)
+
+    def _fall_asleep(self, job: Job) -> None:
+        """Nobody needs a transient job, now or any more; what only it needed sleeps, too."""
+        pending = [job]
+        while pending:
+            unneeded = pending.pop()
+            self._graph.withdraw(unneeded)
+            if unneeded.state is JobState.READY:
+                unneeded.state = JobState.WAITING
+            unneeded.state = JobState.UNSCHEDULED
+            self._release(unneeded)
+            unneeded._final_state = None
+            self._dormant.add(unneeded)
+            pending.extend(self._unneeded_by(unneeded))
+        self._ask_again()
+
+    def _unneeded_by(self, job: Job) -> list[Job]:
+        """The transient jobs that wait, and that only a job needed which does not wait any more."""
+        return [
+            needed
+            for needed in (dependency.origin for dependency in job.dependencies)
+            if needed.transient is not TransientMode.NONE
+            and needed.state in (JobState.WAITING, JobState.READY)
+            and not self._graph.is_awaited(needed)
+        ]
+
     def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
         if job.state is JobState.ERROR:
-            job.tries = Tries()
+            job.tries = NO_TRIES
             # Another scheduler may have tried it in vain since: that is no answer to this submission either.
             job.answered = found.attempt if found and found.action is Action.KEEP else job.attempt
             self._enqueue(job)
@@ -405,7 +495,8 @@ class Scheduler:
         while pending:
             job = pending.pop()
             self._dormant.discard(job)
-            job.state = JobState.WAITING
+            if job.state is not JobState.WAITING:
+                job.state = JobState.WAITING
             self.waitingjobs.add(job)
             failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
             if failed:
@@ -496,7 +587,7 @@ class Scheduler:
 
     def _complete(self, job: Job, verdict: Verdict) -> None:
         """Has the end of a job processed off the loop, then settles it."""
-        if not job.completion_callbacks and not job.watched_outputs:
+        if not job.watched_outputs:
             self._finalize(job, verdict)
             return
         # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
@@ -504,7 +595,6 @@ class Scheduler:
 
         def handle() -> None:
             self._outputs.read(job)
-            call_safely(lambda: job.done_handler(verdict.state))
             self._runner.post(self._finalize, job, verdict)
             self._runner.post(release)
 
@@ -526,7 +616,10 @@ class Scheduler:
         self._ask_again()
 
     def _call_completed(self, job: Job) -> None:
-        """Calls those who asked since the end of the job was processed; its owners wait for that."""
+        """Calls those who asked to be told, once the job is settled: they may ask for its result.
+
+        The owners of the job wait for them.
+        """
         if job.state is JobState.DONE and job.completion_callbacks:
             self._outputs.call(job, lambda: job.done_handler(JobState.DONE))
 
@@ -536,10 +629,19 @@ class Scheduler:
         message = root or f"{cause.task_id} {cause.job_id[:12]} failed ({_reason(cause)})"
         job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
         self._release(job)
+        ended = [job]
         for stranded in self._graph.failed(job):
             stranded.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
             self._release(stranded)
+            ended.append(stranded)
+        self._spare_unneeded(ended)
         self._ask_again()
+
+    def _spare_unneeded(self, ended: Sequence[Job]) -> None:
+        """Jobs ended without having run: a transient job that waits for their sake alone need not run."""
+        for job in ended:
+            for needed in self._unneeded_by(job):
+                self._fall_asleep(needed)
 
     def _fail(self, job: Job, message: str) -> None:
         if not job.state.finished():
@@ -562,10 +664,10 @@ class Scheduler:
                 self._tokens.withdraw(job)
             try:
                 self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
-            except (OSError, TenutoError) as error:
-                # It is cancelled here all the same; only its directory does not say so.
+            except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
                 message = f"{message}; this could not be recorded: {worded(error)}"
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
+            self._spare_unneeded([job])
         elif job.state.running():
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)

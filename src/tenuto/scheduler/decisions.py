@@ -5,7 +5,7 @@ They start nothing, write nothing and read no clock.
 from __future__ import annotations
 
 from enum import Enum, unique
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.derive import Derived
@@ -43,12 +43,19 @@ class RetryLimits(NamedTuple):
     max_lost_retries: int = 0
     """Restarts after its runner was lost while the task's code may have run."""
 
+    def recorded(self) -> dict[str, Any]:
+        """As the instructions of an attempt keep them; nothing for a job that is never tried again."""
+        return self._asdict() if self.resumable or self.max_lost_retries else {}
+
 
 class Tries(NamedTuple):
     """How often it was tried again so far."""
 
     retry_count: int = 0
     lost_count: int = 0
+
+
+NO_TRIES = Tries()
 
 
 class Verdict(NamedTuple):
@@ -82,3 +89,12 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if again.lost_count <= allowed:
             return final._replace(tries=again)
     return final
+
+
+def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
+    """The counts of an attempt that is about to be opened.
+
+    They go on where the attempt before was to be tried again, whoever asks for it now; what ended for good
+    and is submitted once more may use all its tries anew.
+    """
+    return after_attempt(found, tries, limits).tries or Tries()

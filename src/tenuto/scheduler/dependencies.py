@@ -58,6 +58,10 @@ class WaitingGraph(Generic[J]):
                     pending.append(dependent)
         return stranded
 
+    def is_awaited(self, job: J) -> bool:
+        """Whether anybody still waits for a job."""
+        return any(dependent in self._missing for dependent in self._dependents.get(job, ()))
+
     def withdraw(self, job: J) -> bool:
         """Takes out a job that no longer waits; False if it did not."""
         return self._missing.pop(job, None) is not None

@@ -7,22 +7,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult
-from tenuto.launchers.instructions import Limits
+from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
-from tenuto.scheduler.decisions import RetryLimits, Tries
+from tenuto.scheduler.decisions import NO_TRIES, RetryLimits
+from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely
+from tenuto.workspace.carbon import job_total
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Marker
+from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StopRecord
 
@@ -36,16 +40,41 @@ class JobDependency(NamedTuple):
     origin: Job
 
 
+class OutputKey(NamedTuple):
+    """Which output of which job: the same whenever the output is handed over, in any process."""
+
+    job: str
+    """The id of the job."""
+    sequence: int
+    """Its place among all outputs of the job, from 1, over all attempts."""
+
+
 class WatchedOutput:
     """A callback for what a running task registers through one of its methods."""
 
     def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         self.method = method
         self.callback = callback
+        self.takes_key = _takes_key(callback)
         self.context = copy_context()
         """Where to call back: the experiment that is open for the watcher is open there, too."""
         self.offset = 0
-        """How far the outputs of the job were handed over."""
+        """How far the outputs of the job were read."""
+        self.sequence = 0
+        """How many they were."""
+
+    def call(self, value: Any, key: OutputKey) -> None:
+        """Calls back, in the context of the watcher, with the key if it wants that."""
+        named = {"key": key} if self.takes_key else {}
+        self.context.copy().run(self.callback, value, **named)
+
+
+def _takes_key(callback: Callable[..., Any]) -> bool:
+    """Whether a callback has a parameter of that name."""
+    try:
+        return "key" in signature(callback).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
 
 
 class Owner(JobOwner, Protocol):
@@ -57,7 +86,7 @@ class Owner(JobOwner, Protocol):
     """True once it wants nothing more to be started."""
 
     def accept(self, job: Job) -> None:
-        """Called once for each job, when its submission is taken in: the owner records it."""
+        """Called for each job when its submission is taken in, and when its mode changes: it is recorded."""
         ...
 
     def job_submitted(self, job: Job) -> None:
@@ -85,8 +114,10 @@ class Job(BaseJob):
         tokens: Sequence[TokenDependency] = (),
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
+        durability: Durability = Durability.MARKER,
         transient: TransientMode = TransientMode.NONE,
         tags: Mapping[str, Any] | None = None,
+        carbon_plan: CarbonPlan | None = None,
     ) -> None:
         super().__init__(job_id, task_id, clock)
         self.layout = layout
@@ -99,16 +130,18 @@ class Job(BaseJob):
         """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or Limits()
         self.retry = retry or RetryLimits()
+        self.durability = durability
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
-        self.watched_outputs: list[WatchedOutput] = []
-        self.completion_callbacks: list[Callable[[Job], Any]] = []
+        self.carbon_plan = carbon_plan
+        self.watched_outputs: tuple[WatchedOutput, ...] = ()
+        self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
-        self.tries = Tries()
+        self.tries = NO_TRIES
         self.marker: Marker | None = None
         """The marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
@@ -124,6 +157,16 @@ class Job(BaseJob):
     def exit_code(self) -> int | None:
         """The exit code of the last attempt, where it had one."""
         return None if self.marker is None else self.marker.exit_code
+
+    @property
+    def retry_count(self) -> int:
+        """How often the job was started again because it ran out of time."""
+        return self.tries.retry_count
+
+    @property
+    def max_retries(self) -> int:
+        """How often it may be."""
+        return self.retry.max_retries if self.retry.resumable else 0
 
     @property
     def tag_texts(self) -> dict[str, str]:
@@ -159,15 +202,19 @@ class Job(BaseJob):
         return self.scheduler.wait_for_job(self, timeout_s)
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Calls back with each output that the task registers through `method`, also those before."""
-        self.watched_outputs.append(WatchedOutput(method, callback))
+        """Calls back with each output that the task registers through `method`, also those before.
+
+        A callback with a parameter `key` gets the `OutputKey`, by which to know an output that it has had
+        before: after a restart all outputs are handed over again.
+        """
+        self.watched_outputs += (WatchedOutput(method, callback),)
         if self.scheduler is not None:
             self.scheduler.follow_outputs(self)
 
     def on_completed(self, callback: Callable[[Job], Any]) -> None:
         """Calls back once the job is done, with the job, where the same experiment is open as now."""
         context = copy_context()
-        self.completion_callbacks.append(lambda job: context.copy().run(callback, job))
+        self.completion_callbacks += (lambda job: context.copy().run(callback, job),)
         if self.scheduler is not None:
             self.scheduler.follow_completion(self)
 
@@ -191,7 +238,7 @@ class Job(BaseJob):
 
     def disown(self, owner: Owner) -> None:
         """The owner has gone; its counters stay as they are."""
-        self.owners = [known for known in self.owners if known is not owner]
+        self.owners = tuple(known for known in self.owners if known is not owner)
 
     def result(self) -> Any:
         """What the task returned, once it is done; waits for that."""
@@ -200,11 +247,16 @@ class Job(BaseJob):
             raise NoResult(f"{self.task_id} {self.job_id[:12]} has no result: it is {state.name}")
         return read_result(self.scheduler.machine.files, self.paths, self.marker)
 
+    def carbon(self) -> CarbonMetricsData | None:
+        """What the job used in all its attempts, as far as that was measured; None if nothing was."""
+        return job_total(self.scheduler.machine.files, self.paths) if self.scheduler is not None else None
+
     def done_handler(self, state: JobState) -> None:
-        """What must happen, off the loop, before anybody is told that the job ended."""
+        """Calls those who wanted to know that the job is done; off the loop."""
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: whoever asks meanwhile is called once, too.
-            callback = self.completion_callbacks.pop(0)
+            callback, *others = self.completion_callbacks
+            self.completion_callbacks = tuple(others)
             call_safely(lambda: callback(self))  # noqa: B023  called at once
 
     async def aio_run(self, order: StartOrder) -> Process:
@@ -222,6 +274,13 @@ class Job(BaseJob):
     def rotate_logs(self, files: Files) -> None:
         """Keeps what the attempt before printed."""
         rotate_logs(files, self.paths)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.task_id} {self.job_id[:12]} {self.state.name}>"
+
+    def _repr_html_(self) -> str:
+        """The job in a notebook."""
+        return job_html(self)
 
     def _reset_final_state(self) -> None:
         self._final_state = None

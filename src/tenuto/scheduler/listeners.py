@@ -4,11 +4,10 @@ Both are called off the loop, one event after the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tenuto.lifecycle.events import JobStateChangedEvent, JobSubmittedEvent
+from tenuto.lifecycle.events import Event, JobStateChangedEvent, JobSubmittedEvent
 from tenuto.lifecycle.states import Standing
-from tenuto.workspace.journal import EventWriter
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
@@ -24,10 +23,16 @@ class Listener:
         """A job moved to what `standing` says; by now it may have moved on."""
 
 
+class EventSink(Protocol):
+    """Takes events: a journal, or whoever passes them on to one."""
+
+    def write(self, event: Event) -> object: ...
+
+
 class StateListener(Listener):
     """Writes what happens to the jobs of one run into the journal of its experiment."""
 
-    def __init__(self, writer: EventWriter, experiment_id: str, run_id: str) -> None:
+    def __init__(self, writer: EventSink, experiment_id: str, run_id: str) -> None:
         self._writer = writer
         self._experiment_id = experiment_id
         self._run_id = run_id
@@ -60,6 +65,6 @@ class StateListener(Listener):
                 starttime=standing.starttime,
                 endtime=standing.endtime,
                 exit_code=job.exit_code,
-                retry_count=job.tries.retry_count,
+                retry_count=job.retry_count,
             )
         )

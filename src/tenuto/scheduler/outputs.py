@@ -1,5 +1,5 @@
 """What running tasks hand over: each output goes to who watches it, in order, off the loop.
-At least once: after a restart all outputs of a job are handed over again.
+At least once: after a restart all outputs of a job are handed over again, each with the same key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tenuto.launchers.outputs import TaskOutput, read_outputs
 from tenuto.lifecycle.jobs import JobOwner
-from tenuto.scheduler.jobs import Job, WatchedOutput
+from tenuto.scheduler.jobs import Job, OutputKey, WatchedOutput
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files
 
@@ -45,7 +45,7 @@ class TaskOutputsWorker:
 
     def hold(self, job: Job) -> Callable[[], None]:
         """The owners of the job wait until the function that this returns is called."""
-        waiting = list(job.owners)
+        waiting = job.owners
         self._add(waiting, 1)
 
         def release() -> None:
@@ -59,17 +59,18 @@ class TaskOutputsWorker:
         self._worker.close()
 
     def _read(self, job: Job) -> None:
-        for watched in list(job.watched_outputs):
+        for watched in job.watched_outputs:
             outputs, watched.offset = read_outputs(self._files, job.paths, watched.offset)
             for output in outputs:
-                self._hand_over(job, watched, output)
+                watched.sequence += 1
+                self._hand_over(job, watched, output, OutputKey(job.job_id, watched.sequence))
 
-    def _hand_over(self, job: Job, watched: WatchedOutput, output: TaskOutput) -> None:
+    def _hand_over(self, job: Job, watched: WatchedOutput, output: TaskOutput, key: OutputKey) -> None:
         try:
             value = job.work.output(output, watched.method)
             if value is not None:
-                watched.context.copy().run(watched.callback, value)
-        except Exception:
+                watched.call(value, key)
+        except BaseException:  # whatever it raises, also SystemExit: the rest go on
             logger.exception(
                 "a watcher of %s of job %s raised",
                 output.method,

@@ -4,47 +4,27 @@ It holds the protocol of docs/adr/0009; the rule who is next is in `token_decisi
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from tenuto.errors import TokenError
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.token_alarm import Alarm, Loop
 from tenuto.scheduler.token_decisions import Picks, decide
-from tenuto.scheduler.tokens import Grant, beyond, place_of
+from tenuto.scheduler.token_taking import take, take_again
+from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.scheduler.troubles import shortage, worded
-from tenuto.workspace import job_directory
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.records import TokenUnits
 from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
 
-logger = logging.getLogger("tenuto.scheduler")
-
-POLL_S = 2.0
-"""How long a change can stay unseen where the kernel does not tell."""
-BUSY_S = 0.005
-"""How soon to try again when another scheduler is at the queue."""
-LONGEST_BUSY_S = 0.2
 PATIENCE_S = 10.0
 """How long somebody else's ticket may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
-
-
-class Loop(Protocol):
-    """As much of the scheduler's loop as is needed here."""
-
-    @property
-    def loop(self) -> Any: ...
-
-    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
-
-    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
 
 
 class Slots(Protocol):
@@ -96,9 +76,7 @@ class TokenDesk:
         self._machine = machine
         self._floor = floor
         self._slots = slots
-        self._loop = loop
-        self._open_watch = watch
-        self._watch: DirectoryWatch | None = None
+        self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
         """Who waits without a ticket, by the tokens they want, in the order they came."""
@@ -111,26 +89,23 @@ class TokenDesk:
         """What jobs got, until they gave it back."""
         self._able_since: dict[int, float] = {}
         self._absent: set[int] = set()
-        self._busy_s = BUSY_S
         self._is_pumping = False
-        self._is_short = False
-        """The last turn failed for want of something; the trace it left is no reason for another."""
-        self._is_retrying = False
-        self._is_polling = False
-        self._is_posted = False
         self._is_closed = False
 
     # What the scheduler does
 
     def ask(self, job: Job) -> None:
         """A job is ready, and has a slot if it gets its tokens now."""
+        if job in self._waiting:  # it fell asleep, and was needed again before anybody looked
+            self.pump()
+            return
         has_company = any(
             other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
         )
         self._waiting.add(job)
         self._lines.setdefault(_names(job.needs), deque()).append(job)
         if has_company:  # one with the same needs waits before it: there is nothing to try
-            self._pump_soon()
+            self._alarm.soon()
             self._tell(job, "waits its turn")
         else:
             self.pump()
@@ -139,7 +114,7 @@ class TokenDesk:
         """A job no longer waits."""
         if job in self._waiting:
             self._waiting.discard(job)
-            self._pump_soon()
+            self._alarm.soon()
 
     def adopt(self, job: Job) -> None:
         """Takes the units of a job that another scheduler started on an external launcher."""
@@ -166,10 +141,8 @@ class TokenDesk:
         self._is_closed = True
         for grant in self._held.values():
             grant.close()
-        if self._own is not None:
-            self._own.close()
-        if self._watch is not None:
-            self._watch.close()
+        self.sign_out()
+        self._alarm.close()
 
     # One look at the queue
 
@@ -178,35 +151,24 @@ class TokenDesk:
         if self._is_pumping or self._is_closed:
             return
         if not self._waiting and not self._tickets and not self._to_adopt:
-            self._stop_watching()
+            self._alarm.rest()
             return
         self._is_pumping = True
         outcome = _Outcome([], [])
         try:
             mutex = self.files.try_mutex()
             if mutex is None:
-                self._retry_later()
+                self._alarm.busy()
             else:
-                self._busy_s = BUSY_S
+                self._alarm.got_through()
                 with closing(mutex):
                     self._turn(outcome)
-                self._is_short = False
+                self._alarm.recovered()
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
             self._trouble(error, outcome)
         finally:
             self._is_pumping = False
         self._settle(outcome)
-
-    def _retry_later(self) -> None:
-        """Whoever is at the queue may have been stopped there: one chain of tries, ever slower."""
-        if not self._is_retrying:
-            self._is_retrying = True
-            self._loop.later(self._busy_s, self._retry)
-            self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
-
-    def _retry(self) -> None:
-        self._is_retrying = False
-        self.pump()
 
     def _settle(self, outcome: _Outcome) -> None:
         self._waiting -= outcome.jobs()
@@ -217,15 +179,13 @@ class TokenDesk:
             self._floor.start(job, grant)
         for job, error in outcome.refused:
             self._floor.refuse(job, error)
-        if self._waiting and not self._is_polling:
-            self._is_polling = True
-            self._loop.later(POLL_S, self._poll)
-        if self._waiting and self._watch is None:
-            self._start_watching()
+        if self._waiting:
+            self._alarm.set()
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
-        self._is_short = passing is not None
+        if passing is not None:
+            self._alarm.short()
         for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))
@@ -237,9 +197,8 @@ class TokenDesk:
         before = self.files.queue()
         own = self._number()
         living = self.files.living()
-        for job in self._to_adopt:
-            self._take_again(job)
-        self._to_adopt.clear()
+        while self._to_adopt:
+            self._take_again(self._to_adopt.pop())
         self._drop_unwanted()
         tickets = [
             ticket
@@ -287,9 +246,21 @@ class TokenDesk:
 
     def _number(self) -> int:
         """This scheduler's number. Tickets that bear it from before are a dead one's: no job has them."""
-        if self._own is None:
+        if self._own is None or not self._own.intact():  # somebody removed the files
+            self.sign_out()
             self._own = self.files.sign_in()
         return self._own.byte
+
+    def sign_out(self) -> None:
+        """Gives the number back; tickets that bear it do not count any more."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def _take_again(self, job: Job) -> None:
+        self.release(job)
+        if not job.state.finished():
+            self._held[job] = take_again(self._machine, self.files, job)
 
     def _drop_unwanted(self) -> None:
         for number, job in list(self._tickets.items()):
@@ -298,6 +269,9 @@ class TokenDesk:
 
     def _still_waits(self, job: Job) -> bool:
         if job not in self._waiting:
+            return False
+        if job.state not in (JobState.WAITING, JobState.READY):  # a transient job that nobody needs any more
+            self._waiting.discard(job)
             return False
         if not job.is_wanted():
             self._waiting.discard(job)
@@ -310,7 +284,7 @@ class TokenDesk:
     def _draw_tickets(self, tickets: list[Ticket], own: int, next_number: int) -> int:
         """Appends tickets for those without, in the order they came, a limited number for the same tokens."""
         known = {ticket.number for ticket in tickets if ticket.scheduler == own}
-        for number in [number for number in self._tickets if number not in known]:  # the queue was lost
+        for number in sorted(self._tickets.keys() - known, reverse=True):  # the queue was lost
             job = self._tickets.pop(number)
             self._lines.setdefault(_names(job.needs), deque()).appendleft(job)
         drawn = Counter(_names(job.needs) for job in self._tickets.values())
@@ -340,67 +314,21 @@ class TokenDesk:
     def declare(self, job: Job) -> None:
         """Writes the capacities of tokens that nobody declared."""
         for token, _ in job.tokens:
-            if self.files.capacity(token.name) is None:
+            if token.capacity and self.files.capacity(token.name) is None:
                 self.files.declare(token.name, token.capacity)
 
     def _grant(self, job: Job, picks: Picks, outcome: _Outcome) -> bool:
-        grant = self._take(job, picks, outcome)
+        try:
+            grant = take(self._machine, self.files, job, picks)
+        except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
+            if shortage(error) is None:
+                outcome.refused.append((job, error))
+            return False
         if grant is None:
             return False
         self._slots.occupy(job)
         outcome.granted.append((job, grant))
         return grant.lock is not None
-
-    def _take(self, job: Job, picks: Picks, outcome: _Outcome) -> Grant | None:
-        """The job's lock and its units, all or none."""
-        try:
-            lock = job_directory.take_lock(self._machine, job.paths)
-            if lock is None:  # somebody else runs it: to be watched
-                return Grant(None)
-            handles = self._take_units(picks)
-        except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
-            outcome.refused.append((job, error))
-            return None
-        if handles is None:
-            lock.close()
-            return None
-        environment: dict[str, str] = {}
-        for token, _ in job.tokens:
-            environment.update(token.environment(picks[token.name]))
-        units = [TokenUnits(name, picks[name]) for name in sorted(picks)]
-        return Grant(lock, units, handles, environment, self.files.place.directory)
-
-    def _take_units(self, picks: Picks) -> list[LockHandle] | None:
-        handles: list[LockHandle] = []
-        for token in sorted(picks):
-            taken = self.files.take(token, picks[token])
-            if taken is None:
-                for handle in handles:
-                    handle.close()
-                return None
-            handles += taken
-        return handles
-
-    def _take_again(self, job: Job) -> None:
-        recorded = job_directory.read_locks(self._machine.files, job.paths, job.attempt)
-        if recorded is None or job.state.finished():
-            return
-        handles: list[LockHandle] = []
-        for name, units in recorded.tokens:
-            for unit in units:
-                taken = self.files.take(name, (unit,))
-                if taken is None:
-                    logger.warning(
-                        "unit %d of token %s is somebody else's, though %s still runs with it",
-                        unit,
-                        name,
-                        job.job_id,
-                        extra={"action": "token_lost"},
-                    )
-                else:
-                    handles += taken
-        self.release(job)
-        self._held[job] = Grant(None, recorded.tokens, handles)
 
     def _note_absent(self, able: frozenset[int], left: tuple[Ticket, ...], own: int) -> None:
         now = self._machine.clock.monotonic()
@@ -416,19 +344,9 @@ class TokenDesk:
         elif job.state is JobState.WAITING and job.standing.message != message:
             job.explain(message)
 
-    # Being told
-
-    def _pump_soon(self) -> None:
-        if not self._is_posted:
-            self._is_posted = True
-            self._loop.post(self._posted)
-
-    def _posted(self) -> None:
-        self._is_posted = False
-        self.pump()
+    # What others run
 
     def _poll(self) -> None:
-        self._is_polling = False
         self._watch_what_others_run()
         self.pump()
 
@@ -447,24 +365,6 @@ class TokenDesk:
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
 
-    def _start_watching(self) -> None:
-        self._watch = self._open_watch(self.files.place.directory)
-        if self._watch is not None:
-            self._loop.loop.add_reader(self._watch.fileno(), self._changed)
-            self._pump_soon()  # for what changed before the watch was there
-
-    def _changed(self) -> None:
-        if self._watch is not None:
-            self._watch.drain()
-            if not self._is_short:  # else it would wake itself for as long as the disk is full
-                self.pump()
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._loop.loop.remove_reader(self._watch.fileno())
-            self._watch.close()
-            self._watch = None
-
 
 def _tokens(tickets: list[Ticket]) -> list[str]:
     """Each once, in one order: what a scheduler does must not depend on the hashes of names."""
@@ -481,69 +381,3 @@ def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
         if state is not None and state.free_count < need.amount:
             return waiting_text(need.token, need.amount, state)
     return f"waits its turn for token {', '.join(need.token for need in needs)}"
-
-
-class TokenDesks:
-    """One desk for each directory of tokens that jobs of this scheduler use; none where nobody does."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        floor: Floor,
-        slots: Slots,
-        loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
-    ) -> None:
-        self._make: Callable[[TokenPlace], TokenDesk] = lambda place: TokenDesk(
-            machine, place, floor, slots, loop, watch
-        )
-        self._machine = machine
-        self._desks: dict[str, TokenDesk] = {}
-
-    def check(self, job: Job) -> None:
-        """Raises `TokenError` if the job asks for what it can never get; from any thread."""
-        files = TokenFiles(self._machine, _place(job))
-        for need in job.needs:
-            capacity = files.capacity(need.token)
-            problem = None if capacity is None else beyond(need, capacity)
-            if problem is not None:
-                raise TokenError(problem)
-
-    def ask(self, job: Job) -> None:
-        self._desk(job).ask(job)
-
-    def adopt(self, job: Job) -> None:
-        self._desk(job).adopt(job)
-
-    def withdraw(self, job: Job) -> None:
-        self._desk(job).withdraw(job)
-
-    def release(self, job: Job) -> None:
-        self._desk(job).release(job)
-
-    def holds(self, job: Job, grant: Grant | None) -> bool:
-        """Whether a job still has what it was given; one that was given nothing needs nothing."""
-        return grant is None or self._desk(job).holds(job, grant)
-
-    def given_back(self, job: Job, grant: Grant | None) -> None:
-        """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
-        if job.needs:
-            self._desk(job).release(job, grant)
-        for desk in self._desks.values():
-            if not desk.is_idle:
-                desk.pump()
-
-    def close(self) -> None:
-        for desk in self._desks.values():
-            desk.close()
-
-    def _desk(self, job: Job) -> TokenDesk:
-        place = _place(job)
-        if place.directory not in self._desks:
-            self._desks[place.directory] = self._make(place)
-        return self._desks[place.directory]
-
-
-def _place(job: Job) -> TokenPlace:
-    """A launcher's lock alone is queued for in its workspace."""
-    return place_of(job.tokens, job.layout.token_queue)

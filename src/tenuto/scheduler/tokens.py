@@ -33,12 +33,15 @@ class CounterToken:
         directory_name(name)
         if name.startswith("/"):
             raise TokenError(f"a token cannot be called {name!r}: its name must not begin with a slash")
-        _check_count(name, count)
-        if count > MOST_UNITS:
-            raise TokenError(f"token {name!r} would have {count} units, at most {MOST_UNITS} are possible")
+        self._check(name, count)
         self.name = name
         self.count = count
         self.directory = directory
+
+    def _check(self, name: str, count: int) -> None:
+        _check_count(name, count)
+        if count > MOST_UNITS:
+            raise TokenError(f"token {name!r} would have {count} units, at most {MOST_UNITS} are possible")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.count})"
@@ -46,8 +49,6 @@ class CounterToken:
     def dependency(self, count: int = 1) -> TokenDependency:
         """Units to hold while a task runs, for `add_dependencies`."""
         _check_count(self.name, count)
-        if count > self.count:
-            raise TokenError(_too_many(self.name, count, self.count))
         return TokenDependency(self, count)
 
     def __call__(self, count: int, task: T) -> T:
@@ -78,16 +79,17 @@ class GpuToken(CounterToken):
 
     def __init__(self, devices: Mapping[int, str], directory: str) -> None:
         """`devices`: number of the device on this machine -> its name in ``CUDA_VISIBLE_DEVICES``."""
-        if not devices:
-            raise TokenError("no GPU is visible here: see nvidia-smi, and the variable CUDA_VISIBLE_DEVICES")
         super().__init__(GPU_TOKEN, len(devices), directory)
         self.devices = dict(devices)
+
+    def _check(self, name: str, count: int) -> None:
+        """Where there is no GPU, jobs that need one can still be reused."""
 
     is_fixed = True
 
     @property
     def capacity(self) -> int:
-        return max(self.devices) + 1
+        return max(self.devices, default=-1) + 1
 
     def need(self, count: int) -> Need:
         return Need(self.name, count, tuple(sorted(self.devices)))
@@ -133,6 +135,8 @@ NO_TOKENS = Grant(None)
 
 def declare(machine: Machine, token: CounterToken) -> None:
     """Lets every scheduler of the machine know how many units there are."""
+    if not token.capacity:
+        return
     files = TokenFiles(machine, TokenPlace(token.directory))
     known = files.capacity(token.name)
     if token.is_fixed and known is not None:  # others may see devices that this process does not
@@ -184,6 +188,8 @@ def beyond(need: Need, capacity: int) -> str | None:
 
 
 def _too_many(name: str, count: int, capacity: int) -> str:
+    if name == GPU_TOKEN and not capacity:
+        return f"it needs a GPU, and none is visible here: see nvidia-smi, and the variable {_VISIBLE}"
     return (
         f"{count} units of token {name!r} are asked for, but it has only {capacity}: "
         f"ask for fewer, or raise its count"

@@ -39,7 +39,8 @@ class TaskWork:
 
     def __init__(self, task: Any, environment: Mapping[str, str] | None = None) -> None:
         self.task = task
-        self.environment: Mapping[str, str] = {**(environment or {}), **environment_of(task)}
+        own = environment_of(task)
+        self.environment: Mapping[str, str] = {**(environment or {}), **own} if own else environment or {}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         document = job_document(self.task, Path(paths.directory), Path(layout.partials), sys.path)

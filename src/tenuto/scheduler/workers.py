@@ -30,8 +30,11 @@ class Worker(Protocol):
 class ThreadWorker:
     """A few threads, started when first needed, that call functions in the order they came."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, gather_s: float = 0.0) -> None:
+        """`gather_s`: how long a thread with nothing left to do lets calls pile up before it looks again."""
         self._name = name
+        self._gather_s = gather_s
+        self._closing = threading.Event()
         self._wanted = threads
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -54,6 +57,7 @@ class ThreadWorker:
             threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
+        self._closing.set()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -63,13 +67,18 @@ class ThreadWorker:
             call_safely(function)
             with self._lock:
                 self._unfinished -= 1
+            if self._gather_s and self._queue.empty():
+                self._closing.wait(self._gather_s)
 
 
 def call_safely(function: Call) -> None:
-    """Calls a function of somebody else's; what it raises is logged."""
+    """Calls a function of somebody else's; what it raises is logged.
+
+    Also SystemExit: a thread that it ended would leave those hanging who wait for the next call.
+    """
     try:
         function()
-    except Exception:
+    except BaseException:
         logger.exception("a callback raised", extra={"action": "callback_raised"})
 
 
@@ -84,4 +93,4 @@ class NotificationWorker(ThreadWorker):
     """Tells listeners what happened, one event after the other, off the loop."""
 
     def __init__(self) -> None:
-        super().__init__("tenuto-notify", 1)
+        super().__init__("tenuto-notify", 1, gather_s=0.005)

@@ -8,6 +8,7 @@ import sys
 import types
 from abc import ABCMeta
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
@@ -319,6 +320,12 @@ class Config(ConfigBase, metaclass=ConfigMeta):
             f"{class_name(self)} @ {class_name(inner)}: {what} it, at {caller()}: "
             f"name the parameter, as in {class_name(self)}.C(name=...)"
         )
+
+    def _repr_html_(self) -> str:
+        """The config in a notebook."""
+        # most programs are no notebooks, and every job loads this module
+        shown: str = import_module("tenuto.tasks.showing").config_html(self)
+        return shown
 
     def __repr__(self) -> str:
         if not type(self).__is_config__:

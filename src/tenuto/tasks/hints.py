@@ -86,6 +86,8 @@ class partial:
     """
 
     __slots__ = ("excluded_groups", "name")
+    is_exclusive = True
+    """Only one job at a time has the directory."""
 
     def __init__(self, *, exclude_groups: Iterable[param_group]) -> None:
         self.excluded_groups = frozenset(group.name for group in exclude_groups)
@@ -95,6 +97,17 @@ class partial:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+
+class Prepared(partial):
+    """The directory of a `Prepare` config, shared by all that use it; written before any job reads it."""
+
+    __slots__ = ()
+    is_exclusive = False
+
+    def __init__(self) -> None:
+        self.excluded_groups = frozenset()
+        self.name = "prepared"
 
 
 class PathGenerator:

@@ -80,6 +80,11 @@ def generated_path(config: ConfigBase, name: str) -> Path | None:
     return Path(job.path, folder, generator.path)
 
 
+def generated_paths(live: Any) -> list[Path]:
+    """The generated paths of a live object."""
+    return [Path(vars(live)[name]) for name in schema_of(type(live)).generators]
+
+
 def partial_folder(config: ConfigBase, generator: PathGenerator) -> str:
     """The folder of a partial below ``partials/``: type, partial and its identity."""
     assert generator.partial is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import functools
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -39,7 +41,7 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
     """Gives a method a path that all jobs of the workspace share, one caller at a time.
 
     The path belongs to the config's identity. The method reads it if it exists, and
-    writes it otherwise.
+    writes it otherwise. What a method left that raised, or was killed, is removed first.
     """
 
     def decorate(method: Callable[Concatenate[S, Path, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -49,12 +51,29 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / f"{name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                return method(self, folder / name, *args, **kwargs)
+                with _whole(folder / name, folder / f"{name}.unfinished"):
+                    return method(self, folder / name, *args, **kwargs)
 
         setattr(cached, CACHES_ATTRIBUTE, True)
         return cached
 
     return decorate
+
+
+@contextmanager
+def _whole(path: Path, unfinished: Path) -> Iterator[None]:
+    """A path that is there is whole: while it is written, a second file says that it is not."""
+    if unfinished.exists():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if path.exists():
+        yield
+        return
+    unfinished.touch()
+    yield
+    unfinished.unlink(missing_ok=True)
 
 
 @functools.cache

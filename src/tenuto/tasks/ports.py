@@ -16,6 +16,11 @@ class SubmittedJob(Protocol):
     """What a config needs to know of the job that it became."""
 
     @property
+    def state(self) -> Any:
+        """Where the job stands: a `JobState`."""
+        ...
+
+    @property
     def path(self) -> Path:
         """The job's directory."""
         ...
@@ -37,6 +42,10 @@ class SubmittedJob(Protocol):
 
     def wait(self) -> Any:
         """Blocks until the job reached a final state, and returns that state."""
+        ...
+
+    def result(self) -> Any:
+        """What the task returned, once it is done; waits for that."""
         ...
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:

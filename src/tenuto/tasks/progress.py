@@ -1,13 +1,23 @@
-"""How a running task says how far it is. Outside of a job it says so to nobody."""
+"""How a running task says how far it is. Outside of a job it says so to nobody.
+Shows nothing, and keeps no time: the job decides how often it passes on what it is told.
+"""
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, overload
+from weakref import WeakSet
 
 from tenuto.tasks.ports import current_job
 
 T = TypeVar("T")
+
+_FOR_THE_EYE = frozenset(
+    "leave file ncols mininterval maxinterval miniters ascii unit unit_scale dynamic_ncols smoothing "
+    "bar_format position unit_divisor write_bytes lock_args nrows colour delay gui".split()
+)
+"""What `tqdm` of the package of that name takes to draw a bar: accepted, and without effect here."""
 
 
 def progress(value: float, level: int = 0, desc: str | None = None) -> None:
@@ -17,19 +27,147 @@ def progress(value: float, level: int = 0, desc: str | None = None) -> None:
         job.progress(value, level, desc)
 
 
-def tqdm(
-    iterable: Iterable[T], desc: str | None = None, total: int | None = None, *, level: int = 0
-) -> Iterator[T]:
-    """Passes on what it is given, and reports how much of it is done.
+class tqdm(Generic[T]):
+    """Passes on what it is given, and reports how much of it is done; to be used like that of `tqdm`.
 
-    What has no length is passed on without a report, unless `total` says how much it is.
+    ::
+
+        for batch in tqdm(batches, desc="epoch 3"):
+            ...
+        with tqdm(total=1000) as bar:
+            bar.update(10)
+
+    A loop inside another reports one level deeper, unless `level` says where. What has no length is passed on
+    without a report, unless `total` says how much it is.
     """
-    if total is None and isinstance(iterable, Sized):
-        total = len(iterable)
-    if not total:
-        yield from iterable
-        return
-    progress(0.0, level, desc)
-    for done, item in enumerate(iterable, 1):
-        yield item
-        progress(min(done / total, 1.0), level, desc)
+
+    _open: ClassVar[dict[int, WeakSet[tqdm[Any]]]] = {}
+    """thread -> its bars that are not closed; one that was forgotten counts for nothing."""
+
+    @overload
+    def __init__(self, iterable: Iterable[T], *args: Any, **options: Any) -> None: ...
+    @overload
+    def __init__(self: tqdm[Any], iterable: None = None, *args: Any, **options: Any) -> None: ...
+    def __init__(
+        self,
+        iterable: Iterable[T] | None = None,
+        desc: str | None = None,
+        total: float | None = None,
+        *,
+        level: int | None = None,
+        initial: float = 0,
+        postfix: Any = None,
+        disable: bool | None = False,
+        **display: Any,
+    ) -> None:
+        unknown = display.keys() - _FOR_THE_EYE
+        if unknown:
+            raise TypeError(f"tqdm() has no argument {', '.join(sorted(unknown))}")
+        if total is None:
+            total = _length(iterable)
+        self.iterable = iterable
+        self.desc = desc
+        self.total = total
+        self.n = self.initial = initial
+        self.disable = bool(disable)
+        self._level = level
+        self._postfix = _spelled(postfix)
+        self._home: int | None = None
+        if iterable is None:
+            self._begin()
+
+    def update(self, n: float | None = 1) -> None:
+        """So much more is done."""
+        self.n += n or 0
+        self.refresh()
+
+    def refresh(self, *_ignored: Any, **_too: Any) -> None:
+        """Reports again."""
+        if self._home is not None and not self.disable and self.total:
+            desc = ", ".join(part for part in (self.desc, self._postfix) if part) or None
+            progress(min(max(self.n / self.total, 0.0), 1.0), self._level or 0, desc)
+
+    def reset(self, total: float | None = None) -> None:
+        """Begins anew."""
+        self.n = self.initial
+        self.total = self.total if total is None else total
+        self.refresh()
+
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
+        """Says what is being done."""
+        self.desc = desc
+        if refresh:
+            self.refresh()
+
+    set_description_str = set_description
+
+    def set_postfix(self, ordered_dict: Any = None, refresh: bool | None = True, **named: Any) -> None:
+        """Adds values to what is being done, such as the loss."""
+        self.set_postfix_str(_spelled({**dict(ordered_dict or {}), **named}), refresh)
+
+    def set_postfix_str(self, s: str = "", refresh: bool | None = True) -> None:
+        """Adds text to what is being done."""
+        self._postfix = str(s)
+        if refresh:
+            self.refresh()
+
+    def clear(self, *_ignored: Any, **_too: Any) -> None:
+        """Nothing is drawn, so nothing has to be cleared."""
+
+    display = clear
+
+    @classmethod
+    def write(cls, s: str, file: Any = None, end: str = "\n", nolock: bool = False) -> None:
+        """Prints, where a bar on the screen would be in the way."""
+        print(s, file=file, end=end)
+
+    def close(self) -> None:
+        """It is over; the next bar may be at this level."""
+        if self._home is not None:
+            self._open[self._home].discard(self)
+            self._home = None
+
+    def _begin(self) -> None:
+        self._home = get_ident()
+        bars = self._open.setdefault(self._home, WeakSet())
+        if self._level is None:
+            self._level = 1 + max((bar._level or 0 for bar in bars), default=-1)
+        bars.add(self)
+        self.refresh()
+
+    def __iter__(self) -> Iterator[T]:
+        assert self.iterable is not None, "give tqdm something to go through, or call update()"
+        if self._home is None:
+            self._begin()
+        try:
+            for item in self.iterable:
+                yield item
+                self.update()
+        finally:
+            self.close()
+
+    def __enter__(self) -> tqdm[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return int(self.total or 0)
+
+    def __bool__(self) -> bool:
+        return True  # a bar of nothing is a bar
+
+
+def _length(iterable: object) -> int | None:
+    return len(iterable) if isinstance(iterable, Sized) else None
+
+
+def _spelled(values: Any) -> str:
+    """``loss=0.12, lr=0.1``."""
+    if not values or isinstance(values, str):
+        return values or ""
+    return ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in dict(values).items()
+    )

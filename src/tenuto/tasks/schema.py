@@ -13,7 +13,7 @@ from typing import Any, ForwardRef, NamedTuple, TypeVar
 
 from tenuto.errors import DeclarationError
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Role, help, partial
+from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, help, partial
 from tenuto.tasks.location import class_id
 from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
 
@@ -94,7 +94,7 @@ class Schema:
         every = self.parameters.values()
         self.defaults = {p.name: p.default for p in every if p.default is not UNSET}
         self.factories = [(p.name, p) for p in every if p.factory is not None]
-        self.generators = {p.name: p.generator for p in every if p.generator is not None}
+        self.generators = {p.name: _placed(cls, p.generator) for p in every if p.generator is not None}
         self.required = tuple(p.name for p in every if p.required)
         self.config_names = tuple(p.name for p in every if p.type.holds_configs)
 
@@ -114,6 +114,13 @@ class Replacement(NamedTuple):
     target: type[ConfigBase] | None
     convert: Callable[[Any], Any] | None
     replace: bool
+
+
+def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
+    """What a `Prepare` config makes lies in a directory of its own, and in no job's."""
+    if not getattr(cls, "__is_prepare__", False) or generator.partial is not None:
+        return generator
+    return PathGenerator(generator.path, partial=Prepared())
 
 
 def _check_replacement(schema: Schema) -> None:

@@ -145,9 +145,13 @@ def job_document(task: ConfigBase, directory: Path, partials: Path, import_path:
     return {**written, "identity": identity(task), "import_path": list(import_path)}
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
 def dumps(written: Document) -> bytes:
-    """A document as bytes."""
-    return json.dumps(written, indent=1, allow_nan=False).encode("ascii")
+    """A document as bytes, a line for each of its parts: to indent it all takes ten times as long."""
+    parts = [f"{_ENCODER.encode(name)}: {_ENCODER.encode(part)}" for name, part in written.items()]
+    return ("{\n" + ",\n".join(parts) + "\n}").encode("ascii")
 
 
 # Reading

@@ -136,7 +136,11 @@ class Task(Config, Generic[Out_co]):
         return self.job.wait()
 
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Calls back with each output that the running task registers through `method`."""
+        """Calls back with each output that the running task registers through `method`.
+
+        ``callback(output)``, or with a parameter of that name ``callback(output, key)``: the key stays the
+        same when, after a restart, the output is handed over again.
+        """
         state = state_of(self)
         if state.job is not None:
             state.job.watch_output(method, callback)
@@ -174,7 +178,13 @@ class LightweightTask(Config):
 
 
 class Prepare(LightweightTask):
-    """Work done once on the machine that submits, such as a download, before any job needs it."""
+    """Work done once on the machine that submits, such as a download, before any job needs it.
+
+    Define `execute()`. Tasks have it as a parameter, or among their ``init_tasks``; its generated paths lie
+    in a directory that all of them share.
+    """
+
+    __is_prepare__ = True
 
 
 class InputFile(Config):

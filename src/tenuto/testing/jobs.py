@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.launchers.commands import command_of, environment_of
-from tenuto.launchers.instructions import NO_LIMITS, Command, Limits, instruct
+from tenuto.launchers.instructions import NO_LIMITS, CarbonPlan, Command, Limits, instruct
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.tasks.serialization import dumps, job_document
@@ -68,6 +68,7 @@ class ReadyJob:
         durability: Durability = Durability.NONE,
         tokens: tuple[LockHandle, ...] = (),
         launcher: str = "bench",
+        carbon: CarbonPlan | None = None,
     ) -> None:
         self.machine = bench.machine
         self.job_id = job_id
@@ -83,6 +84,7 @@ class ReadyJob:
             environment=environment,
             durability=durability,
             command=command,
+            carbon=carbon,
         )
         self.open_attempt()
 

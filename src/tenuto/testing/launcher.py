@@ -186,7 +186,8 @@ class FakeRunner:
         self._stop: Stop | None = None
         self._ending: Ending | None = None
         self._timers: list[Timer] = []
-        for lock in (order.runner_lock, order.descendants_lock, *order.tokens):
+        tokens = () if launcher.external else order.tokens  # a cluster passes none on
+        for lock in (order.runner_lock, order.descendants_lock, *tokens):
             launcher.host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
 
     def alive(self) -> bool:
@@ -296,17 +297,18 @@ class FakeRunner:
 
     def _end_payload(self, stop: Stop) -> None:
         """As `Supervisor._end`: ask, and kill once the grace is over."""
-        self._stop = self._stop or stop
+        outranked = self._stop is not None and self._stop.reason is JobFailureStatus.TIMEOUT
+        if self._stop is None or (outranked and stop.reason is JobFailureStatus.CANCELLED):
+            self._stop = stop
         if self._payload_pid is None:
             return  # as soon as there is one
         grace_s = self._instructions.limits.grace_s
         stops_after_s = self._payload.stops_after_s
         if stops_after_s is not None and stops_after_s < grace_s:
-            ending = Ending(signal=15, stop=self._stop)
-            self._later(stops_after_s, lambda: self._conclude_with(ending))
+            self._later(stops_after_s, lambda: self._conclude_with(Ending(signal=15, stop=self._stop)))
         else:
-            killed = Ending(signal=9, stop=self._stop, grace_over=True)
-            self._later(grace_s, lambda: self._conclude_with(killed))
+            killed = Ending(signal=9, grace_over=True)
+            self._later(grace_s, lambda: self._conclude_with(killed._replace(stop=self._stop)))
 
     def _conclude_with(self, ending: Ending) -> None:
         if self._ending is None:

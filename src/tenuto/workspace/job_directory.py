@@ -60,6 +60,7 @@ __all__ = [
     "STORED_RESULT_LIMIT",
     "Settled",
     "finish",
+    "is_at_rest",
     "keep_result",
     "look",
     "open_attempt",
@@ -88,6 +89,8 @@ class Settled(NamedTuple):
 
     evidence: Evidence
     derived: Derived
+    untouched: bool = False
+    """No attempt left anything: there is nothing to read, and nothing to clear."""
 
 
 def take_lock(machine: Machine, paths: JobPaths) -> LockHandle | None:
@@ -141,19 +144,31 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
     return Settled(evidence, derive_state(evidence))
 
 
+def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
+    """Whether a job that was found done is still there, and nobody has its lock to remove it.
+
+    For whoever has just listed the job as used. In this order: a remover renames it under the lock.
+    """
+    return not machine.locks.is_locked(paths.lock) and machine.files.stat(paths.done) is not None
+
+
 def settle(
     machine: Machine, paths: JobPaths, lock: LockHandle, *, cluster: ClusterReport | None = None
 ) -> Settled:
     """Evidence and state, under the lock: sets unreadable markers aside and records that as a failure."""
+    if _is_untouched(machine.files, paths):  # as nearly always: two looks instead of a dozen
+        return Settled(Evidence(), derive_state(Evidence()), untouched=True)
     evidence = read_evidence(machine, paths, lock=lock, cluster=cluster)
     derived = derive_state(evidence)
     if not any(isinstance(marker, Corrupt) for marker in evidence.markers):
         return Settled(evidence, derived)
-    for path, marker in zip((paths.done, paths.failed), evidence.markers, strict=True):
-        if isinstance(marker, Corrupt):
-            set_aside(machine.files, path)
+    # The record of the failure comes before its cause goes: without either, the job would count as lost.
+    if isinstance(evidence.markers.failed, Corrupt):
+        set_aside(machine.files, paths.failed)
     if derived.marker is None:
         write_marker(machine.files, paths, _marker_of_corruption(machine, evidence, derived))
+    if isinstance(evidence.markers.done, Corrupt):
+        set_aside(machine.files, paths.done)
     return Settled(evidence, derived)
 
 
@@ -181,7 +196,7 @@ def open_attempt(
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")
     files = machine.files
     launch = LaunchRecord(
-        attempt=_last_attempt(files, paths, found.evidence) + 1,
+        attempt=1 if found.untouched else _last_attempt(files, paths, found.evidence) + 1,
         nonce=machine.randomness.nonce(),
         launcher=launcher,
         job_name=job_name,
@@ -200,7 +215,8 @@ def open_attempt(
         )
     reserve_marker(files, paths)
     files.replace(paths.launch, record, durable=external)
-    _clear_older_attempts(files, paths)
+    if not found.untouched:
+        _clear_older_attempts(files, paths)
     if journal is not None:
         journals.discard(files, journal)
     return launch
@@ -211,6 +227,12 @@ def write_external_id(files: Files, paths: JobPaths, launch: LaunchRecord, exter
     named = launch._replace(external_id=external_id)
     files.replace(paths.launch, named.encode(), durable=True)
     return named
+
+
+def _is_untouched(files: Files, paths: JobPaths) -> bool:
+    """Whether there is nothing but what `take_lock` makes."""
+    made = {path.rpartition("/")[2] for path in (paths.private, paths.lock)}
+    return made.issuperset(files.list(paths.directory)) and not files.list(paths.private)
 
 
 def _clear_older_attempts(files: Files, paths: JobPaths) -> None:

@@ -44,7 +44,11 @@ class JobsList:
         self._run = run
         self._clock = clock
         self._file: Appender = files.open_append(run.jobs_list)
-        self._torn = self._file.size() > 0
+        try:
+            self._torn = self._file.size() > 0
+        except OSError:
+            self._file.close()
+            raise
         self._created = not self._torn
         self._sync_due: float | None = None
 
@@ -77,9 +81,11 @@ class JobsList:
 
     def close(self) -> None:
         """Sync what is left and close."""
-        if self._sync_due is not None:
-            self.sync()
-        self._file.close()
+        try:
+            if self._sync_due is not None:
+                self.sync()
+        finally:
+            self._file.close()
 
 
 class JobsRead(NamedTuple):
@@ -104,11 +110,22 @@ def read_jobs(files: Files, run: RunPaths) -> JobsRead:
     return JobsRead(list(jobs.values()), bad_lines)
 
 
-def link_job(files: Files, run: RunPaths, task_id: str, job_id: str) -> None:
-    """Make the run's link to the job's directory."""
-    link = run.job_link(task_id, job_id)
-    files.make_directory(link.rpartition("/")[0])
-    files.symlink(run.job_link_target(task_id, job_id), link)
+class JobLinks:
+    """The links of one run to the directories of its jobs."""
+
+    def __init__(self, files: Files, run: RunPaths) -> None:
+        self._files = files
+        self._run = run
+        self._made: set[str] = set()
+        """Directories that are there: to ask again for each job takes as long as its link."""
+
+    def add(self, task_id: str, job_id: str) -> None:
+        link = self._run.job_link(task_id, job_id)
+        directory = link.rpartition("/")[0]
+        if directory not in self._made:
+            self._files.make_directory(directory)
+            self._made.add(directory)
+        self._files.symlink(self._run.job_link_target(task_id, job_id), link)
 
 
 def _to_fields(line: JobLine) -> dict[str, Any]:

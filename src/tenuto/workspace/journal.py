@@ -4,7 +4,7 @@ Events are a convenience: nothing here is needed to know the truth about a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tenuto.errors import JournalError, MalformedEvent, NotRegularFile
@@ -102,7 +102,11 @@ class EventWriter:
             except FileExistsError:
                 number += 1
         if self._durable:
-            self._files.sync_directory(self._place.directory)
+            try:
+                self._files.sync_directory(self._place.directory)
+            except OSError:
+                file.close()
+                raise
         self._size = 0
         self._torn = False
         return file
@@ -129,11 +133,16 @@ class EventReader:
         *,
         archive: str | None = None,
         cursor: Cursor | None = None,
+        accept: Callable[[str], bool] | None = None,
     ) -> None:
-        """`archive`: the directory to which the files may be moved while this reader is at work."""
+        """`archive`: the directory to which the files may be moved while this reader is at work.
+
+        `accept`: which writers are read; by default all.
+        """
         self._files = files
         self._place = place
         self._archive = archive
+        self._accept = accept
         self._cursor: Cursor = dict(cursor or {})
         self.bad_lines = 0
         """Lines skipped since the reader was made: torn, garbled or not an event."""
@@ -148,6 +157,8 @@ class EventReader:
         for file in self._found():
             if len(entries) >= limit:
                 break
+            if self._accept is not None and not self._accept(file.writer):
+                continue
             if file.writer in vanished:
                 continue  # its earlier file is being moved; the next call finds both, in order
             try:
@@ -183,15 +194,31 @@ class EventReader:
                 return
 
 
-def archive(files: Files, place: JournalPlace, target: str) -> list[str]:
+def writers(files: Files, place: JournalPlace) -> dict[int, str]:
+    """The writer of each file of the journal, by number; of those that can be read."""
+    found = {}
+    for number in _numbers(files, place):
+        try:
+            file = _identified(files, place.path(number))
+        except FileNotFoundError:
+            continue
+        if file is not None:
+            found[number] = file.writer
+    return found
+
+
+def archive(
+    files: Files, place: JournalPlace, target: str, numbers: Iterable[int] | None = None
+) -> list[str]:
     """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
 
-    Only while nobody writes there: at the end of a run, under the experiment's lock.
+    All of them, or those of the given numbers. Only while nobody writes there: at the start or the end of a
+    run, under the experiment's lock.
     """
     files.make_directory(target)
     taken = set(files.list(target))
     moved = []
-    for number in _numbers(files, place):
+    for number in _numbers(files, place) if numbers is None else numbers:
         free = number
         while place.file_name(free) in taken:
             free += 1

@@ -92,12 +92,11 @@ class JournalPlace(NamedTuple):
 class JobPaths:
     """The files of one job. Needs no workspace: a runner has only its directory and script name."""
 
-    __slots__ = ("_stem", "directory", "script_name")
+    __slots__ = ("directory", "script_name")
 
     def __init__(self, directory: str, script_name: str) -> None:
         self.directory = directory
         self.script_name = script_name
-        self._stem = f"{directory}/{script_name}"
 
     def __repr__(self) -> str:
         return f"JobPaths({self.directory!r}, {self.script_name!r})"
@@ -119,6 +118,10 @@ class JobPaths:
         return f"{self.directory}/.tenuto/stop.json"
 
     @property
+    def carbon(self) -> str:
+        return f"{self.directory}/.tenuto/carbon.json"
+
+    @property
     def task_outputs(self) -> str:
         return f"{self.directory}/.tenuto/task-outputs.jsonl"
 
@@ -136,39 +139,56 @@ class JobPaths:
 
     @property
     def script(self) -> str:
-        return f"{self._stem}.py"
+        return f"{self.directory}/{self.script_name}.py"
 
     @property
     def out(self) -> str:
-        return f"{self._stem}.out"
+        return f"{self.directory}/{self.script_name}.out"
 
     @property
     def err(self) -> str:
-        return f"{self._stem}.err"
+        return f"{self.directory}/{self.script_name}.err"
 
     @property
     def done(self) -> str:
-        return f"{self._stem}.done"
+        return f"{self.directory}/{self.script_name}.done"
 
     @property
     def failed(self) -> str:
-        return f"{self._stem}.failed"
+        return f"{self.directory}/{self.script_name}.failed"
 
     @property
     def pid(self) -> str:
-        return f"{self._stem}.pid"
+        return f"{self.directory}/{self.script_name}.pid"
 
     @property
     def lock(self) -> str:
-        return f"{self._stem}.lock"
+        return f"{self.directory}/{self.script_name}.lock"
 
     @property
     def reserve(self) -> str:
-        return f"{self._stem}.reserve"
+        return f"{self.directory}/{self.script_name}.reserve"
 
     def rotated(self, log: str, number: int) -> str:
         """Where an earlier attempt's `out` or `err` goes."""
         return f"{log}.{number}"
+
+
+class PreparedPaths:
+    """The files that tell of one `Prepare` config."""
+
+    __slots__ = ("directory",)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/prepare.lock"
+
+    def done(self, host: str) -> str:
+        """Says that it is done on a machine."""
+        return f"{self.directory}/prepared-{directory_name(host)}.json"
 
 
 class RunPaths:
@@ -207,6 +227,10 @@ class RunPaths:
     def data(self) -> str:
         return f"{self.directory}/data"
 
+    def service_log(self, service_id: str) -> str:
+        """What a service of the run has to say."""
+        return f"{self.directory}/services/{directory_name(service_id)}.log"
+
     def job_link(self, task_id: str, job_id: str) -> str:
         return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
 
@@ -238,17 +262,21 @@ class Layout:
         return f"{self.root}/partials"
 
     @property
-    def cache(self) -> str:
-        """Where cached methods of configs keep their files."""
-        return f"{self.root}/cache"
-
-    @property
     def config(self) -> str:
+        """What belongs to configs and not to jobs: files of cached methods, and what was prepared."""
         return f"{self.root}/config"
+
+    def prepared(self, type_id: str, identity: str) -> PreparedPaths:
+        return PreparedPaths(f"{self.config}/{directory_name(type_id)}/{_checked_job_id(identity)}")
 
     @property
     def trash(self) -> str:
         return f"{self.root}/.trash"
+
+    @property
+    def trash_lock(self) -> str:
+        """Held by whoever empties the trash."""
+        return f"{self.root}/.trash/.lock"
 
     @property
     def token_queue(self) -> str:

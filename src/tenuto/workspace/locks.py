@@ -72,17 +72,18 @@ class OfdLocks:
         for _ in range(_TRIES):
             fd = _open_lock_file(self._file(path, byte))
             try:
-                if not all(self._lock(fd, path, first, length) for first, length in runs):
-                    os.close(fd)
-                    return None
-            except LocksUnsupported:
-                os.close(fd)
+                is_ours = all(self._lock(fd, path, first, length) for first, length in runs)
+                # Between open and lock the file may have been deleted and made anew: then this lock is on a
+                # file that nobody else will ever open, and excludes nobody.
+                is_real = is_ours and _same_file(fd, self._file(path, byte))
+            except BaseException:
+                os.close(fd)  # else the lock would be held, by a handle that nobody has
                 raise
-            # Between open and lock the file may have been deleted and made anew: then this lock is on a file
-            # that nobody else will ever open, and excludes nobody.
-            if _same_file(fd, self._file(path, byte)):
+            if is_real:
                 return FileLock(fd, path, byte, self._file(path, byte))
             os.close(fd)
+            if not is_ours:
+                return None
         raise LockLost(f"{path} is being replaced over and over")
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FileLock:
@@ -208,9 +209,12 @@ def _open_lock_file(path: str) -> int:
         fd = os.open(path, _OPEN, FILE_MODE)
     except OSError as error:
         raise _explained(error, path) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
+    except BaseException:
         os.close(fd)
-        raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
+        raise
     return fd
 
 

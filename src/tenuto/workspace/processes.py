@@ -22,11 +22,13 @@ class SystemProcesses:
         """`boot_id`: what to believe instead of the kernel's, to play a reboot in a test."""
         self._host = os.uname().nodename
         self._boot_id = boot_id or _boot_id()
+        self._own: ProcessIdentity | None = None
 
     def own(self) -> ProcessIdentity:
-        me = self.identify(os.getpid())
-        assert me is not None, "a process that asks is alive"
-        return me
+        if self._own is None or self._own.pid != os.getpid():  # forked since
+            self._own = self.identify(os.getpid())
+            assert self._own is not None, "a process that asks is alive"
+        return self._own
 
     def identify(self, pid: int) -> ProcessIdentity | None:
         start_time = _start_time(pid)

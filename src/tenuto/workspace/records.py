@@ -230,7 +230,8 @@ class Fields:
         value = self._values.get(name)
         if type(value) is not str:
             raise ValueError(f"{name}: {value!r:.60} is not text")
-        value.encode()  # a lone surrogate would raise much later, in whoever prints it
+        if not value.isascii():
+            value.encode()  # a lone surrogate would raise much later, in whoever prints it
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -315,9 +316,12 @@ class Fields:
         return self._values.get(name)
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
+
+
 def to_json(value: object) -> bytes:
     """Compact, one line, UTF-8. Raises `TypeError` or `ValueError` for what JSON cannot say."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def from_json(data: bytes) -> Any:

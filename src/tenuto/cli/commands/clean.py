@@ -8,7 +8,8 @@ from tenuto.cli import exits
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import matching, need_one_of, read_filter
-from tenuto.experiments.actions import Acted, Outcome, delete
+from tenuto.experiments.outcomes import Acted, Outcome
+from tenuto.experiments.removing import delete
 
 MOST_SHOWN = 50
 

@@ -82,6 +82,7 @@ def request_of(
 @file_options
 @click.option("--dry-run", is_flag=True, help="Only say what would run, as `tenuto plan` does.")
 @click.option("--generate-only", is_flag=True, help="Write the jobs' directories, and run nothing.")
+@click.option("--prepare", is_flag=True, help="Only do what tasks need prepared, such as downloads.")
 @click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
 @click.pass_context
 def command(
@@ -93,6 +94,7 @@ def command(
     workspace: str | None,
     dry_run: bool,
     generate_only: bool,
+    prepare: bool,
     json: bool,
 ) -> None:
     """Run an experiment: a Python script, or a YAML file.
@@ -104,22 +106,23 @@ def command(
     experiment; 5 interrupted, and jobs may go on.
     """
     request = request_of(file, arguments, overrides, name, workspace)
-    if dry_run and generate_only:
-        raise click.UsageError("--dry-run or --generate-only, not both")
+    if dry_run + generate_only + prepare > 1:
+        raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
-    ctx.exit(run_request(request, sys.argv[1:], json=json, generate_only=generate_only))
+    mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
+    ctx.exit(run_request(request, sys.argv[1:], json=json, mode=mode))
 
 
 def run_request(
-    request: Request, retry: list[str], *, json: bool = False, generate_only: bool = False
+    request: Request, retry: list[str], *, json: bool = False, mode: RunMode | None = None
 ) -> int:
     """Runs a file, shows how it goes, and says at the end what came of it."""
     program = called_as()  # before the script sees arguments of its own
     session = Session(open_progress(sys.stderr))
     with output_for_json(json):
-        code = session.run(request, RunMode.GENERATE_ONLY if generate_only else None)
-    if generate_only:
+        code = session.run(request, mode)
+    if mode is RunMode.GENERATE_ONLY:
         _show_generated(session, json)
         return code
     summary = session.summary(program, retry, code)

@@ -8,7 +8,7 @@ from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
-from tenuto.cli.text import duration, safe
+from tenuto.cli.text import duration, energy, safe
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.status import RunState
@@ -57,6 +57,8 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     say(f"{safe(found.name)}  {found.state.value}{' (live)' if found.live else ''}")
     say(f"started {moment(found.started)} by process {found.pid} on {safe(str(found.host))}")
     say(f"ended {moment(found.ended)}")
+    if found.carbon is not None:
+        say(f"used {energy(found.carbon)}, as far as it was measured")
     for path, commit in commits.items():
         say(f"git {safe(path)}: {safe(commit)}")
     if found.message:

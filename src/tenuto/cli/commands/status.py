@@ -9,7 +9,7 @@ import click
 
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.text import duration, remaining_s, safe
+from tenuto.cli.text import duration, safe
 from tenuto.experiments.status import RunState
 from tenuto.experiments.view import JobView, RunView, WorkspaceView, plain_job, plain_run
 from tenuto.lifecycle.states import JobState
@@ -106,7 +106,7 @@ def _show_running(view: WorkspaceView, running: list[JobView]) -> None:
     rows: list[list[Cell]] = []
     for job in running[:MOST_RUNNING]:
         elapsed = job.duration_s(now)
-        left = remaining_s(elapsed, job.progress.fraction) if elapsed and job.progress else None
+        left = job.progress.left_s(now) if job.progress else None
         rows.append(
             [
                 job.job_id[:8],
@@ -115,7 +115,7 @@ def _show_running(view: WorkspaceView, running: list[JobView]) -> None:
                 duration(elapsed),
                 duration(left),
                 " ".join(f"{name}={value}" for name, value in job.tags.items()),
-                (job.progress.desc if job.progress else None) or "",
+                job.progress.words if job.progress else "",
             ]
         )
     say("")

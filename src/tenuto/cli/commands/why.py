@@ -9,10 +9,12 @@ import click
 
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.text import duration, safe, truncate
+from tenuto.cli.text import duration, energy, safe, truncate
 from tenuto.experiments.reasons import Why, explain_job
 from tenuto.experiments.stored import ABSENT
-from tenuto.experiments.view import JobView, WorkspaceView, plain_job
+from tenuto.experiments.view import JobDetail, JobView, WorkspaceView, plain_job
+from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.workspace.carbon import plain_metrics, total
 
 MOST_PARAMETERS = 40
 MOST_JOBS = 10
@@ -38,6 +40,7 @@ def command(job: str, workspace: str | None, as_json: bool) -> None:
 def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
     now = view.machine.clock.now()
     detail = why.detail
+    used = _used(detail)
     nearest = None
     if why.nearest is not None:
         nearest = {
@@ -61,7 +64,12 @@ def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
         "dependents": [plain_job(one, now) for one in detail.dependents],
         "runs": [run.name for run in detail.runs],
         "earlier_logs": detail.earlier_logs,
+        "carbon": plain_metrics(used) if used else None,
     }
+
+
+def _used(detail: JobDetail) -> CarbonMetricsData | None:
+    return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
 
 
 def _or_none(value: Any) -> Any:
@@ -78,7 +86,17 @@ def _show(view: WorkspaceView, why: Why) -> None:
         ended = f", ended {moment(job.endtime)}" if job.endtime else ""
         _bullet(f"started {moment(job.starttime)}{ended}, took {duration(job.duration_s(now))}")
     if job.progress is not None:
-        _bullet(f"progress {job.progress.fraction:.0%} {job.progress.desc or ''}".rstrip())
+        left = job.progress.left_s(now)
+        eta = f", ETA {duration(left)}" if left is not None else ""
+        _bullet(f"progress {job.progress.fraction:.0%}{eta} {job.progress.words}".rstrip())
+    used = _used(detail)
+    if used is not None:
+        _bullet(f"used {energy(used)}, as far as it was measured")
+    for attempt, measured in detail.carbon.items():
+        if measured.problem is not None:
+            _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
+    if detail.launch is not None and detail.launch.retry_count:
+        _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     if detail.stored.parameters:
         _heading("parameters")
         for path, value in list(detail.stored.parameters.items())[:MOST_PARAMETERS]:

@@ -22,7 +22,7 @@ from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace.attempt_files import finish, keep_result, read_launch, read_status, write_pid
+from tenuto.workspace.attempt_files import finish, keep_result, read_launch, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -188,14 +188,11 @@ def _record(attempt: Attempt, marker: Marker) -> int:
 
 
 def _status(attempt: Attempt, marker: Marker) -> StatusRecord:
-    before = None
-    with suppress(OSError):  # all it would add is when the job was submitted
-        before = read_status(attempt.machine.files, attempt.paths)
     standing = Standing(
         state=JobState.DONE if marker.reason is None else JobState.ERROR,
         reason=marker.reason,
         message=marker.message,
-        submittime=before.standing.submittime if before else None,
+        submittime=attempt.instructions.submitted,
         starttime=marker.starttime,
         endtime=marker.endtime,
     )

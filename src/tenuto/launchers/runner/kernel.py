@@ -5,11 +5,30 @@ Knows nothing of jobs; each answers False, or raises `OSError`, where the system
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_FL_KEEP_SIZE = 0x01
 _FALLOC_FL_PUNCH_HOLE = 0x02
+
+_found: dict[str, tuple[Callable[..., int], int]] = {}
+"""Functions of the C library, each with how to call it and where it lies."""
+
+
+def look_up_functions() -> None:
+    """Find what a runner will call, before it is forked: 1 ms that each would take."""
+    for function in ("prctl", "exit", "fork"):
+        _find(function)
+
+
+def fork_quietly() -> int:
+    """Fork without what Python, its library and the user's modules want done in a child: half of its price.
+
+    Only for a process of a single thread, and a child that runs nothing but Tenuto.
+    """
+    pid = _call("fork")
+    return os.fork() if pid is None or pid < 0 else pid  # the second try says what is wrong
 
 
 def become_subreaper() -> bool:
@@ -43,11 +62,16 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _call(function: str, *arguments: int) -> int | None:
+    found = _found.get(function) or _find(function)
+    return None if found is None else int(found[0](found[1], arguments))
+
+
+def _find(function: str) -> tuple[Callable[..., int], int] | None:
     # `_ctypes` is what `ctypes` wraps. Every job would pay 2 ms for the wrapper, to pass five small integers.
     try:
         from _ctypes import call_function, dlopen, dlsym  # noqa: PLC0415  absent in some builds of Python
 
-        address = dlsym(dlopen(None, 0), function)  # type: ignore[arg-type]
+        _found[function] = call_function, dlsym(dlopen(None, 0), function)  # type: ignore[arg-type]
     except (ImportError, OSError):
         return None
-    return int(call_function(address, arguments))
+    return _found[function]

@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
@@ -18,6 +20,9 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
+if TYPE_CHECKING:
+    from tenuto.launchers.runner.beside import Beside
+
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 # HUP is blocked and never taken: a terminal that goes away is no reason to end a job.
@@ -25,6 +30,9 @@ SIGNALS = frozenset({*_ENDING, *_PASSED_ON, signal.SIGHUP, signal.SIGCHLD})
 """Blocked from the first moment of a runner, so that none is lost and none ends it."""
 _TAKEN = SIGNALS - {signal.SIGHUP}
 
+_BESIDE_AFTER_S = 1.0
+"""Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
+_BESIDE_MODULE = "tenuto.launchers.runner.beside"
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
@@ -50,7 +58,9 @@ class Supervisor:
         self._cpu_s = [0.0, 0.0]
         self._max_rss = 0
         self._flags: list[str] = []
-        self._kills_before = machine_kills()
+        self._kills_before: int | None = None
+        self._beside: Beside | None = None
+        self._beside_due = self._began + _BESIDE_AFTER_S
         with suppress(OSError):  # the payload does it too; whoever comes first
             os.setpgid(child, child)
 
@@ -61,6 +71,8 @@ class Supervisor:
             self._reap()
             if self._status is None:
                 self._act_on_time(self._clock.monotonic())
+        if self._beside is not None:
+            self._beside.payload_gone()
         self._end_leftovers()
         self._bound_logs()
         return self._ending(self._status)
@@ -89,17 +101,25 @@ class Supervisor:
 
     def _asked(self, signal_name: str) -> Stop:
         """Who asked for the end, according to `stop.json`."""
+        return self._wish() or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+
+    def _wish(self) -> Stop | None:
         payload = self._payload
-        asked = None
         with suppress(OSError):  # the directory is gone: then there is only the signal
             asked = read_stop(payload.machine.files, payload.paths, payload.launch.attempt)
-        if asked is None:
-            return Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
-        return Stop(asked.reason, asked.message or "stopped")
+            if asked is not None:
+                return Stop(asked.reason, asked.message or "stopped")
+        return None
 
     def _end(self, stop: Stop) -> None:
-        """Ask the payload to end; the first reason counts."""
+        """Ask the payload to end; the first reason counts, but a person outranks the clock.
+
+        What timed out may be tried again, and what somebody was told would stop may not.
+        """
         if self._stop is not None:
+            outranked = self._stop.reason is JobFailureStatus.TIMEOUT
+            if outranked and stop.reason is JobFailureStatus.CANCELLED:
+                self._stop = stop
             return
         self._stop = stop
         self._kill_at = self._clock.monotonic() + self._limits.grace_s
@@ -110,11 +130,12 @@ class Supervisor:
                     os.killpg(self._child, number)
                 else:
                     os.kill(self._child, number)
+        self._stand_beside().stopping()
 
     # Time.
 
     def _due(self) -> list[float]:
-        due = [self._look_at_logs]
+        due = [self._look_at_logs, self._beside_due]
         if self._kill_at is not None:
             due.append(self._kill_at)
         elif self._payload.deadline is not None:
@@ -129,16 +150,35 @@ class Supervisor:
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
             self._time_is_up()
         if now >= self._look_at_logs:
+            if self._kills_before is None:  # not at once: a short job has no time to fill the memory
+                self._kills_before = machine_kills()
             self._bound_logs()
             self._look_at_logs = now + self._logs.pause_s
+        if now >= self._beside_due:
+            beside = self._stand_beside()
+            if now >= beside.due:
+                beside.act(now)
+            self._beside_due = beside.due
 
     def _time_is_up(self) -> None:
+        asked = self._wish()
+        if asked is not None:  # its signal is on the way
+            self._end(asked)
+            return
         payload = self._payload
         stop = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {self._limits.walltime_s:g} s")
         record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
         with suppress(OSError):  # the payload then takes the signal for a cancellation: it ends all the same
             request_stop(payload.machine.files, payload.paths, record)
         self._end(stop)
+
+    def _stand_beside(self) -> Beside:
+        """For jobs that have run for a moment: a shorter one pays nothing for it, not even the import."""
+        if self._beside is None:
+            self._beside = import_module(_BESIDE_MODULE).Beside(self._payload, self._began)
+            assert self._beside is not None
+            self._beside_due = self._beside.due
+        return self._beside
 
     def _bound_logs(self) -> None:
         try:
@@ -157,6 +197,8 @@ class Supervisor:
                 return False
             if pid == 0:
                 return True
+            if self._beside is not None and self._beside.took_leave(pid):
+                continue
             self._cpu_s[0] += usage.ru_utime
             self._cpu_s[1] += usage.ru_stime
             self._max_rss = max(self._max_rss, usage.ru_maxrss)
@@ -165,10 +207,10 @@ class Supervisor:
 
     def _end_leftovers(self) -> None:
         """End whatever the payload left. Every orphan of it has become a child, so none can be missed."""
-        if not self._reap():
+        if not self._anything_left():
             return
         began = self._clock.monotonic()
-        while self._reap():
+        while self._anything_left():
             waited = self._clock.monotonic() - began
             if waited > _GIVE_UP_S:
                 self._flags.append("leftovers_alive")
@@ -178,6 +220,10 @@ class Supervisor:
                 kill_descendants()
             signal.sigtimedwait({signal.SIGCHLD}, _KILL_AGAIN_S)
 
+    def _anything_left(self) -> bool:
+        """Whether a process of the payload is left; for one of our own nobody waits."""
+        return self._reap() and (self._beside is None or not self._beside.is_alone())
+
     def _note_leftovers(self) -> None:
         if self._stop is None and "leftovers" not in self._flags:
             self._flags.append("leftovers")
@@ -185,10 +231,13 @@ class Supervisor:
     def _ending(self, status: int) -> Ending:
         code = os.waitstatus_to_exitcode(status)
         exit_code, number = (code, None) if code >= 0 else (None, -code)
+        if self._beside is not None:
+            self._beside.ended(exit_code, number)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
-        if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
-            out_of_memory = out_of_memory or machine_kills() > self._kills_before
+        before = self._kills_before
+        if before is not None and looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
+            out_of_memory = out_of_memory or machine_kills() > before
         if memory is not None:
             memory.close()
         return Ending(

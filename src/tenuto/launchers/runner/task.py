@@ -19,11 +19,12 @@ from typing import Any
 from tenuto.errors import TaskCancelled
 from tenuto.launchers.commands import command_of
 from tenuto.launchers.runner.context import RunningJob
+from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.payload import Payload, run_command
 from tenuto.launchers.runner.report import Reporter
 from tenuto.launchers.runner.results import plain
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.tasks import ResumableTask
+from tenuto.tasks import Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import read_job
 from tenuto.tasks.serialization import MAX_BYTES, loads
@@ -60,9 +61,11 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
 
 def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    complete_package()
-    look_like_a_plain_program()
+    if payload.preloaded is None:
+        complete_package()
+        look_like_a_plain_program()
     current_job.set(job)
+    gc.freeze()  # or every collection would go through all that Tenuto loaded
     gc.enable()
     if payload.preloaded is not None:
         payload.preloaded.settle()
@@ -73,8 +76,10 @@ def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _C
     job.runs(task)
     cancellation.graceful = isinstance(task, ResumableTask)
     reporter.provenance(_provenance(type(task), payload))
+    job.holds(hold_partials(task))
     for init_task in init_tasks:
-        init_task.execute()
+        if not isinstance(init_task, Prepare):  # it was done before the job was submitted
+            init_task.execute()
     command = command_of(task)
     if command is not None:
         return run_command(command, reporter)

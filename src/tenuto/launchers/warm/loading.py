@@ -37,7 +37,6 @@ class Loaded(NamedTuple):
         for standard, text in enumerate(self.printed, start=1):
             if text:
                 os.write(standard, text)
-        random.seed()
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
+from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
 from tenuto.launchers.runner.supervisor import SIGNALS
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.workspace.files import FILE_MODE
@@ -58,6 +59,7 @@ class Parent:
         if first is None:
             return False
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        look_up_functions()
         if first.content["classes"]:
             loaded: Loaded | str = import_module(_LOADING_MODULE).load(**first.content)
             if isinstance(loaded, str):
@@ -104,7 +106,7 @@ class Parent:
         """Fork; in the parent, answer. The descriptors are closed before the next message is received."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            pid = os.fork()
+            pid = fork_quietly()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             close_all(order.descriptors)

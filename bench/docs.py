@@ -1,0 +1,132 @@
+"""Owns the figures of docs/performance.md: `python -m bench.docs` draws them from the newest kept result.
+`python -m bench.docs bench/results/NAME.json` takes another one. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench.places import ROOT
+from bench.results import PLOTS, RESULTS, Result, read
+from bench.rows import FLOOR, OURS, Row
+from bench.table import bullets, columns, markdown, number_text, time_text, value_text, verdict
+from tenuto.lifecycle.diagram import refreshed
+
+PAGE = ROOT.parent / "docs" / "performance.md"
+PART = "figures"
+NAMED = re.compile(r"\(\.\./bench/results/(?P<name>[\w-]+\.json)\)")
+COMPARED = {"W1": "no-op jobs", "W2": "a chain", "W3": "nothing to do"}
+
+
+def kept() -> list[Path]:
+    """The results that git knows, oldest first."""
+    said = subprocess.run(
+        ["git", "ls-files", "--", str(RESULTS)], cwd=RESULTS, capture_output=True, text=True, check=False
+    )
+    return sorted(RESULTS / Path(line).name for line in said.stdout.splitlines() if line.endswith(".json"))
+
+
+def named(page: str) -> Path | None:
+    """The result that a page was drawn from."""
+    found = NAMED.search(page)
+    return RESULTS / found["name"] if found else None
+
+
+def largest(rows: Iterable[Row]) -> list[Row]:
+    """Of each system and case the row with the most jobs."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        before = found.get((row.system, row.case))
+        if before is None or row.size >= before.size:
+            found[row.system, row.case] = row
+    return list(found.values())
+
+
+def compared(rows: Iterable[Row]) -> str:
+    """Ours and the peers', the cheapest first, at each one's largest size; who has no figure is last."""
+    header = ["Workload", "System", "Jobs", "One job", "x ref", "Note"]
+    lines = []
+    for workload, title in COMPARED.items():
+        these = largest(row for row in rows if row.workload == workload)
+        for row in sorted(these, key=lambda row: float("inf") if row.x_wall is None else row.x_wall):
+            name = f"**{OURS}: {row.case}**" if row.system == OURS else row.system
+            each = "–" if row.each is None else time_text(row.each)
+            cells = [f"{workload}, {title}", name, f"{row.size:,}", each, number_text(row.x_wall), row.note]
+            lines.append(cells)
+    return markdown(header, lines, ("Jobs", "One job", "x ref"))
+
+
+def floors(rows: Iterable[Row]) -> str:
+    lines = [
+        [row.case, "–" if row.each is None else time_text(row.each), number_text(row.x_wall)]
+        for row in largest(row for row in rows if row.system == FLOOR)
+    ]
+    return markdown(["Bare", "One", "x ref"], lines, ("One", "x ref"))
+
+
+def others(rows: Iterable[Row]) -> str:
+    """What peers cost where the measure is no time of a job."""
+    kinds = {"W4": "memory", "W5": "start", "W6": "idle", "W7": "identity"}
+    shown = largest(row for row in rows if row.workload in kinds and row.system != OURS)
+    lines = [
+        [f"{row.workload}, {kinds[row.workload]}", row.system, row.case, f"{row.size:,}", value_text(row)]
+        for row in shown
+    ]
+    return markdown(["Workload", "System", "Case", "Jobs", "Value"], lines, ("Jobs", "Value"))
+
+
+def warning(result: Result) -> str:
+    """What keeps the figures from meaning much; empty if nothing does."""
+    why = []
+    if result.around["scale"] not in {"full", "large"}:
+        why.append(f"of a run at the sizes of `{result.around['scale']}`")
+    if result.around["load_before"] > result.around["cores"] / 4:
+        why.append(f"of a busy machine (load {result.around['load_before']:.1f} before the run)")
+    return (
+        f"**These are figures {' and '.join(why)}: they show that the suite works, no more.**" if why else ""
+    )
+
+
+def figures(result: Result) -> str:
+    """The part of the page that is drawn."""
+    stem, rows = result.stem, result.rows
+    parts = [
+        f"From [{stem}.json](../bench/results/{stem}.json) ([all rows](../bench/results/{stem}.md)).",
+        warning(result),
+        bullets(result.around),
+        "### Against the targets",
+        verdict(rows),
+        columns((row for row in rows if row.target), "System", "Load", "Note"),
+    ]
+    if any(row.system not in {OURS, FLOOR} for row in rows):
+        parts += ["### Beside others", compared(rows)]
+    if any(row.system not in {OURS, FLOOR} for row in rows if row.workload not in COMPARED):
+        parts.append(others(rows))
+    drawn = [workload for workload in PLOTS if (RESULTS / f"{stem}-{workload}.svg").exists()]
+    parts += [f"![{PLOTS[workload]}](../bench/results/{stem}-{workload}.svg)" for workload in drawn]
+    if any(row.system == FLOOR for row in rows):
+        parts += ["### What the parts cost, bare", floors(rows)]
+    if result.left_out:
+        parts += ["### Left out of this run", "\n".join(f"- {what}" for what in result.left_out)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def fresh(page: str, result: Result) -> str:
+    """The page with the figures of a result."""
+    return refreshed(page, {PART: figures(result)})
+
+
+def main() -> None:
+    chosen = [Path(name) for name in sys.argv[1:]] or kept()[-1:]
+    if not chosen:
+        raise SystemExit("no result is kept: run `make bench`, then `git add -f bench/results/NAME*`")
+    PAGE.write_text(fresh(PAGE.read_text(encoding="utf-8"), read(chosen[0])), encoding="utf-8")
+    print(f"{PAGE.name} shows {chosen[0].name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Owns the fast making of many finished jobs: one is run, the others get what it left.
+
+prepare.py COUNT, in an empty directory; leaves in ws/ what real jobs of `Work` leave. Parameters and script
+are each job's own, written by Tenuto; all else (launch record, marker, pid record, logs, status) is a copy of
+what the first job has, with the names changed.
+"""
+
+import json
+import os
+import sys
+import uuid
+
+from bench_tasks import Work
+
+from tenuto import RunMode, experiment
+
+
+def template(job):
+    """file -> content of a finished job, with its names taken out."""
+    nonce = json.loads(job.path.joinpath(".tenuto", "launch.json").read_bytes())["nonce"]
+    own = {job.paths.params, job.paths.script, job.paths.lock}
+    found = {}
+    for directory, _, names in os.walk(job.paths.directory):
+        for path in {f"{directory}/{name}" for name in names} - own:
+            with open(path, "rb") as file:
+                content = file.read().replace(job.job_id.encode(), b"@job@")
+            found[os.path.relpath(path, job.paths.directory)] = content.replace(nonce.encode(), b"@nonce@")
+    return found
+
+
+def main(count):
+    with experiment("ws", "prepared"):
+        first = Work.C(number=0).submit()
+    left = template(first.job)
+    with experiment("ws", "prepared", run_mode=RunMode.GENERATE_ONLY):
+        for number in range(1, count):
+            job = Work.C(number=number).submit().job
+            names = job.job_id.encode(), uuid.uuid4().hex.encode()
+            for name, content in left.items():
+                with open(f"{job.paths.directory}/{name}", "wb") as file:
+                    file.write(content.replace(b"@job@", names[0]).replace(b"@nonce@", names[1]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    print(json.dumps({"jobs": int(sys.argv[1])}))

@@ -1,0 +1,48 @@
+"""Owns where measured systems write: a fresh tree on a real disk for each run, removed after it.
+
+Fresh, because ext4 becomes slow where directories are deleted and made again under the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / ".bench"
+"""Ignored by git: work trees and the environments of peers."""
+
+
+@contextmanager
+def fresh(directory: Path) -> Iterator[Path]:
+    """An empty directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=directory))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def file_system(directory: Path, mounts: str | None = None) -> str:
+    """The kind of file system that a directory lies on."""
+    found = ("", "unknown")
+    for line in (Path("/proc/mounts").read_text() if mounts is None else mounts).splitlines():
+        _, mount, kind, *_ = line.split()
+        inside = mount == "/" or str(directory).startswith(f"{mount}/") or str(directory) == mount
+        if inside and len(mount) >= len(found[0]):
+            found = (mount, kind)
+    return found[1]
+
+
+def last_changes(directory: Path) -> dict[str, int]:
+    """When each file and directory below was last changed, content or not."""
+    found = {}
+    for place, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            path = os.path.join(place, name)
+            found[path] = os.lstat(path).st_ctime_ns
+    return found

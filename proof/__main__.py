@@ -1,0 +1,83 @@
+"""Owns the command line of the proofs: ``python -m proof [--only models,nth] [--seeds N] [--minutes M]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from dataclasses import replace
+
+from proof import report
+from proof.report import Options, Proof, Report
+
+PROOFS = {
+    "models": "model checks: every interleaving and every crash of the protocols",
+    "nth": "every operation on files fails once, in every way",
+    "fuzz": "every reader of files meets garbage",
+    "simulation": "the real scheduler on a virtual machine that crashes",
+    "matrix": "kill points with real processes",
+    "soak": "three schedulers under random SIGKILL and SIGSTOP",
+}
+"""The module `proof.NAME` has `run(options) -> Report`; in this order they run."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options, chosen = _parsed(arguments)
+    around = report.circumstances(options)
+    reports = []
+    for name in chosen:
+        print(f"{name}: {PROOFS[name]}", file=sys.stderr, flush=True)
+        reports.append(_timed(name, options))
+        print(report.text(reports[-1]), flush=True)
+    page = report.write(reports, around)
+    print(report.summary(reports))
+    print(f"wrote {os.path.relpath(page)} and the raw numbers beside it", file=sys.stderr)
+    return 0 if all(each.good for each in reports) else 1
+
+
+def proof(name: str) -> Proof:
+    run: Proof = importlib.import_module(f"proof.{name}").run
+    return run
+
+
+def present() -> list[str]:
+    """The proofs that are there, in the order of the table."""
+    return [name for name in PROOFS if importlib.util.find_spec(f"proof.{name}") is not None]
+
+
+def _timed(name: str, options: Options) -> Report:
+    began = time.perf_counter()
+    return replace(proof(name)(options), seconds=time.perf_counter() - began)
+
+
+def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
+    parser = argparse.ArgumentParser(prog="python -m proof", description="Try to break what Tenuto promises.")
+    parser.add_argument("--only", help=f"some of {','.join(PROOFS)}, with commas")
+    parser.add_argument("--small", action="store_true", help="the sizes of `make test`")
+    parser.add_argument("--seeds", type=int, help="how many seeds the simulation runs")
+    parser.add_argument("--first-seed", type=int, default=0, help="where the seeds begin")
+    parser.add_argument("--minutes", type=float, help="how long the soak runs")
+    parser.add_argument("--seconds", type=float, help="how long each reader is fuzzed")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
+    parser.add_argument("--no-planted", action="store_true", help="leave out the planted bugs")
+    given = parser.parse_args(arguments)
+    chosen = present() if given.only is None else [name for name in given.only.split(",") if name]
+    if unknown := sorted(set(chosen) - set(present())):
+        parser.error(f"there is no proof {', '.join(unknown)}; there are {', '.join(present())}")
+    options = Options(
+        small=given.small,
+        seeds=given.seeds,
+        first_seed=given.first_seed,
+        minutes=given.minutes,
+        seconds=given.seconds,
+        workers=given.workers,
+        planted=not given.no_planted,
+    )
+    return options, chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Owns the bridge from the models to the real code: what a directory shows, `derive_state` itself judges.
+The models hold small tuples; here they become records, and the answer becomes a small tuple again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import RetryLimits, Tries, after_attempt
+from tenuto.workspace.derive import Derived, Evidence, derive_state
+from tenuto.workspace.derive_table import Action
+from tenuto.workspace.markers import Marker, MarkersFound
+from tenuto.workspace.ports import Liveness, ProcessIdentity
+from tenuto.workspace.records import LaunchRecord, PidRecord
+
+_SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Launch(NamedTuple):
+    """`launch.json`: the attempt, who opened it (the nonce), how often it was lost and timed out before."""
+
+    attempt: int
+    nonce: int
+    lost: int = 0
+    timeouts: int = 0
+
+
+class Mark(NamedTuple):
+    """A marker. `reason` is None in `.done`."""
+
+    attempt: int
+    nonce: int
+    reason: JobFailureStatus | None = None
+
+
+class Pid(NamedTuple):
+    """A pid record: of which attempt, which runner, and since which start of the machine."""
+
+    attempt: int
+    nonce: int
+    boot: int = 0
+
+
+class Shown(NamedTuple):
+    """What a directory shows to whoever reads it."""
+
+    launch: Launch | None = None
+    done: Mark | None = None
+    failed: Mark | None = None
+    pid: Pid | None = None
+    liveness: Liveness = Liveness.UNKNOWN
+    locked: bool = False
+    descendants: bool = False
+
+
+class Judged(NamedTuple):
+    """What `derive_state` made of it."""
+
+    state: JobState
+    action: Action
+    attempt: int
+    reason: JobFailureStatus | None
+    is_marked: bool
+    may_have_run: bool
+
+
+@cache
+def judge(shown: Shown) -> Judged:
+    derived = _derived(shown)
+    return Judged(
+        derived.state,
+        derived.action,
+        derived.attempt,
+        derived.reason,
+        derived.marker is not None,
+        derived.payload_may_have_run,
+    )
+
+
+@cache
+def next_try(shown: Shown, limits: RetryLimits) -> Tries | None:
+    """The counts to open the next attempt with; None if this one was the last."""
+    launch = shown.launch
+    tries = Tries() if launch is None else Tries(launch.timeouts, launch.lost)
+    return after_attempt(_derived(shown), tries, limits).tries
+
+
+@cache
+def _derived(shown: Shown) -> Derived:
+    launch, pid = shown.launch, shown.pid
+    return derive_state(
+        Evidence(
+            markers=MarkersFound(_marker(shown.done), _marker(shown.failed)),
+            launch=None
+            if launch is None
+            else LaunchRecord(launch.attempt, str(launch.nonce), "model", "job", "host", _SOME_TIME),
+            pid=None
+            if pid is None
+            else PidRecord(ProcessIdentity("host", str(pid.boot), "ns", 2, 3), pid.attempt, _SOME_TIME),
+            liveness=shown.liveness,
+            locked=shown.locked,
+            descendants=shown.descendants,
+        )
+    )
+
+
+def _marker(mark: Mark | None) -> Marker | None:
+    return None if mark is None else Marker(mark.attempt, str(mark.nonce), mark.reason)

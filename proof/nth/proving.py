@@ -1,0 +1,185 @@
+"""Owns the loop: each scenario, with its 1st, 2nd, ... operation failing, until none is left to fail.
+Knows no scenario; `scenarios` lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from proof.nth.bugs import BUGS
+from proof.nth.faults import Fault, Killed, failing
+from proof.nth.scenarios import Place, Scenario, scenarios
+from proof.report import Case, Options, Planted, Report, Violation
+from tenuto.errors import TenutoError
+from tenuto.workspace.machine import this_machine
+
+_MOST_OPERATIONS = 10_000
+_UNTIDY = (Fault.KILL, Fault.STAYS_BROKEN)
+"""After these nobody could clear up; the next attempt does."""
+_FAST = "/dev/shm"
+"""A disk in memory: real system calls, and no waiting for a device that other programs use."""
+SMALL_FAULTS = (Fault.SHORT, Fault.TORN, Fault.ENOSPC, Fault.EIO, Fault.KILL)
+
+
+class Tried(NamedTuple):
+    """One scenario under one fault, at every operation."""
+
+    cases: int
+    struck: Counter[str]
+    """Which operations failed, how often."""
+    violations: list[Violation]
+
+
+def run(options: Options) -> Report:
+    faults = SMALL_FAULTS if options.small else tuple(Fault)
+    cases, violations = [], []
+    struck: Counter[str] = Counter()
+    began_all = time.perf_counter()
+    for number, name in enumerate(scenario.name for scenario in scenarios()):
+        began = time.perf_counter()
+        tries = [try_all(number, fault) for fault in faults]
+        count = sum(tried.cases for tried in tries)
+        operations = max(tried.cases for tried in tries)
+        cases.append(
+            Case(
+                name,
+                f"{operations} operations, {len(faults)} faults",
+                count,
+                "cases",
+                time.perf_counter() - began,
+            )
+        )
+        for tried in tries:
+            violations += tried.violations
+            struck += tried.struck
+    called = ", ".join(f"{name} {count}" for name, count in struck.most_common())
+    return Report(
+        name="nth",
+        title="Every operation on files fails once, in every way",
+        cases=tuple(cases),
+        violations=tuple(violations),
+        planted=tuple(plant()) if options.planted else (),
+        notes=(
+            f"Faults: {', '.join(f'{fault.name} ({fault.value})' for fault in faults)}.",
+            f"Operations that failed: {called}.",
+        ),
+        seconds=time.perf_counter() - began_all,
+    )
+
+
+def try_all(number: int, fault: Fault, *, most: int = _MOST_OPERATIONS) -> Tried:
+    """One scenario under one fault, with its operation 1, 2, ... failing, until there is none any more."""
+    violations: list[Violation] = []
+    struck: Counter[str] = Counter()
+    for at in range(1, most):
+        name, operation, problem = _try(number, fault, at)
+        if problem is not None:
+            what, details = problem
+            again = f"python -c 'from proof.nth.proving import show; show({number}, \"{fault.name}\", {at})'"
+            violations.append(Violation(name, f"{what} [{fault.name} at {operation}, {at}]", details, again))
+        if operation is None:
+            return Tried(at - 1, struck, violations)
+        struck[operation] += 1
+    raise AssertionError(f"{name} never ends")
+
+
+def show(number: int, fault: str, at: int) -> None:
+    """One case again, for whoever looks for its cause."""
+    print(_try(number, Fault[fault], at))
+
+
+def _try(number: int, fault: Fault, at: int) -> tuple[str, str | None, tuple[str, str] | None]:
+    """The scenario's name, the operation that failed (None if none did), and what was wrong afterwards."""
+    scenario = scenarios()[number]
+    root = tempfile.mkdtemp(prefix="tenuto-nth-", dir=_FAST if os.path.isdir(_FAST) else None)
+    try:
+        place = Place(root, this_machine())
+        scenario.prepare(place)
+        before = _descriptors()
+        with failing(at, fault) as machine:
+            finished = _finishes(scenario, place)
+        leaked = _descriptors() - before
+        if fault is Fault.KILL:
+            for fd in leaked:  # as the kernel does
+                with suppress(OSError):
+                    os.close(fd)
+        elif leaked:
+            return scenario.name, machine.struck, (f"{len(leaked)} descriptors were left open", "")
+        scenario.check(place, finished=finished)
+        if fault not in _UNTIDY and machine.struck not in ("unlink", "close"):
+            left = place.temporary_files()
+            assert not left, f"temporary files stay: {left}"
+        # Once more, on a machine without a fault.
+        again = _finishes(scenario, place)
+        assert again, "it cannot be done again, though nothing fails any more"
+        scenario.check(place, finished=True)
+        return scenario.name, machine.struck, None
+    except AssertionError as broken:
+        return scenario.name, machine.struck, (str(broken), traceback.format_exc(limit=4))
+    except Exception as error:  # noqa: BLE001  whatever comes out of a reader is a finding
+        what = f"{type(error).__name__} instead of an answer: {error}"
+        return scenario.name, machine.struck, (what, traceback.format_exc(limit=6))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _finishes(scenario: Scenario, place: Place) -> bool:
+    """Whether it went through. Errors of the system and of our tree are fair; anything else is not."""
+    try:
+        scenario.act(place)
+    except (OSError, TenutoError, Killed):
+        return False
+    return True
+
+
+def _descriptors() -> set[int]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            os.fstat(int(name))
+            found.add(int(name))
+    return found
+
+
+# Planted bugs
+
+
+def plant() -> list[Planted]:
+    """Break the adapters, and see whether the loop notices."""
+    return [_hunt(_Bug(*bug)) for bug in BUGS]
+
+
+class _Bug(NamedTuple):
+    name: str
+    stands_for: str
+    target: Any
+    attribute: str
+    broken: Callable[..., object]
+
+
+def _hunt(bug: _Bug) -> Planted:
+    began = time.perf_counter()
+    right = getattr(bug.target, bug.attribute)
+    setattr(bug.target, bug.attribute, bug.broken)
+    try:
+        found = _first_violation()
+    finally:
+        setattr(bug.target, bug.attribute, right)
+    how = "" if found is None else f"{found.case}: {found.what}"
+    return Planted("nth", bug.name, bug.stands_for, found is not None, how, time.perf_counter() - began)
+
+
+def _first_violation() -> Violation | None:
+    for number in range(len(scenarios())):
+        for fault in SMALL_FAULTS:
+            for violation in try_all(number, fault).violations:
+                return violation
+    return None

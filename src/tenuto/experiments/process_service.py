@@ -1,0 +1,157 @@
+"""A program beside an experiment: its log is kept, and it ends with the experiment, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tenuto.errors import ServiceError
+from tenuto.experiments.listening import LOCALHOST, listen
+from tenuto.experiments.services import Service, ServiceState
+from tenuto.settings import process_environment
+
+GRACE_S = 5.0
+_SLACK_S = 5.0
+_PORT = "{port}"
+_LAST_WORDS = 2000
+_LOOK_S = 0.05
+_GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.guard import main; main()"
+
+
+class ProcessService(Service):
+    """Runs a program, such as TensorBoard.
+
+    With a `port` (0 for a free one), ``{port}`` in the command stands for it, and the service is running once
+    somebody listens there. When it is stopped it is asked to end, and killed after `grace_s`; so is all that
+    it has started. It also ends when the process of the experiment is killed.
+    """
+
+    tells_when_running = True
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        id: str | None = None,
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        if not command:
+            raise ServiceError("a ProcessService needs a command: the program and its arguments")
+        self.command = tuple(map(str, command))
+        self.id = id or Path(self.command[0]).name
+        self.port = port
+        self.environment = dict(environment or {})
+        self.directory = directory
+        self.grace_s = grace_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: threading.Thread | None = None
+        self._settled = threading.Event()
+        self._is_stopping = False
+
+    @property
+    def url(self) -> str | None:
+        """Where its port is, if it has one."""
+        return f"http://{LOCALHOST}:{self.port}/" if self.port else None
+
+    def description(self) -> str:
+        return " ".join(self.command)
+
+    def start(self) -> None:
+        environment = {**process_environment(), **self.environment}
+        if shutil.which(self.command[0], path=environment.get("PATH")) is None:
+            raise ServiceError(
+                f"{self.command[0]!r} cannot be found: install it, or give the path of the program"
+            )
+        if self.port is not None:
+            # Whether it is free is known by taking it. It is given back at once, for the program to take.
+            with listen(LOCALHOST, self.port) as listening:
+                self.port = int(listening.getsockname()[1])
+            self.command = tuple(word.replace(_PORT, str(self.port)) for word in self.command)
+        root = __file__.rpartition("/tenuto/")[0]
+        guard = [sys.executable, "-P", "-c", _GUARD.format(root=root), str(os.getpid()), str(self.grace_s)]
+        with contextlib.ExitStack() as opened:
+            output = subprocess.DEVNULL
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                output = opened.enter_context(self.log.open("ab")).fileno()
+            self._process = subprocess.Popen(
+                [*guard, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C at the terminal is for the experiment
+            )
+        self._watcher = threading.Thread(
+            target=self._watch, args=(self._process,), name=f"tenuto-{self.id}", daemon=True
+        )
+        self._watcher.start()
+
+    def stop(self) -> None:
+        if self._process is None or self._watcher is None:
+            return
+        self._is_stopping = True
+        self._process.terminate()
+        try:
+            self._process.wait(self.grace_s + _SLACK_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the program goes with its guard
+            self._process.wait()
+        self._watcher.join()
+
+    def wait_until_running(self, timeout_s: float = 30.0) -> None:
+        """Blocks until it runs; `ServiceError`, with the end of its log, if it failed or takes too long."""
+        if not self._settled.wait(timeout_s):
+            raise ServiceError(f"{self.id} does not listen after {timeout_s:g} s; its log: {self.log}")
+        if self.state is ServiceState.FAILED:
+            raise ServiceError(f"{self.id} failed: {self.message}")
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        """In a thread: tells when it runs, and if it ends by itself."""
+        if self.port is None:
+            self._settle(ServiceState.RUNNING)
+        while not self._settled.is_set() and not self._is_stopping:
+            try:
+                process.wait(_LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                if self._is_listening():
+                    self._settle(ServiceState.RUNNING)
+        code = process.wait()
+        if not self._is_stopping:
+            self._settle(ServiceState.FAILED, f"it ended with exit code {code}{self._last_words()}")
+
+    def _settle(self, state: ServiceState, message: str | None = None) -> None:
+        if not self._is_stopping:
+            self.move(state, message)
+        self._settled.set()
+
+    def _is_listening(self) -> bool:
+        assert self.port is not None
+        try:
+            socket.create_connection((LOCALHOST, self.port), timeout=_LOOK_S).close()
+        except OSError:
+            return False
+        return True
+
+    def _last_words(self) -> str:
+        if self.log is None:
+            return ""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(self.log.stat().st_size - _LAST_WORDS, 0))
+                words = file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return f": {words.splitlines()[-1]}; its log: {self.log}" if words else f"; its log: {self.log}"

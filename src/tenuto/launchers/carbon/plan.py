@@ -1,0 +1,22 @@
+"""Whether and how the energy of jobs is measured: what the settings ask for, as far as it can be had.
+Loads no tracker; it only asks whether there is one.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from tenuto.launchers.instructions import CODECARBON, CarbonPlan
+from tenuto.settings import CarbonSettings
+
+
+def codecarbon_is_installed() -> bool:
+    """Whether the extra `carbon` is there."""
+    return find_spec("codecarbon") is not None
+
+
+def carbon_plan(settings: CarbonSettings) -> CarbonPlan | None:
+    """How to measure; None if it is not wanted, or nothing is there to measure with."""
+    if not settings.enabled or not (settings.tracker or codecarbon_is_installed()):
+        return None
+    return CarbonPlan(settings.after_s, settings.every_s, settings.country, settings.tracker or CODECARBON)

@@ -1,0 +1,154 @@
+"""The runner's end of the meter: starts it, takes what it prints, and ends it without waiting for anything.
+Whatever the meter does, a call here takes as long as a few system calls.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from tenuto.launchers.instructions import CarbonPlan
+from tenuto.launchers.leftovers import descendants
+from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.workspace.carbon import metrics_of
+from tenuto.workspace.records import from_json
+
+_METER = f"{__file__.rpartition('/')[0]}/meter.py"
+_LOOK_EVERY_S = 1.0
+_MOST_BYTES = 1 << 16
+_JOULES_PER_KWH = 3.6e6
+
+
+class Sampler:
+    """One meter, from its start to its end."""
+
+    def __init__(self, plan: CarbonPlan, began: float, environment: Mapping[str, str]) -> None:
+        """`began`: when the job did, on the monotonic clock. `environment`: what was added for the job."""
+        self._plan = plan
+        self._environment = environment
+        self.due = began + plan.after_s
+        self._pid: int | None = None
+        self.problem: str | None = None
+        """Why nothing is measured, in the words of the tracker."""
+        self._pipe = -1
+        self._unread = b""
+        self._last: CarbonMetricsData | None = None
+        self._heard = 0.0
+
+    def look(self, now: float) -> CarbonMetricsData | None:
+        """Start the meter when its time has come; what it said since the last look, if anything."""
+        self.due = now + _LOOK_EVERY_S
+        if self._pipe < 0:
+            self._start()
+            return None
+        heard = self._take(now)
+        if self._pid is None:
+            self.due = float("inf")  # it has ended, and said all it had to say
+        return heard
+
+    def last_words(self, now: float) -> CarbonMetricsData | None:
+        """End the meter; what was used in all. Since it spoke, the power that it measured last was used."""
+        self.due = float("inf")
+        if self._pipe < 0:
+            return None
+        self._take(now)
+        if self._pid is not None:
+            with suppress(OSError):
+                os.killpg(self._pid, signal.SIGKILL)
+        if self._last is None:
+            return None
+        return _extended(self._last, max(now - self._heard, 0.0))
+
+    def took_leave(self, pid: int) -> bool:
+        """A child has ended: whether it was the meter. From now on its pid may be anybody's."""
+        if pid != self._pid:
+            return False
+        self._pid = None
+        return True
+
+    def is_alone(self) -> bool:
+        """Whether all that is left below the runner is the meter, and what it started."""
+        return self._pid is not None and all(self._is_ours(pid) for pid in descendants())
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            return os.getpgid(pid) == self._pid
+        except ProcessLookupError:
+            return True  # it is gone
+
+    def _start(self) -> None:
+        plan = self._plan
+        arguments = [plan.tracker, str(os.getpid()), str(plan.every_s), plan.country or ""]
+        # A meter that had the lock would keep it when the runner is killed.
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                os.set_inheritable(int(name), False)
+        told = -1
+        try:
+            self._pipe, told = os.pipe()
+            os.set_blocking(self._pipe, False)
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-P", _METER, *arguments],
+                {**os.environ, **self._devices()},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, told, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=(signal.SIGTERM, signal.SIGPIPE),
+            )
+        except OSError as error:
+            self.due = float("inf")
+            self.problem = f"the meter cannot be started: {error.strerror}"
+        finally:
+            if told >= 0:
+                os.close(told)
+
+    def _devices(self) -> dict[str, str]:
+        """Which devices are the job's. What else it was given is no business of the meter's."""
+        return {name: value for name, value in self._environment.items() if name.endswith("_VISIBLE_DEVICES")}
+
+    def _take(self, now: float) -> CarbonMetricsData | None:
+        heard: CarbonMetricsData | None = None
+        with suppress(OSError):  # nothing to read yet
+            self._unread += os.read(self._pipe, _MOST_BYTES)
+        *lines, self._unread = self._unread.split(b"\n")
+        self._unread = self._unread[:_MOST_BYTES]
+        for line in lines[-1:]:  # they are totals: the last one says it all
+            heard = self._understood(line)
+        if heard is not None:
+            self._last, self._heard = heard, now
+        return heard
+
+    def _understood(self, line: bytes) -> CarbonMetricsData | None:
+        try:
+            content: Any = from_json(line)
+            if "problem" in content:
+                self.problem = str(content["problem"])
+                return None
+            return metrics_of(content)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self.problem = "the tracker says what cannot be understood"
+            return None
+
+
+def _extended(last: CarbonMetricsData, seconds: float) -> CarbonMetricsData:
+    watts = last.cpu_power_w + last.gpu_power_w + last.ram_power_w
+    more = watts * seconds / _JOULES_PER_KWH
+    intensity = last.co2_kg / last.energy_kwh if last.energy_kwh else 0.0
+    return CarbonMetricsData(
+        co2_kg=last.co2_kg + more * intensity,
+        energy_kwh=last.energy_kwh + more,
+        duration_s=last.duration_s + seconds,
+        cpu_power_w=last.cpu_power_w,
+        gpu_power_w=last.gpu_power_w,
+        ram_power_w=last.ram_power_w,
+        region=last.region,
+    )

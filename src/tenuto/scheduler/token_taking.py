@@ -1,0 +1,64 @@
+"""The locks that a job with tokens starts with: its own and those of its units, all or none.
+To be called under the mutex of the tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.token_decisions import Picks
+from tenuto.scheduler.tokens import Grant
+from tenuto.workspace import job_directory
+from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.records import TokenUnits
+from tenuto.workspace.tokens import TokenFiles
+
+logger = logging.getLogger("tenuto.scheduler")
+
+
+def take(machine: Machine, files: TokenFiles, job: Job, picks: Picks) -> Grant | None:
+    """The job's lock, then the units, token by token; None if a unit is not to be had.
+
+    The grant has no lock if somebody else runs the job: then it is to be watched, and needs no units.
+    """
+    with ExitStack() as undo:
+        lock = job_directory.take_lock(machine, job.paths)
+        if lock is None:
+            return Grant(None)
+        undo.callback(lock.close)
+        handles: list[LockHandle] = []
+        for token in sorted(picks):
+            taken = files.take(token, picks[token])
+            if taken is None:
+                return None
+            for handle in taken:
+                undo.callback(handle.close)
+            handles += taken
+        undo.pop_all()
+    environment: dict[str, str] = {}
+    for token_, _ in job.tokens:
+        environment.update(token_.environment(picks[token_.name]))
+    units = [TokenUnits(name, picks[name]) for name in sorted(picks)]
+    return Grant(lock, units, handles, environment, files.place.directory)
+
+
+def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
+    """The units that `locks.json` says a job has, which another scheduler started on an external launcher."""
+    recorded = job_directory.read_locks(machine.files, job.paths, job.attempt)
+    handles: list[LockHandle] = []
+    for name, units in recorded.tokens if recorded else ():
+        for unit in units:
+            taken = files.take(name, (unit,))
+            if taken is None:
+                logger.warning(
+                    "unit %d of token %s is somebody else's, though %s still runs with it",
+                    unit,
+                    name,
+                    job.job_id,
+                    extra={"action": "token_lost"},
+                )
+            else:
+                handles += taken
+    return Grant(None, handles=handles)

@@ -1,0 +1,71 @@
+"""Owns the promise that docs/performance.md shows the figures of a kept result, as they are."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from bench import docs
+from bench.measure import Cost, Measured, summarise
+from bench.results import RESULTS, Result, read
+from bench.rows import FLOOR, OURS, missing, refs_each, timed
+
+PAGE = docs.PAGE.read_text(encoding="utf-8")
+AROUND = {"started": "2026-11-15T10:11:12+00:00", "scale": "full", "load_before": 0.1, "cores": 2}
+
+
+def measured(wall_s: float) -> Measured:
+    return Measured(summarise([Cost(1.0, wall_s)]), summarise([Cost(0.01, 0.006)]), load=0.5)
+
+
+def test_the_page_shows_the_result_that_it_names() -> None:
+    path = docs.named(PAGE)
+    assert path is not None
+    assert docs.fresh(PAGE, read(path)) == PAGE, "docs/performance.md is stale; run: python -m bench.docs"
+
+
+def test_the_page_shows_the_newest_kept_result() -> None:
+    if shutil.which("git") is None or not (RESULTS.parents[1] / ".git").exists():
+        pytest.skip("not a checkout, so nobody can tell which results are kept")
+    assert docs.named(PAGE) == docs.kept()[-1]
+
+
+def test_the_comparison_is_sorted_and_takes_the_largest_size_of_each() -> None:
+    rows = [
+        timed("W1", "warm", OURS, 100, measured(0.9)),
+        timed("W1", "warm", OURS, 1_000, measured(1.2)),
+        timed("W1", "no-op job", "slow", 10, measured(9.0)),
+        missing("W1", "no-op job", "gone", 10, "absent: no wheel"),
+        timed("W1", "no-op job", "quick", 1_000, measured(0.6)),
+    ]
+    lines = docs.compared(rows).splitlines()[2:]
+    assert [line.split(" | ")[1] for line in lines] == ["quick", "**tenuto: warm**", "slow", "gone"]
+    assert "absent: no wheel" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, ""), ({"scale": "quick"}, "`quick`"), ({"load_before": 5.0}, "load 5.0")],
+)
+def test_figures_that_mean_little_say_so(changes: dict[str, object], expected: str) -> None:
+    said = docs.warning(Result({**AROUND, **changes}, ()))
+    assert (expected in said) if expected else said == ""
+
+
+def test_the_figures_have_a_part_for_each_kind_of_row() -> None:
+    rows = (
+        timed("floor", "fork", FLOOR, 100, measured(0.1)),
+        timed("W1", "warm", OURS, 1_000, measured(1.2), refs_each(0.4)),
+        timed("W1", "no-op job", "peer", 100, measured(1.2)),
+    )
+    text = docs.figures(Result(AROUND, rows, ("W6, why: peers",)))
+    for heading in (
+        "Against the targets",
+        "Beside others",
+        "What the parts cost, bare",
+        "Left out of this run",
+    ):
+        assert f"### {heading}" in text
+    alone = docs.figures(Result(AROUND, rows[1:2]))
+    assert "Beside others" not in alone

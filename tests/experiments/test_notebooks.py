@@ -1,0 +1,205 @@
+"""Owns that experiments work where an event loop runs already, and look right in a notebook."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Config, Param, Task, setmeta
+
+from .scripts import Place, python, run
+
+RUN_NOTEBOOK = """
+import json, sys
+import nbclient, nbformat
+cells = json.loads(open("cells.json").read())
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+print(json.dumps([cell.outputs for cell in notebook.cells]))
+"""
+
+
+def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
+    """The outputs of the cells, from a real kernel."""
+    place.script("pass", name="lab.py")
+    (place.directory / "cells.json").write_text(json.dumps(cells))
+    script = place.directory / "run_notebook.py"
+    script.write_text(RUN_NOTEBOOK)
+    result = run(python(script), place.directory, IPYTHONDIR=str(place.directory), HOME=str(place.directory))
+    assert result.returncode == 0, result.stderr
+    outputs: list[list[dict[str, Any]]] = json.loads(result.stdout.splitlines()[-1])
+    return outputs
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_notebook(place: Place) -> None:
+    outputs = notebook(
+        place,
+        "import asyncio, sys\nsys.path.insert(0, '.')\nfrom lab import *\nfrom tenuto import experiment",
+        "assert asyncio.get_running_loop().is_running()\n"
+        "with experiment('ws', 'cells', register_signals=True) as xp:\n"
+        "    noted = Note.C(name='<b>a</b>').tag('t', 1).submit()\n"
+        "noted.job.result()",
+        "noted",
+        "noted.job",
+        "xp",
+        # a cell with an `await` runs in a task of its own
+        "await asyncio.sleep(0)\n"
+        "with experiment('ws', 'cells') as xp:\n"
+        "    more = Note.C(name='b').submit()\n"
+        "    await asyncio.to_thread(xp.wait)\n"
+        "    more.job.result()\n"
+        "print(more.job.result(), len(xp.jobs))",
+    )
+    assert outputs[1][-1]["data"]["text/plain"] == "'<b>a</b>'"
+    for cell, expected in ((2, "Note.C"), (3, "DONE"), (4, "experiment cells")):
+        html = outputs[cell][-1]["data"]["text/html"]
+        assert expected in html
+        checked(html)
+    assert outputs[5][-1]["text"] == "b 1\n"
+    assert sorted(place.ledger()) == ["<b>a</b>", "b"]
+
+
+def test_an_experiment_inside_a_running_loop(place: Place) -> None:
+    script = place.script(
+        """
+import asyncio
+
+async def main():
+    with experiment(HERE / "ws", "async") as xp:
+        job = After.C(before=Note.C(name="a").submit()).submit().job
+        await asyncio.to_thread(xp.wait)
+    return job.state.name
+
+print(asyncio.run(main()))
+"""
+    )
+    result = run(python(script), place.directory)
+    assert result.stdout == "DONE\n", result.stderr
+    assert place.ledger() == ["a", "after a"]
+
+
+def test_it_can_be_left_in_another_context_than_it_was_entered_in(place: Place) -> None:
+    script = place.script(
+        """
+from contextvars import copy_context
+xp = experiment(HERE / "ws", "cells")
+first = copy_context()
+first.run(xp.__enter__)
+first.run(lambda: Note.C(name="a").submit())
+copy_context().run(xp.__exit__, None, None, None)
+print(xp.jobs[0].result())
+"""
+    )
+    assert run(python(script), place.directory).stdout == "a\n"
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+class Inner(Config):
+    name: Param[str]
+
+
+class Outer(Task):
+    inner: Param[Inner]
+    many: Param[list[Inner]] = []
+    text: Param[str] = ""
+    path: Param[Path] = Path("x")
+
+
+class _Checker(HTMLParser):
+    allowed = {"div", "strong", "table", "tr", "th", "td", "details", "summary", "span"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in self.allowed, tag
+        assert {name for name, _ in attrs} <= {"style"}, attrs
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(html: str) -> str:
+    """Only plain tags, all closed, no attributes but styles, and no colour that fits one theme alone."""
+    checker = _Checker()
+    checker.feed(html)
+    checker.close()
+    assert checker.open == []
+    assert "background" not in html
+    assert not re.search(r"color:\s*(black|white|#000|#fff)", html)
+    return html
+
+
+def test_a_config_shows_its_parameters_and_what_is_inside() -> None:
+    config = Outer.C(inner=Inner.C(name="in"), many=[Inner.C(name=str(number)) for number in range(20)])
+    html = checked(config.tag("lr", 0.1)._repr_html_())
+    assert "Outer.C" in html
+    assert "<summary>Inner.C</summary>" in html
+    assert "&#x27;in&#x27;" in html
+    assert "lr=0.1" in html
+    assert "and 10 more" in html
+    assert len(html) < 20_000
+    live = checked(config.instance()._repr_html_())
+    assert "Outer " not in live
+    assert "Inner" in live
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "<script>alert(1)</script>",
+        "</td></table><img src=x onerror=alert(1)>",
+        "\u202eabc",
+        "\ud800",
+        "&amp;",
+    ],
+)
+def test_what_others_wrote_is_escaped(evil: str) -> None:
+    config = Outer.C(inner=Inner.C(name=evil), text=evil, path=Path("y")).tag("t", evil)
+    html = checked(config._repr_html_())
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "\u202e" not in html
+    html.encode()
+
+
+def test_a_config_that_is_not_complete_can_be_shown() -> None:
+    checked(Outer.C()._repr_html_())
+    checked(Outer.C(inner=setmeta(Inner.C(name="a"), True))._repr_html_())
+
+
+def test_a_large_graph_is_shown_in_part() -> None:
+    assert len(checked(Outer.C(inner=Inner.C(name="x" * 10_000))._repr_html_())) < 5_000
+    wide = Outer.C(inner=Inner.C(name="a"), many=[Inner.C(name="y" * 1000) for _ in range(1000)])
+    assert len(checked(wide._repr_html_())) < 30_000
+
+
+def test_a_job_and_an_experiment_show_where_they_stand(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "shown", raise_on_failure=False) as xp:
+    failed = Fail.C(name="<i>bad</i>").submit()
+    jobs = [Note.C(name=str(number)).tag("n", number).submit().job for number in range(25)]
+print(repr(failed.job._repr_html_()), repr(jobs[3]._repr_html_()), repr(xp._repr_html_()), sep="\\n")
+"""
+    )
+    result = run(python(script), place.directory)
+    failed, done, xp = map(eval, result.stdout.splitlines())
+    assert "ERROR (FAILED)" in checked(failed)
+    assert "&lt;i&gt;bad&lt;/i&gt;" in failed
+    assert "DONE" in checked(done)
+    assert "n=3" in done
+    assert "25 done, 1 error" in checked(xp)
+    assert xp.index("ERROR") < xp.index("DONE"), "failures first"
+    assert "and 6 more" in xp
+    assert len(xp) < 15_000

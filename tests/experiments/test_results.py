@@ -1,0 +1,113 @@
+"""Owns the rows of results: pandas and Polars take them, whatever tasks return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+import polars
+import pytest
+
+from tenuto.experiments.results import Finished, result_rows
+from tenuto.lifecycle.states import JobState
+from tenuto.testing import FakeHost
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Marker
+
+from .scripts import TASKS, Place, python, run
+
+LAYOUT = Layout("/ws")
+
+
+def rows(*results: Any, tags: Any = ()) -> list[dict[str, Any]]:
+    finished = [
+        Finished(
+            "Task",
+            f"job{number}",
+            JobState.DONE,
+            tags[number] if tags else {},
+            LAYOUT.job("Task", f"job{number}"),
+            Marker(attempt=1, nonce="n", result=result),
+        )
+        for number, result in enumerate(results)
+    ]
+    return result_rows(FakeHost().disk, finished)
+
+
+def frames(made: list[dict[str, Any]]) -> tuple[pandas.DataFrame, polars.DataFrame]:
+    return pandas.DataFrame(made), polars.DataFrame(made)
+
+
+@pytest.mark.parametrize(
+    ("results", "column", "expected"),
+    [
+        ([1, 0.5, None], "result", [1.0, 0.5, None]),
+        ([True, 2], "result", [1, 2]),
+        (["a", 1.5], "result", ["a", "1.5"]),
+        ([[1, 2], [0.5]], "result", [[1.0, 2.0], [0.5]]),
+        ([0.5, [1, [2]]], "result", [0.5, None]),
+        ([0.5, [1, [2]]], "result.json", [None, "[1, [2]]"]),
+        ([[1], ["a"]], "result.json", ["[1]", '["a"]']),
+        ([{"accuracy": 1, "deep": {"x": 1}}, {"accuracy": 0.5}, 3], "result.accuracy", [1.0, 0.5, None]),
+        ([{"accuracy": 1, "deep": {"x": 1}}, {"accuracy": 0.5}, 3], "result.deep", ['{"x": 1}', None, None]),
+        ([{"accuracy": 1}, {"accuracy": 0.5}, 3], "result", [None, None, 3]),
+        ([{}, 1], "result", ["{}", "1"]),
+        ([float("nan"), 1], "state", ["DONE", "DONE"]),
+        ([10**30, 1], "result", [10**30, 1]),
+    ],
+)
+def test_a_column_has_one_type(results: list[Any], column: str, expected: list[Any]) -> None:
+    made = rows(*results)
+    assert [row[column] for row in made] == expected
+    assert len({tuple(row) for row in made}) == 1, "all rows have the same columns"
+    in_pandas, in_polars = frames(made)
+    assert in_polars[column].to_list() == expected
+    assert len(in_pandas) == len(in_polars) == len(results)
+
+
+def test_what_comes_late_is_shown_early_enough() -> None:
+    made = rows(*[None] * 150, 0.5, *[None] * 100, {"loss": 1}, "text")
+    _, frame = frames(made)
+    assert frame.filter(polars.col("result.loss").is_not_null()).height == 1
+    assert [row["job"] for row in made[:3]] == ["job150", "job251", "job0"]
+    ordered = [row["job"] for row in made[2:]]
+    assert ordered == sorted(ordered, key=lambda job: int(job[3:])), "the others keep their order"
+
+
+def test_a_tag_does_not_hide_a_column() -> None:
+    (row,) = rows(1, tags=[{"job": "mine", "lr": 0.1, "result.x": 2}])
+    assert (row["job"], row["tag.job"], row["lr"], row["tag.result.x"]) == ("job0", "mine", 0.1, 2)
+
+
+def test_no_rows_are_an_empty_table() -> None:
+    assert [frame.shape for frame in frames(rows())] == [(0, 0), (0, 0)]
+
+
+TRAIN = """
+class Train(Task):
+    lr: Param[float]
+    def execute(self):
+        return {"loss": self.lr * 2, "steps": [1, 2]}
+"""
+SWEEP = """
+import pandas, polars
+with experiment(HERE / "ws", "sweep", raise_on_failure=False) as xp:
+    for lr in (0.5, 1):
+        Train.C(lr=lr).tag("lr", lr).submit()
+    Note.C(name="a").submit()
+    Fail.C(name="b").submit()
+table = polars.DataFrame(xp.results(Train))
+print(table["lr"].to_list(), table["result.loss"].to_list(), table["result.steps"].to_list())
+frame = pandas.DataFrame(xp.results())
+print(frame[frame.state == "DONE"].groupby("task").size().to_dict())
+print(polars.DataFrame(xp.results()).shape)
+"""
+
+
+def test_the_rows_of_an_experiment_make_a_table(place: Place) -> None:
+    result = run(python(place.script(SWEEP, tasks=TASKS + TRAIN)), place.directory)
+    assert result.stdout.splitlines() == [
+        "[0.5, 1.0] [1.0, 2.0] [[1, 2], [1, 2]]",
+        "{'script.Note': 1, 'script.Train': 2}",
+        "(4, 7)",
+    ], result.stderr

@@ -1,0 +1,69 @@
+"""Every operation on files fails, and nothing half written passes for good."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from proof.nth.faults import Fault, Killed, failing
+from proof.nth.proving import run, try_all
+from proof.nth.scenarios import scenarios
+from proof.report import Options, text
+from tenuto.workspace.files import DiskFiles
+
+NUMBERS = {scenario.name: number for number, scenario in enumerate(scenarios())}
+
+
+@pytest.mark.slow
+def test_nothing_half_written_passes_for_good_and_planted_bugs_are_found() -> None:
+    report = run(Options(small=True))
+    assert report.good, text(report)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fault"),
+    [
+        # A lock taken by a handle that nobody had: the job was locked until its scheduler ended.
+        ("first attempt", Fault.EIO),
+        # A journal that could not sync its directory, a list of jobs that could not be synced: left open.
+        ("durable journal", Fault.EMFILE),
+        ("jobs.jsonl and links", Fault.STAYS_FULL),
+        # The unreadable marker was set aside before the failure was recorded: the job was run again.
+        ("unreadable marker", Fault.KILL),
+    ],
+)
+def test_what_was_found_stays_mended(scenario: str, fault: Fault) -> None:
+    assert try_all(NUMBERS[scenario], fault).violations == []
+
+
+def test_the_operation_fails_that_was_meant(tmp_path: Path) -> None:
+    disk = DiskFiles()
+    with failing(2, Fault.ENOSPC) as machine, pytest.raises(OSError, match="No space"):
+        disk.create_exclusive(f"{tmp_path}/x", b"data")
+    assert machine.struck == "write"
+    with failing(3, Fault.ENOSPC) as machine:
+        disk.create_exclusive(f"{tmp_path}/y", b"data")
+    assert machine.struck is None
+
+
+def test_a_torn_write_leaves_half_and_then_the_machine_is_well(tmp_path: Path) -> None:
+    disk = DiskFiles()
+    with failing(1, Fault.TORN):
+        with pytest.raises(OSError, match="No space") as raised:
+            disk.create_exclusive(f"{tmp_path}/x", b"1234")
+        disk.create_exclusive(f"{tmp_path}/y", b"1234")
+    assert raised.value.errno == errno.ENOSPC
+    assert ((tmp_path / "x").read_bytes(), (tmp_path / "y").read_bytes()) == (b"12", b"1234")
+
+
+def test_a_dead_process_does_nothing_any_more(tmp_path: Path) -> None:
+    disk = DiskFiles()
+    with failing(1, Fault.KILL):
+        with pytest.raises(Killed):
+            disk.make_directory(f"{tmp_path}/x")
+        with pytest.raises(Killed):
+            disk.make_directory(f"{tmp_path}/y")
+    assert os.listdir(tmp_path) == []
