@@ -513,11 +513,6 @@ def _cancellation_overtaken(patch: Patch) -> None:
     patch.set(base.Scheduler, "cancel", cancel)
 
 
-@_bug("a job that times out while it is being cancelled is started again")
-def _cancelled_job_tried_again(patch: Patch) -> None:
-    patch.set(attempts, "_unless_stopped", lambda job, verdict: verdict)
-
-
 @_bug("nobody waits for the callbacks of a job that was found done")
 def _found_done_not_awaited(patch: Patch) -> None:
     patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: lambda: None)

@@ -131,19 +131,9 @@ KEPT = {
         jobs=(
             JobPlan("j0", transient=1),
             JobPlan("j1", needs=("j0",), transient=1),
-            JobPlan("j2", needs=("j0",), transient=1),
-            JobPlan("j3", needs=("j1", "j2")),
+            JobPlan("j2", needs=("j0", "j1")),
         ),
-        runs=(RunPlan(jobs=("j0", "j1", "j2", "j3")),),
-    ),
-    "found-done-not-awaited": Scenario(
-        seed=0, jobs=(JobPlan("j0", calls_back=True),), runs=(RunPlan(jobs=("j0",)),)
-    ),
-    "cancellation-overtaken": Scenario(
-        seed=0,
-        jobs=(JobPlan("j0"), JobPlan("j1", needs=("j0",))),
-        runs=(RunPlan(jobs=("j0", "j1")),),
-        deeds=(DeedPlan(at_s=0.5, deed=Deed.CANCEL, job="j1", amount=99.0),),
+        runs=(RunPlan(jobs=("j0", "j1", "j2")),),
     ),
 }
 
