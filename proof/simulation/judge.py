@@ -188,7 +188,8 @@ class Judge:
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
-            losses = self.kills[name] + excuses.crashes + excuses.power_losses
+            # A refused start leaves a record of an attempt that nobody ran, which counts as lost, too.
+            losses = self.kills[name] + excuses.crashes + excuses.power_losses + self.refused
             # Who waits for somebody else to take up a lost job gives up after a while.
             return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:
