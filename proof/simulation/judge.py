@@ -162,7 +162,8 @@ class Judge:
         elif standing.state is JobState.ERROR:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
-            if standing.reason is JobFailureStatus.LOST and self._is_cancelled(name, scheduler):
+            is_lost = standing.reason is JobFailureStatus.LOST and not self.excuses.slow
+            if is_lost and self._is_cancelled(name, scheduler):
                 self.broken(f"{name} was cancelled, and is said to be lost")
             if not self._is_excused(name, scheduler, standing.reason):
                 reason = standing.reason.name if standing.reason else "nothing"
