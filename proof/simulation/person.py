@@ -194,8 +194,12 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile; transient jobs may sleep."""
+        """The scheduler has heard of it, unless it was submitted again; transient jobs may sleep."""
         assert self.process is not None
+        assert self.loop is not None
+        if self.scheduler._inbox:  # it has not heard of it yet
+            self.loop.call_later(0.0005, self._cancelled, job, submissions)
+            return
         is_current = self.world.judge.submissions[job.job_id] == submissions
         if is_current and not self.world.jobs[job.job_id].transient:
             self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)

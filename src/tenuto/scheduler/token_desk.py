@@ -163,7 +163,7 @@ class TokenDesk:
                 self._alarm.got_through()
                 with closing(mutex):
                     self._turn(outcome)
-                self._alarm.is_deaf = False
+                self._alarm.recovered()
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
             self._trouble(error, outcome)
         finally:
@@ -184,7 +184,8 @@ class TokenDesk:
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
-        self._alarm.is_deaf = passing is not None
+        if passing is not None:
+            self._alarm.short()
         for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))
