@@ -193,7 +193,13 @@ def test_tenuto_retry_knows_how_often_a_task_may_be_restarted(place: Place) -> N
 def started(place: Place, task: str, **variables: str) -> subprocess.Popen[str]:
     """The same experiment, in the background, once its job has begun."""
     before = len(place.ledger())
-    process = subprocess.Popen(
+    process = in_background(place, task, **variables)
+    eventually(lambda: len(place.ledger()) > before, "the job")
+    return process
+
+
+def in_background(place: Place, task: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         python(place.script(SHOW.format(task=task), tasks=TRAINING)),
         cwd=place.directory,
         env=environment(**variables),
@@ -201,8 +207,6 @@ def started(place: Place, task: str, **variables: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    eventually(lambda: len(place.ledger()) > before, "the job")
-    return process
 
 
 def killed(process: subprocess.Popen[str]) -> None:
@@ -215,8 +219,8 @@ def the_job(place: Place, task: str) -> Path:
     return directory
 
 
-def kill_runner(place: Place, task: str, attempt: int) -> None:
-    """KILLs the runner of an attempt once it has begun."""
+def signal_runner(place: Place, task: str, attempt: int, number: signal.Signals) -> None:
+    """Sends a signal to the runner of an attempt once it has begun."""
     record = the_job(place, task) / f"{task}.pid"
 
     def pid() -> int | None:
@@ -226,7 +230,7 @@ def kill_runner(place: Place, task: str, attempt: int) -> None:
         return None
 
     eventually(lambda: str(attempt) in place.ledger() and pid(), f"attempt {attempt}")
-    os.kill(pid() or 0, signal.SIGKILL)
+    os.kill(pid() or 0, number)
 
 
 @pytest.mark.slow
@@ -248,25 +252,29 @@ def test_a_restart_that_another_scheduler_began_is_adopted_with_its_count(
 ) -> None:
     settings = {"TENUTO_WALLTIME_S": "3", "TENUTO_LAUNCHER": launcher}
     process = started(place, "Hold.C().submit(max_retries=1)", **settings)
-    eventually(lambda: "2" in place.ledger(), "the second attempt")
+    signal_runner(place, "Hold", 2, signal.SIGSTOP)  # so that its time is not up before it is adopted
     killed(process)
-    assert shown(place, "Hold.C().submit(max_retries=1)", **settings) == ["ERROR", 2, 1, 1, "TIMEOUT"]
+    again = in_background(place, "Hold.C().submit(max_retries=1)", **settings)
+    lists = place.workspace / "experiments"
+    eventually(lambda: sum(bool(one.stat().st_size) for one in lists.glob("*/*/jobs.jsonl")) == 2, "adoption")
+    signal_runner(place, "Hold", 2, signal.SIGCONT)
+    assert json.loads(again.communicate()[0]) == ["ERROR", 2, 1, 1, "TIMEOUT"]
 
 
 @pytest.mark.parametrize("launcher", ["spawn", "warm"])
 def test_a_resumable_task_whose_runner_is_killed_is_started_again_once(place: Place, launcher: str) -> None:
     process = started(place, "Hold.C().submit()", TENUTO_LAUNCHER=launcher)
-    kill_runner(place, "Hold", 1)
-    kill_runner(place, "Hold", 2)
+    signal_runner(place, "Hold", 1, signal.SIGKILL)
+    signal_runner(place, "Hold", 2, signal.SIGKILL)
     assert json.loads(process.communicate()[0]) == ["ERROR", 2, 0, 3, "LOST"]
 
 
 def test_a_plain_task_whose_runner_is_killed_is_lost_unless_the_setting_says_otherwise(place: Place) -> None:
     process = started(place, "Plain.C().submit()")
-    kill_runner(place, "Plain", 1)
+    signal_runner(place, "Plain", 1, signal.SIGKILL)
     assert json.loads(process.communicate()[0]) == ["ERROR", 1, 0, 0, "LOST"]
     process = started(place, "Plain.C().submit()", TENUTO_MAX_LOST_RETRIES="1")
-    kill_runner(place, "Plain", 2)
+    signal_runner(place, "Plain", 2, signal.SIGKILL)
     eventually(lambda: "3" in place.ledger(), "the third attempt")
     place.release.touch()
     assert json.loads(process.communicate()[0]) == ["DONE", 3, 0, 0, 3]

@@ -172,14 +172,22 @@ def test_an_owner_that_raises_fails_its_own_job_and_no_other(tmp_path: Path) -> 
         assert bench.command("second", "true").wait(WAIT_S) is S.DONE
 
 
-def test_a_callback_that_takes_its_time_holds_up_only_its_own_job(tmp_path: Path) -> None:
+def test_a_callback_that_takes_its_time_holds_up_nobody_else(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
+    heard: list[str] = []
     with Bench(tmp_path / "ws") as bench:
-        slow = bench.command("slow", "true", callbacks=[lambda job: eventually(gate.exists)])
-        assert bench.command("other", "true").wait(WAIT_S) is S.DONE
-        assert not slow.state.finished()
+
+        def slowly(job: Job) -> None:
+            eventually(gate.exists)
+            heard.append("slow")
+
+        bench.command("slow", "true", callbacks=[slowly])
+        other = bench.command("other", "true", callbacks=[lambda job: heard.append("other")])
+        assert other.wait(WAIT_S) is S.DONE
+        eventually(lambda: heard == ["other"])
+        assert bench.owner.taskOutputQueueSize == 1, "the owner waits for the callback"
         gate.touch()
-        assert slow.wait(WAIT_S) is S.DONE
+        eventually(lambda: heard == ["other", "slow"])
 
 
 # -- dependencies (F33) ------------------------------------------------------------------------------

@@ -640,8 +640,17 @@ class Scheduler:
 
         The owners of the job wait for them.
         """
-        if job.state is JobState.DONE and job.completion_callbacks:
-            self._outputs.call(job, lambda: job.done_handler(JobState.DONE))
+        if job.state is not JobState.DONE or not job.completion_callbacks:
+            return
+        release = self._outputs.hold(job)
+
+        def handle() -> None:
+            try:
+                job.done_handler(JobState.DONE)
+            finally:
+                release()
+
+        self._completions.call(handle)
 
     def _strand(self, job: Job, cause: Job) -> None:
         """A job that cannot run because another failed; the directory is not touched."""
