@@ -50,7 +50,7 @@ class Watcher:
         looks: bool = False,
     ) -> None:
         """`children`: what is to happen in what this process forks, in what that forks, and so on; `names`
-        of descriptors; `looks`: also operations that nobody can see, of a process that makes hardly any other.
+        of descriptors; `looks`: also operations that nobody can see, for who makes hardly any other.
         """
         self._strike = strike
         self._trace = trace

@@ -90,7 +90,7 @@ def note(directory: str, what: str) -> None:
 def strike(directory: str, victim: str, now: str, moment: str) -> None:
     if now != moment:
         return
-    pids = {
+    pids: dict[str, Callable[[], int]] = {
         "payload": os.getpid,
         "runner": runner,
         "parent": lambda: parent_of(os.getppid()),

@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 SMALL = 60
 """How many cases of a kind besides those of each step alone, in the sizes of `make test`."""
 STRIKERS = ("scheduler", "second", "parent", "runner", "payload", "victim")
-NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job done,
-no scheduler is stuck or fails, no two payloads at once and none more often than runners died, every record readable,
-no lock, unit of a token, process or temporary file left; and the next job gets the units."""
+NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job
+done, no scheduler is stuck or fails, no two payloads at once and none more often than runners died, every
+record readable, no lock, unit of a token, process or temporary file left; and the next job gets the units."""
 
 
 def run(options: Options) -> Report:
@@ -44,7 +44,7 @@ def run(options: Options) -> Report:
         title="Real processes are killed before each of their operations",
         cases=tuple(cases),
         violations=tuple(violations),
-        notes=(" ".join(NOTE.split()),),
+        notes=(NOTE,),
         seconds=time.perf_counter() - began,
     )
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from proof.matrix.case import Case
 from proof.matrix.killing import Strike, Watcher, claim
 from tenuto.launchers.instructions import Command
+from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
@@ -52,6 +54,9 @@ class Work:
 
     def command(self) -> Command:
         return Command(self._arguments)
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        raise AssertionError("the oracle registers none")
 
 
 class Seeing(FakeOwner):

@@ -72,7 +72,7 @@ class Theatre:
         assert end == "ERROR FAILED exited with code 3", end
 
     def _schedule(self, case: Case, directory: Path, trace: bool) -> list[str]:
-        """Scheduler after scheduler, until one that came after all that are to be killed sees the job done."""
+        """Scheduler after scheduler, until one that nobody means to kill sees the job done."""
         ends: list[str] = []
         pids = [self._start(case, directory, 0, trace)]
         if case.blow != "kill":

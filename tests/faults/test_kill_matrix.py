@@ -1,4 +1,4 @@
-"""Schedulers, runners and payloads killed before each of their operations, alone and together (F01, F02, F35).
+"""Schedulers, runners and payloads killed before each of their operations (F01, F02, F04, F35).
 
 `proof.matrix` has the steps, the cases and the judge; `make prove` plays all of them, and this a part.
 """
