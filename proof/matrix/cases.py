@@ -102,6 +102,8 @@ WARM_STARTED = WARM_SCHEDULER[-4:]
 ORACLE = [{"victim": victim, "moment": moment} for victim, moment in product(VICTIMS, MOMENTS)]
 OTHERS = [case for case in ORACLE if case["victim"] != "scheduler"]
 WARM_ORACLE = [*ORACLE, *({"victim": "parent", "moment": moment} for moment in MOMENTS)]
+AT_WORK = {"victim": "scheduler", "moment": "start", "seen": True}
+"""The first scheduler dies when the work has begun, which lasts until another has seen it."""
 FEW_OF_RUNNER = striking("runner", ["begin", "write oracle.pid", "fork", "rename oracle.done"])
 
 ALONE = [
@@ -174,6 +176,11 @@ TOKENS = Kind(
             *striking("scheduler", QUEUED_ONLY, busy=True),
             *striking("scheduler", TOKEN_ONLY, launcher="warm"),
             *striking("parent", TOKEN_PARENT, launcher="warm"),
+            # The work lasts until the other job has asked for the units, which must not be free.
+            AT_WORK,
+            {**AT_WORK, "launcher": "warm"},
+            *striking("scheduler", ["pidfd_open", *STARTED[2:4], "close pair.units"], seen=True),
+            *striking("scheduler", [*WARM_STARTED[1:3], "close pair.units"], seen=True, launcher="warm"),
         ],
         token=True,
     ),
@@ -196,8 +203,6 @@ TOKENS = Kind(
     ),
 )
 
-AT_WORK = {"victim": "scheduler", "moment": "start", "seen": True}
-"""The first scheduler dies when the work has begun, which lasts until another has seen it."""
 LOST = {**AT_WORK, "runner": "open oracle.reserve"}
 """The same, and then the runner dies too."""
 ENDING = RUNNER[RUNNER.index("setpgid") + 1 :]

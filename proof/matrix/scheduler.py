@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +60,22 @@ class Work:
 
 
 class Seeing(FakeOwner):
-    """Lets the work go on once it has seen it run."""
+    """Lets the work go on once it has seen it run, and the other job, if there is one, wait for its units."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, job_ids: Sequence[str]) -> None:
         super().__init__()
         self._sign = f"{directory}/seen"
+        self._job_ids = job_ids
 
     def job_state(self, job: Job, standing: Standing) -> None:
         super().job_state(job, standing)
-        if (job.job_id, standing.state) == (JOB_ID, JobState.RUNNING):
+        if all(self._was_tried(job_id) for job_id in self._job_ids):
             claim(self._sign)
+
+    def _was_tried(self, job_id: str) -> bool:
+        history = self.history.get(job_id, [])
+        refused = job_id != JOB_ID and history[-2:] == [JobState.READY, JobState.WAITING]
+        return refused or JobState.RUNNING in history
 
 
 def token_in(directory: Path) -> CounterToken:
@@ -89,12 +95,12 @@ def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, 
         os.environ["FAULTS_TRACE"] = "1"
     machine = this_machine()
     kind = SpawnLauncher if case.launcher == "spawn" else WarmLauncher
-    jobs = [_job(case, directory, machine, kind(machine, slots=1, python=interpreter), JOB_ID)]
+    jobs = [_job(case, directory, machine, kind(machine, slots=2, python=interpreter), JOB_ID)]
     is_watched = number == 0 or (number == 1 and (trace or case.second is not None))
     if case.token and not is_watched:
-        jobs.append(_job(Case(token=True), directory, machine, SpawnLauncher(machine, slots=1), NEXT_ID))
+        jobs.append(_job(Case(token=True), directory, machine, SpawnLauncher(machine, slots=2), NEXT_ID))
     scheduler = Scheduler(machine)
-    owner = Seeing(directory) if number else FakeOwner()
+    owner = Seeing(directory, [job.job_id for job in jobs]) if number else FakeOwner()
     if is_watched:
         who, at = [("scheduler", case.scheduler), ("second", case.second)][number]
         blow = signal.SIGKILL if number or case.blow == "kill" else signal.SIGSTOP
@@ -123,5 +129,5 @@ def _job(case: Case, directory: Path, machine: Machine, launcher: Launcher, job_
 
 def _failure(job: Job) -> str:
     if job.state is JobState.DONE:
-        return ""
+        return "" if Path(job.paths.done).exists() else "DONE, but there is no marker"
     return f"{job.state.name} {job.standing.reason and job.standing.reason.name} {job.standing.message}"

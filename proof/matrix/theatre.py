@@ -1,11 +1,12 @@
 """Plays cases of the kill matrix: real schedulers, runners and payloads, each killed where the case says.
 Runs as a program of its own, so that it can fork schedulers before any thread exists:
 
-    python -m proof.matrix.theatre DIRECTORY [--trace] < cases.json     (prints a line of JSON for each case)
+    python -m proof.matrix.theatre DIRECTORY < cases.json     (prints one line of JSON for each case)
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proof.matrix.bugs import BUGS
 from proof.matrix.case import Case
 from proof.matrix.judge import judged
 from proof.matrix.scheduler import DEADLINE_S, DONE, HERE, TOKEN, be_scheduler, token_in
@@ -199,11 +201,18 @@ def _threads(pid: int) -> list[tuple[bool, str]]:
     return [("State:\tS" in status, status.partition("\nvoluntary")[2]) for status in statuses]
 
 
-def main(root: str, *flags: str) -> None:
-    theatre = Theatre(Path(root))
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--trace", action="store_true", help="write down the operations of each process")
+    parser.add_argument("--planted", choices=BUGS, help="with this bug in each scheduler")
+    given = parser.parse_args()
+    theatre = Theatre(given.root)
+    if given.planted:
+        BUGS[given.planted].plant()
     for fields in json.load(sys.stdin):
-        print(json.dumps(theatre.play(Case(**fields), trace="--trace" in flags)), flush=True)
+        print(json.dumps(theatre.play(Case(**fields), trace=given.trace)), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
