@@ -17,7 +17,6 @@ from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace import job_directory
-from tenuto.workspace.files import DiskFiles
 
 _run = Job.aio_run
 
@@ -60,12 +59,6 @@ async def _run_without_units(self: Job, order: StartOrder) -> Process:
     return await _run(self, order._replace(tokens=()))
 
 
-def _replace_in_place(
-    self: DiskFiles, path: str, data: bytes, *, durable: bool, reserve: str | None = None
-) -> None:
-    self.write(path, data)
-
-
 async def _settled_without_sweep(self: Attempts, job: Job, lock: Any) -> Any:
     return job_directory.settle(self.machine, job.paths, lock)
 
@@ -96,12 +89,6 @@ BUGS = {
         "tokens",
         _putting(Job, "aio_run", _run_without_units),
         [{**AT_WORK, "token": True}],
-    ),
-    "records written in place": Bug(
-        "a record is overwritten where it lies, instead of beside it and renamed",
-        "spawn",
-        _putting(DiskFiles, "replace", _replace_in_place),
-        striking("scheduler", ["write launch.json"]),
     ),
     "leftovers not swept": Bug(
         "what a killed runner left at work is not ended before the job starts again",

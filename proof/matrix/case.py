@@ -54,6 +54,10 @@ class Case(NamedTuple):
         """A payload that dies alone has failed, and is not tried again until it is submitted again."""
         return self.payload is not None or self.victim == "payload"
 
+    def kills_of_schedulers(self) -> int:
+        first = self.scheduler is not None and self.blow != "pause"
+        return first + (self.second is not None) + (self.victim == "scheduler")
+
     def schedulers(self) -> int:
         """How many there are at least: one comes after all that are to be killed."""
         return 2 if self.second is None else 3

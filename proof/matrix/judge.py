@@ -31,6 +31,8 @@ def _schedulers(case: Case, ends: list[str]) -> list[str]:
     problems = []
     failures = [end for end in ends if end not in (DONE, "killed")]
     killed = "ERROR FAILED exited with code 247" if case.in_child else "ERROR FAILED was ended by SIGKILL"
+    if ends.count("killed") > case.kills_of_schedulers():
+        problems.append(f"a scheduler was killed that nobody meant to kill: {ends}")
     if ends[-1] != DONE:
         problems.append(f"the last scheduler ended with: {ends[-1]}")
     if not case.may_fail() and failures:

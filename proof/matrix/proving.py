@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from proof.matrix.bugs import BUGS
 from proof.matrix.cases import KINDS, Fields
-from proof.report import Case, Options, Report, Violation
+from proof.report import Case, Options, Planted, Report, Violation
 
 ROOT = Path(__file__).parents[2]
 SMALL = 60
@@ -44,20 +45,21 @@ def run(options: Options) -> Report:
         title="Real processes are killed before each of their operations",
         cases=tuple(cases),
         violations=tuple(violations),
+        planted=tuple(map(_planted, BUGS)) if options.planted else (),
         notes=(NOTE,),
         seconds=time.perf_counter() - began,
     )
 
 
-def play(cases: Sequence[Fields], root: Path, theatres: int) -> list[dict[str, Any]]:
-    """Plays the cases; one result for each."""
+def play(cases: Sequence[Fields], root: Path, theatres: int, *flags: str) -> list[dict[str, Any]]:
+    """Plays the cases in so many processes; one result for each."""
     running = []
     for number in range(theatres):
         directory = root / f"theatre-{number}"
         directory.mkdir()
         (directory / "cases").write_text(json.dumps(cases[number::theatres]))
         with (directory / "cases").open() as given, (directory / "results").open("w") as results:
-            running.append((directory, _theatre(directory, stdin=given, stdout=results)))
+            running.append((directory, _theatre(directory, *flags, stdin=given, stdout=results)))
     for _, process in running:
         if process.wait() != 0:
             raise RuntimeError(f"a theatre ended with exit code {process.returncode}; see above")
@@ -77,6 +79,16 @@ def traced(case: Fields, root: Path) -> Callable[[str], list[str]]:
         raise RuntimeError(json.dumps(result, indent=1))
     directory = Path(result["directory"])
     return lambda who: (directory / f"trace-{who}").read_text().splitlines()
+
+
+def _planted(name: str) -> Planted:
+    bug = BUGS[name]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="tenuto-matrix-") as root:
+        results = play(bug.cases, Path(root), 1, "--planted", name)
+    problems = [problem for result in results for problem in result["problems"]]
+    how = problems[0].partition(":")[0] if problems else ""
+    return Planted(bug.kind, name, bug.stands_for, bool(problems), how, time.perf_counter() - began)
 
 
 def strikes(result: dict[str, Any]) -> set[str]:

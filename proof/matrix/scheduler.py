@@ -69,13 +69,15 @@ class Seeing(FakeOwner):
 
     def job_state(self, job: Job, standing: Standing) -> None:
         super().job_state(job, standing)
-        if all(self._was_tried(job_id) for job_id in self._job_ids):
+        if all(self._was_seen(job_id) for job_id in self._job_ids):
             claim(self._sign)
 
-    def _was_tried(self, job_id: str) -> bool:
+    def _was_seen(self, job_id: str) -> bool:
         history = self.history.get(job_id, [])
-        refused = job_id != JOB_ID and history[-2:] == [JobState.READY, JobState.WAITING]
-        return refused or JobState.RUNNING in history
+        if job_id == JOB_ID:
+            return JobState.RUNNING in history
+        was_refused = history[-2:] == [JobState.READY, JobState.WAITING]
+        return was_refused or (bool(history) and history[-1].finished())
 
 
 def token_in(directory: Path) -> CounterToken:
