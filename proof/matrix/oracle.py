@@ -22,6 +22,7 @@ PATIENCE_S = 2.0
 """How long the payload of another job that had the same units may still be there if its runner is dead: the
 kernel ends it an instant after the units were given back. One of the same job must be gone before."""
 SEEN_S = 20.0
+ANOTHER_S = 20.0
 
 
 def main(directory: str, job: str, victim: str, moment: str) -> None:
@@ -37,9 +38,7 @@ def main(directory: str, job: str, victim: str, moment: str) -> None:
     strike(directory, victim, "start", moment)
     if "--until-seen" in sys.argv and not eventually(lambda: os.path.exists(f"{directory}/seen"), SEEN_S):
         note(directory, "unseen")
-    # Work, so that there is something to come in between of. A child that its parent does not take along when
-    # it is killed goes on working until another attempt is under way.
-    time.sleep(0.4 if "--in-child" in sys.argv else 0.02)
+    time.sleep(0.02)  # work, so that there is something to come in between of
     strike(directory, victim, "middle", moment)
     note(directory, "end")
     strike(directory, victim, "end", moment)
@@ -101,6 +100,15 @@ def strike(directory: str, victim: str, now: str, moment: str) -> None:
     except FileExistsError:
         return
     os.kill(pids[victim](), signal.SIGKILL)
+    if victim == "runner" and "--in-child" in sys.argv:
+        # Its parent does not take it along: it goes on working until another attempt is under way.
+        lines = entries(directory)
+        eventually(lambda: entries(directory) > lines, ANOTHER_S)
+
+
+def entries(directory: str) -> int:
+    with open(f"{directory}/ledger") as stream:
+        return len(stream.readlines())
 
 
 def parent_of(pid: int) -> int:

@@ -45,7 +45,7 @@ def run(options: Options) -> Report:
         title="Real processes are killed before each of their operations",
         cases=tuple(cases),
         violations=tuple(violations),
-        planted=tuple(map(_planted, BUGS)) if options.planted else (),
+        planted=tuple(map(plant, BUGS)) if options.planted else (),
         notes=(NOTE,),
         seconds=time.perf_counter() - began,
     )
@@ -81,7 +81,8 @@ def traced(case: Fields, root: Path) -> Callable[[str], list[str]]:
     return lambda who: (directory / f"trace-{who}").read_text().splitlines()
 
 
-def _planted(name: str) -> Planted:
+def plant(name: str) -> Planted:
+    """Plays the cases that must give a bug away, with the bug in every scheduler."""
     bug = BUGS[name]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tenuto-matrix-") as root:
