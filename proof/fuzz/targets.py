@@ -47,8 +47,8 @@ class Target(NamedTuple):
 class Bench:
     """A workspace in memory, in which one file at a time is replaced by garbage."""
 
-    def __init__(self) -> None:
-        fast = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    def __init__(self, parent: str | None = None) -> None:
+        fast = parent or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.root = tempfile.mkdtemp(prefix="tenuto-fuzz-", dir=fast)
         self.machine = this_machine()
         self.files = self.machine.files

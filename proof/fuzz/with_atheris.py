@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["tenuto"]):
 
 def main() -> None:
     name, directory, *options = sys.argv[1:]
-    bench = Bench()
+    bench = Bench(directory)  # libFuzzer ends the process itself; the directory is cleared by its maker
     target = next(each for each in targets(bench) if each.name == name)
     seeds = target.seeds()
     corpus = Path(directory, "corpus")

@@ -20,6 +20,7 @@ PLANTED = {
     "tickets of the dead stay": "P3 does not drop the tickets of schedulers whose byte is free",
     "tickets of a predecessor stay": "P2 takes a number without removing the tickets that bear it",
     "no reservation": "what falls free is never kept for a request that was overtaken often enough",
+    "reserved from the next pump on": "an overtaking that is one too many is counted, and the pump goes on",
     "overtakings not saved": "P7 does not write the counts of the requests that were passed",
     "others ahead are ignored": "the decision looks at the own tickets only",
     "held while short": "a request takes what it can get and waits for the rest",
@@ -39,13 +40,14 @@ class Wish(NamedTuple):
     needs: Counts
 
 
-SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(1, (2,)), Wish(1, (1,)))
-LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (2, 0)), Wish(1, (1, 1)))
+CAPACITY = (3, 1)
+SMALL = (Wish(0, (1,)), Wish(0, (1,)), Wish(0, (1,)), Wish(1, (1,)), Wish(1, (3,)))
+LARGE = (Wish(0, (1, 0)), Wish(0, (1, 1)), Wish(0, (1, 0)), Wish(1, (1, 1)), Wish(1, (3, 0)))
 
 
 class Request(NamedTuple):
-    status: str = "waits"
-    """waits, taking, granted, started, running, done, refused"""
+    status: str = "later"
+    """later (not ready yet), waits, taking, granted, started, running, done, refused"""
     units: Units = ()
     passed: Counts = ()
     """How often it was really overtaken, by token; what no file knows."""
@@ -67,6 +69,8 @@ class Scheduler(NamedTuple):
     plan: tuple[tuple[int, Units], ...] = ()
     queue: tuple[Ticket, ...] = ()
     """What it will write."""
+    capacity: Counts = ()
+    """What it read; somebody may have lowered it since."""
 
 
 class State(NamedTuple):
@@ -88,10 +92,14 @@ class TokensWithTickets:
 
     name = "tokens with tickets"
 
-    def __init__(self, *, faults: int = 1, tokens: int = 1, planted: str | None = None) -> None:
+    def __init__(
+        self, *, faults: int = 1, tokens: int = 1, arrivals: int = 0, planted: str | None = None
+    ) -> None:
+        """`arrivals`: whether jobs become ready one by one, in any order, or all at the beginning."""
         assert planted is None or planted in PLANTED
         self._wishes = SMALL if tokens == 1 else LARGE
         self._tokens = tokens
+        self._first = "later" if arrivals else "waits"
         self._faults = faults
         self._planted = planted
 
@@ -99,8 +107,8 @@ class TokensWithTickets:
         nothing = (0,) * self._tokens
         return State(
             schedulers=(Scheduler(), Scheduler()),
-            requests=tuple(Request(passed=nothing) for _ in self._wishes),
-            capacity=(2, 1)[: self._tokens],
+            requests=tuple(Request(self._first, passed=nothing) for _ in self._wishes),
+            capacity=CAPACITY[: self._tokens],
             leaked=(frozenset(),) * self._tokens,
         )
 
@@ -119,7 +127,7 @@ class TokensWithTickets:
         return (
             all(
                 request.status in ("done", "refused")
-                or (request.status == "waits" and state.schedulers[wish.scheduler].pc == "down")
+                or (request.status in ("later", "waits") and state.schedulers[wish.scheduler].pc == "down")
                 for request, wish in zip(state.requests, self._wishes, strict=True)
             )
             and state.mutex < 0
@@ -201,7 +209,7 @@ class TokensWithTickets:
                 decided = decided._replace(wrong="more units are given out than there are")
         if self._planted == "mutex let go before the units":
             decided = decided._replace(mutex=-1)
-        return _with(decided, i, Scheduler("take", number, tuple(plan), tuple(queue)))
+        return _with(decided, i, Scheduler("take", number, tuple(plan), tuple(queue), state.capacity))
 
     def _decision(
         self, state: State, number: int, tickets: list[Ticket]
@@ -214,7 +222,7 @@ class TokensWithTickets:
             if self._planted == "others ahead are ignored" and ticket.number != number:
                 continue
             needs = self._wishes[ticket.request].needs
-            picks = tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+            picks = self._picks(ticket.request, free)
             short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
             if self._planted == "held while short" and ticket.number == number and any(picks) and short:
                 plan.append((ticket.request, picks))
@@ -223,18 +231,36 @@ class TokensWithTickets:
                 free = [units - picked for units, picked in zip(free, picks, strict=True)]
                 if ticket.number == number:
                     plan.append((ticket.request, picks))
-                    for ahead in passed:
+                    for ahead in list(passed):
                         queue[ahead] = self._overtaken(queue[ahead], needs, free)
+                        if self._planted != "reserved from the next pump on" and self._is_due(
+                            queue[ahead], free
+                        ):
+                            free = self._reserved(queue[ahead], free)
+                            passed.remove(ahead)
+            elif self._is_due(ticket, free):
+                free = self._reserved(ticket, free)
             else:
-                enough = all(queue[at].overtaken[t] >= LIMIT for t in short)
-                if enough and self._planted != "no reservation":
-                    free = [units - picked for units, picked in zip(free, picks, strict=True)]
                 passed.append(at)
         granted = {request for request, _ in plan}
         if self._planted == "job's end not noticed":
             return plan, queue
         kept = queue if self._planted != "overtakings not saved" else tickets
         return plan, [t for t in kept if not (t.number == number and t.request in granted)]
+
+    def _picks(self, request: int, free: list[frozenset[int]]) -> Units:
+        needs = self._wishes[request].needs
+        return tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+
+    def _is_due(self, ticket: Ticket, free: list[frozenset[int]]) -> bool:
+        """Whether it was overtaken often enough on everything that it is short of."""
+        picks, needs = self._picks(ticket.request, free), self._wishes[ticket.request].needs
+        short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
+        return self._planted != "no reservation" and all(ticket.overtaken[t] >= LIMIT for t in short)
+
+    def _reserved(self, ticket: Ticket, free: list[frozenset[int]]) -> list[frozenset[int]]:
+        picks = self._picks(ticket.request, free)
+        return [units - picked for units, picked in zip(free, picks, strict=True)]
 
     def _overtaken(self, ticket: Ticket, needs: Counts, free: list[frozenset[int]]) -> Ticket:
         wanted = self._wishes[ticket.request].needs
@@ -283,27 +309,30 @@ class TokensWithTickets:
         for j in granted:
             for p in state.arrived[: state.arrived.index(j)]:
                 if requests[p].status == "waits":
-                    requests[p] = requests[p]._replace(passed=self._really_passed(state, p, j))
+                    requests[p] = requests[p]._replace(
+                        passed=self._really_passed(state, s, requests[p].passed, p, j)
+                    )
         arrived = tuple(j for j in state.arrived if j not in granted)
         return _with(
             saved._replace(requests=tuple(requests), arrived=arrived), i, s._replace(pc="close", queue=())
         )
 
-    def _really_passed(self, state: State, p: int, j: int) -> Counts:
+    def _really_passed(self, state: State, s: Scheduler, passed: Counts, p: int, j: int) -> Counts:
         wanted, taken = self._wishes[p].needs, self._wishes[j].needs
-        free = [state.capacity[t] - len(self._used(state, t)) for t in range(self._tokens)]
+        free = [s.capacity[t] - len(self._used(state, t)) for t in range(self._tokens)]
         # Of several tokens it may be short of one that nobody takes from it: that is not limited.
         short = [t for t in range(self._tokens) if free[t] < wanted[t]]
         return tuple(
-            count + (t in short and taken[t] > 0 and len(short) == 1)
-            for t, count in enumerate(state.requests[p].passed)
+            count + (t in short and taken[t] > 0 and len(short) == 1) for t, count in enumerate(passed)
         )
 
     # Jobs
 
     def _job(self, state: State, j: int, request: Request) -> Iterator[Step[State]]:
         s = state.schedulers[self._wishes[j].scheduler]
-        if request.status == "granted" and s.pc == "idle":
+        if request.status == "later" and s.pc != "down":
+            yield Step(f"j{j} becomes ready", _job(state, j, request._replace(status="waits")))
+        elif request.status == "granted" and s.pc == "idle":
             yield Step(f"runner {j} is started", _job(state, j, request._replace(status="started")))
         elif request.status == "started":
             kept = "kept" if self._planted == "copies kept" else "running"
@@ -345,7 +374,7 @@ class TokensWithTickets:
         return _with(dead, i, Scheduler("down"))
 
     def _again(self) -> Request:
-        return Request(passed=(0,) * self._tokens)
+        return Request("waits", passed=(0,) * self._tokens)
 
     # What can be seen
 

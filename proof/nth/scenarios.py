@@ -16,7 +16,7 @@ from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory, journal, trash
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.jobslist import JobLine, JobsList, link_job, read_jobs
+from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.locks import FlockLocks, OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
@@ -366,7 +366,7 @@ class Listed(Scenario):
                 line = JobLine(f"job{self._round}-{number}", "a.Task", NOW, tags={"round": str(self._round)})
                 jobs.append(line)
                 appended.append(line.job_id)
-                link_job(place.files, place.run, line.task_id, line.job_id)
+                JobLinks(place.files, place.run).add(line.task_id, line.job_id)
             jobs.sync()
             self._synced += appended
 
@@ -389,8 +389,8 @@ class Discarded(Scenario):
         self._whole = place.files.list(place.job.directory)
 
     def act(self, place: Place) -> None:
-        trash.discard(place.files, place.layout, place.job.directory, place.machine.randomness)
-        trash.empty(place.files, place.layout)
+        trash.discard(place.machine, place.layout, place.job.directory)
+        trash.empty(place.machine, place.layout)
 
     def check(self, place: Place, *, finished: bool) -> None:
         if place.files.stat(place.job.directory) is not None:
@@ -398,7 +398,8 @@ class Discarded(Scenario):
         assert place.files.stat(place.run.directory) is not None, "a link was followed"
         if finished:
             assert place.files.stat(place.job.directory) is None
-            assert place.files.list(place.layout.trash) == []
+            lock = place.layout.trash_lock.rpartition("/")[2]
+            assert set(place.files.list(place.layout.trash)) <= {lock}
 
 
 class Claimed(Scenario):

@@ -83,8 +83,17 @@ def lived(seeds: Iterable[int]) -> Tally:
 
 
 def added(tallies: Iterable[Tally]) -> Tally:
-    columns = list(zip(*tallies, strict=True))
-    return Tally(*map(sum, columns[:-1]), tuple(seed for failing in columns[-1] for seed in failing))
+    total = Tally()
+    for tally in tallies:
+        total = Tally(
+            total.seeds + tally.seeds,
+            total.jobs + tally.jobs,
+            total.payloads + tally.payloads,
+            total.deeds + tally.deeds,
+            total.virtual_s + tally.virtual_s,
+            total.failing + tally.failing,
+        )
+    return total
 
 
 def first_finding(name: str, seeds: Iterable[int]) -> Outcome | None:

@@ -162,7 +162,8 @@ class Judge:
         elif standing.state is JobState.ERROR:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
-            if standing.reason is JobFailureStatus.LOST and self._is_cancelled(name, scheduler):
+            is_lost = standing.reason is JobFailureStatus.LOST and not self.excuses.slow
+            if is_lost and self._is_cancelled(name, scheduler):
                 self.broken(f"{name} was cancelled, and is said to be lost")
             if not self._is_excused(name, scheduler, standing.reason):
                 reason = standing.reason.name if standing.reason else "nothing"
@@ -188,7 +189,8 @@ class Judge:
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
-            losses = self.kills[name] + excuses.crashes + excuses.power_losses
+            # A refused start leaves a record of an attempt that nobody ran, which counts as lost, too.
+            losses = self.kills[name] + excuses.crashes + excuses.power_losses + self.refused
             # Who waits for somebody else to take up a lost job gives up after a while.
             return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:

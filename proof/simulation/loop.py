@@ -286,5 +286,5 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with suppress(Crash):  # it still wants to tidy up
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
         self.tasks.clear()

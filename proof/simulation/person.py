@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from proof.simulation.loop import Actor, Process, ProcessLoop
@@ -31,7 +31,7 @@ TRIES_AGAIN_S = 5.0
 class Work:
     """Work that needs no task: what runs is up to the launcher."""
 
-    environment: dict[str, str] = {}  # noqa: RUF012
+    environment: Mapping[str, str] = {}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         return PARAMS
@@ -131,7 +131,8 @@ class Person:
         self.process = Process(f"{self.name}.{self.lives}", pid)
         world.note(f"scheduler {self.process.name} starts as {pid}")
         self.user = Actor(turns, self.process, f"{self.process.name}.user")
-        self.loop = ProcessLoop(Actor(turns, self.process, self.process.name), world.judge.broken)
+        actor = Actor(turns, self.process, self.process.name)
+        self.loop = ProcessLoop(actor, world.judge.broken)  # type: ignore[abstract]
         world.loops.append(self.loop)
         self.scheduler = Scheduler(
             world.host.machine(pid),
@@ -193,10 +194,14 @@ class Person:
         self.loop.call_soon(self._cancelled, job, submissions)
 
     def _cancelled(self, job: Job, submissions: int) -> None:
-        """The scheduler has heard of it, unless it was submitted again meanwhile; what sleeps sleeps on."""
+        """The scheduler has heard of it, unless it was submitted again; transient jobs may sleep."""
         assert self.process is not None
+        assert self.loop is not None
+        if self.scheduler._inbox:  # it has not heard of it yet
+            self.loop.call_later(0.0005, self._cancelled, job, submissions)
+            return
         is_current = self.world.judge.submissions[job.job_id] == submissions
-        if is_current and job.state is not JobState.UNSCHEDULED:
+        if is_current and not self.world.jobs[job.job_id].transient:
             self.world.judge.cancels(self.world.turns.time, job.job_id, self.process.name)
 
     def _submit_next(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, outputs, token_desk, tokens
+from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, token_desk, tokens
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
@@ -96,7 +96,7 @@ def _lock_never_released(patch: Patch) -> None:
             pass
 
     async def _start(self: Any, job: Any, lock: Any, *grant: Any) -> Verdict:
-        return await start(self, job, Kept(lock), *grant)  # type: ignore[arg-type]
+        return await start(self, job, Kept(lock), *grant)
 
     patch.set(attempts.Attempts, "_start", _start)
 
@@ -107,7 +107,7 @@ def _lock_leaked_at_submission(patch: Patch) -> None:
 
     def _found(self: base.Scheduler, job: Any) -> Any:
         derived = found(self, job)
-        if base.on_arrival(derived) is Arrival.RUN:
+        if decisions.on_arrival(derived) is Arrival.RUN:
             job_directory.take_lock(self.machine, job.paths)
         return derived
 
@@ -251,14 +251,6 @@ def _lost_reported_done(patch: Patch) -> None:
         return Verdict(JobState.DONE) if verdict.reason is JobFailureStatus.LOST else verdict
 
     patch.set(attempts, "after_attempt", after_attempt)
-
-
-@_bug("a failed job that is found on the disk counts as done")
-def _failure_reused(patch: Patch) -> None:
-    def on_arrival(found: Any) -> Arrival:
-        return Arrival.REUSE if found.action is Action.KEEP else decisions.on_arrival(found)
-
-    patch.set(base, "on_arrival", on_arrival)
 
 
 @_bug("a failure that was known before the submission counts as the answer to it")
@@ -511,16 +503,6 @@ def _cancellation_overtaken(patch: Patch) -> None:
         self._runner.post(act)
 
     patch.set(base.Scheduler, "cancel", cancel)
-
-
-@_bug("a job that times out while it is being cancelled is started again")
-def _cancelled_job_tried_again(patch: Patch) -> None:
-    patch.set(attempts, "_unless_stopped", lambda job, verdict: verdict)
-
-
-@_bug("nobody waits for the callbacks of a job that was found done")
-def _found_done_not_awaited(patch: Patch) -> None:
-    patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: lambda: None)
 
 
 @_bug("of what a job waits for, that which it waited for before counts twice when it ends")

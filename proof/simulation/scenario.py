@@ -220,7 +220,27 @@ def _deeds(random: Random, jobs: tuple[JobPlan, ...], runs: tuple[RunPlan, ...])
                 is_armed=is_armed,
             )
         )
+    if random.random() < 0.4:
+        deeds += _meeting(random, jobs, span)
     return tuple(sorted(deeds, key=lambda plan: plan.at_s))
+
+
+def _meeting(random: Random, jobs: tuple[JobPlan, ...], span: float) -> list[DeedPlan]:
+    """Two things that seldom meet by chance."""
+    job = random.choice([job for job in jobs if job.walltime_s] or jobs)
+    ends_s = job.walltime_s or job.duration_s
+    kind = random.randrange(4)
+    if kind == 0:  # a cancellation and a timeout
+        return [DeedPlan(ends_s + random.uniform(0.0, 2.0), Deed.CANCEL, job=job.name, is_armed=True)]
+    if kind == 1:  # a crash, and the next attempt being opened
+        amount = float(random.randint(5, 40))
+        return [DeedPlan(ends_s, Deed.CRASH_IN, job=job.name, amount=amount, is_armed=True)]
+    waits = random.choice(jobs).name
+    at_s = round(random.uniform(0.0, span / 2), 4)
+    if kind == 2:  # a cancellation and a full disk
+        return [DeedPlan(at_s, Deed.FULL_DISK, amount=10.0), DeedPlan(at_s + 0.1, Deed.CANCEL, job=waits)]
+    # what waits is cancelled, and submitted again
+    return [DeedPlan(at_s, Deed.CANCEL, job=waits), DeedPlan(at_s + 0.1, Deed.AGAIN, job=waits)]
 
 
 _OFTEN = (Deed.CRASH_IN, Deed.KILL_RUNNER, Deed.CANCEL, Deed.CANCEL, Deed.AGAIN)

@@ -362,3 +362,30 @@ for number in range(12):
         assert int(cleaning.communicate(timeout=WAIT_S)[0]) > 0, "it did delete, between runs"
     assert result.returncode == 0, result.stderr
     assert sum(line.startswith("train") for line in place.ledger()) == 12
+
+
+def test_a_transient_job_that_waits_for_a_token_sleeps_again_when_nobody_needs_it(place: Place) -> None:
+    script = place.script(
+        """
+with experiment(HERE / "ws", "tokens", raise_on_failure=False) as xp:
+    token = xp.token("disk", 1)
+    held = Train.C(corpus=Corpus.C(name="held").submit(), holds=True)
+    token(1, held).submit()
+    while held.job.state is not JobState.RUNNING:
+        time.sleep(0.01)
+    corpus = token(1, Corpus.C(name="x")).submit(transient=TRANSIENT)
+    train = Train.C(corpus=corpus).submit()
+    while corpus.job.state is JobState.UNSCHEDULED:
+        time.sleep(0.01)
+    Scheduler.instance().cancel(train.job)
+    train.wait()
+    print(corpus.wait().name)
+    (HERE / "release").touch()
+    xp.wait()
+    token(1, Corpus.C(name="y")).submit()
+""",
+        tasks=TASKS,
+    )
+    result = run(python(script), place.directory, TENUTO_TOKENS_PATH=str(place.directory / "tokens"))
+    assert result.stdout == "UNSCHEDULED\n", result.stderr
+    assert place.ledger() == ["corpus held", "train held", "corpus y"]

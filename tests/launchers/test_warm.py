@@ -98,8 +98,8 @@ def test_parents_are_few(task: TaskBuilder, ended: Ended, launcher: WarmLauncher
 
 
 def test_a_sibling_keeps_no_lock(bench: JobBench, launcher: WarmLauncher, run: Run, machine: Machine) -> None:
-    bench.machine.files.make_directory(bench.layout.tokens)
-    token = bench.layout.token("gpu")
+    bench.machine.files.make_directory(bench.layout.root)
+    token = f"{bench.layout.root}/gpu.lock"
     units = [machine.locks.try_lock(token, unit) for unit in range(8)]
     jobs = [bench.command(*ENDLESS, tokens=(unit,)) for unit in units]
 

@@ -65,6 +65,9 @@ def test_each_model_has_five_bugs_planted_at_least(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_models_hold_and_every_planted_bug_is_found() -> None:
-    report = run(Options(small=True))
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_models_hold_and_every_planted_bug_is_found(name: str) -> None:
+    report = run(Options(small=True), [name])
+    assert report.cases[0].count > 10_000
+    assert len(report.planted) == len(SUBJECTS[name].planted)
     assert report.good, text(report)

@@ -288,3 +288,54 @@ def test_a_transient_job_sleeps_again_when_the_job_that_needs_it_is_cancelled(
     bench.submit(NoteAfter.C(name="last", ledger=ledger, before=task), needed)
     bench.wait()
     assert lines(ledger)[2:] == ["needed", "last"]
+
+
+def test_who_only_looked_whether_a_job_can_be_removed_does_not_fail_it(bench: Bench, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    bench.submit(note("a", ledger)).wait(WAIT_S)
+    other = Bench(tmp_path / "ws", slots=1)
+    blocker = other.submit(Hold.C(name="held", ledger=ledger, release=tmp_path / "release"))
+    paths = other.job(note("a", ledger)).paths
+    lock = bench.machine.locks.try_lock(paths.lock)
+    assert lock is not None
+    job = other.submit(note("a", ledger))
+    eventually(lambda: job.state is S.WAITING and blocker.state is S.RUNNING, "the job to wait for the lock")
+    os.rename(paths.directory, tmp_path / "trash")
+    lock.close()
+    eventually(lambda: job.state is S.READY, "the job to be made again")
+    assert job.attempt == 1, "of the directory that is gone"
+    os.makedirs(paths.private)
+    lock = bench.machine.locks.try_lock(paths.lock)
+    assert lock is not None
+    (tmp_path / "release").touch()
+    eventually(lambda: job.state is S.SCHEDULED, "the job to find its lock taken")
+    lock.close()
+    assert job.wait(WAIT_S) is S.DONE
+    other.close()
+
+
+def test_nobody_is_told_that_all_is_done_while_submissions_are_taken_in(bench: Bench, tmp_path: Path) -> None:
+    """Two jobs that are found done come together: after the first, nothing is unfinished, and yet not all."""
+    names = ("a", "b")
+    for name in names:
+        bench.submit(Note.C(name=name, ledger=tmp_path / "ledger"))
+    bench.wait()
+    later = Bench(tmp_path / "ws")
+    known: list[int] = []
+    try:
+        jobs = [later.job(Note.C(name=name, ledger=tmp_path / "ledger")) for name in names]
+
+        def both() -> None:
+            for job in jobs:
+                later.scheduler.submit(job, later.owner)
+            later.scheduler.exitCondition._waiters.append((watch, later.scheduler.loop.create_future()))
+            later.scheduler._take_in()
+
+        def watch() -> bool:
+            known.append(sum(job.state is JobState.DONE for job in jobs))
+            return False
+
+        later.scheduler.call(both)
+        assert set(known) == {2}
+    finally:
+        later.close()

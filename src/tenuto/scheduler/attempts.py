@@ -50,12 +50,12 @@ class Attempts:
             lock = job_directory.take_lock(self.machine, job.paths)
             job.state = JobState.SCHEDULED
             if lock is None:
-                return await self.until_ended(job)
+                return await self._until_others_ended(job)
             return await self._start(job, lock)
         with contextlib.closing(grant):
             job.state = JobState.SCHEDULED
             if grant.lock is None:
-                return await self.until_ended(job)
+                return await self._until_others_ended(job)
             return await self._start(job, grant.lock, grant)
 
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
@@ -98,9 +98,10 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, found.derived.message)
             launch = self._open(job, lock, found, grant.environment)
-            if job.stop is not None:  # cancelled while leftovers were ended, or while the machine was short
-                self._mark(job, launch, job.stop.reason, job.stop.message)
-                return Verdict(JobState.ERROR, job.stop.reason, job.stop.message)
+            stop = job.stop
+            if stop is not None:  # cancelled while leftovers were ended, or while the machine was short
+                self._mark(job, launch, stop.reason, stop.message)
+                return Verdict(JobState.ERROR, stop.reason, stop.message)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
@@ -168,6 +169,15 @@ class Attempts:
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
 
     # Ending
+
+    async def _until_others_ended(self, job: Job) -> Verdict:
+        """Somebody else has the lock: to run the job, or only to see whether it can be removed.
+
+        What was known of it may be of a directory that is gone by now, and must not make the new one look
+        as if it had been deleted while the job ran.
+        """
+        job.attempt = 0
+        return await self.until_ended(job)
 
     async def until_ended(self, job: Job) -> Verdict:
         """Waits while anybody has the job, then says what the attempt amounts to."""

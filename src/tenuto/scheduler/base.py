@@ -131,6 +131,8 @@ class Scheduler:
             machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
         )
         self._is_taking_in = False
+        self._was_asked = False
+        """Something changed while submissions were taken in: who waits is asked after the last of them."""
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
 
@@ -213,8 +215,7 @@ class Scheduler:
 
     def follow_outputs(self, job: Job) -> None:
         """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
-        self._outputs.read(job)
-        self._runner.post(self._follow, job)
+        self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
         """Somebody wants to be called when a job is done: it may be done already."""
@@ -297,8 +298,9 @@ class Scheduler:
     async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
         """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
-            # Between the start of this coroutine and its first step somebody may have cancelled the job.
-            if job.state is JobState.READY:
+            # Between the start of this coroutine and its first step somebody may have cancelled the job, and
+            # submitted it again: then it is ready, but has given back its tokens, and asks for others.
+            if job.state is JobState.READY and self._tokens.holds(job, grant):
                 await self.aio_submit(job, grant)
         finally:
             self._ready.vacate(job)
@@ -334,17 +336,20 @@ class Scheduler:
             return
         self._is_taking_in = True
         try:
-            while True:
-                with self._lock:
-                    if not self._inbox:
-                        return
-                    wish = self._inbox.popleft()
+            while wish := self._next_wish():
                 if isinstance(wish, _Submission):
                     self._take_in_one(wish)
                 else:
                     self._cancel(*wish)
         finally:
             self._is_taking_in = False
+        if self._was_asked:
+            self._was_asked = False
+            self.exitCondition.notify()
+
+    def _next_wish(self) -> _Submission | _Cancellation | None:
+        with self._lock:
+            return self._inbox.popleft() if self._inbox else None
 
     def _take_in_one(self, submission: _Submission) -> None:
         try:
@@ -354,9 +359,16 @@ class Scheduler:
             self._fail(submission.job, worded(error))
 
     def _ask_again(self) -> None:
-        """Asks who waits, once everything submitted is known: a callback may just have submitted more."""
+        """Asks who waits, once everything submitted is known: a callback may just have submitted more.
+
+        A job that is found done ends while others are still to be taken in. Whoever was told then that
+        nothing is unfinished left, and those others arrived at a run that was closed.
+        """
         self._take_in()
-        self.exitCondition.notify()
+        if self._is_taking_in:
+            self._was_asked = True
+        else:
+            self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, is_new, found = submission
@@ -457,6 +469,8 @@ class Scheduler:
         while pending:
             unneeded = pending.pop()
             self._graph.withdraw(unneeded)
+            if unneeded.needs:
+                self._tokens.withdraw(unneeded)
             if unneeded.state is JobState.READY:
                 unneeded.state = JobState.WAITING
             unneeded.state = JobState.UNSCHEDULED
@@ -554,6 +568,11 @@ class Scheduler:
             job.tries = verdict.tries
             job.answered = max(job.answered, job.attempt)
             self._enqueue(job)
+
+    def _read_and_follow(self, job: Job) -> None:
+        self._take_in()  # or nobody owns the job yet, and nobody waits for what its watchers do
+        self._outputs.read(job)
+        self._follow(job)
 
     def _follow(self, job: Job) -> None:
         if job.state.running() and job.watched_outputs and job not in self._followed:

@@ -48,6 +48,9 @@ class Alarm:
         self._watch: DirectoryWatch | None = None
         self._is_polling = False
         self._is_posted = False
+        self._is_retrying = False
+        self._is_short = False
+        """The last look failed for want of something; the trace it left is no reason for another."""
         self._busy_s = BUSY_S
 
     def set(self) -> None:
@@ -74,13 +77,22 @@ class Alarm:
             self._loop.post(self._posted)
 
     def busy(self) -> None:
-        """Calls `told` in a moment: somebody else was faster."""
-        self._loop.later(self._busy_s, self._told)
-        self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
+        """Calls `told` in a moment: somebody else was faster, or was stopped there. One chain of tries."""
+        if not self._is_retrying:
+            self._is_retrying = True
+            self._loop.later(self._busy_s, self._retry)
+            self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
 
     def got_through(self) -> None:
         """Nobody else was there."""
         self._busy_s = BUSY_S
+
+    def short(self) -> None:
+        """A look failed for want of something: only `unsure` is called until one succeeds."""
+        self._is_short = True
+
+    def recovered(self) -> None:
+        self._is_short = False
 
     def close(self) -> None:
         if self._watch is not None:
@@ -91,6 +103,10 @@ class Alarm:
         self._is_posted = False
         self._told()
 
+    def _retry(self) -> None:
+        self._is_retrying = False
+        self._told()
+
     def _poll(self) -> None:
         self._is_polling = False
         self._unsure()
@@ -98,4 +114,5 @@ class Alarm:
     def _changed(self) -> None:
         if self._watch is not None:
             self._watch.drain()
-            self._told()
+            if not self._is_short:  # else it would wake itself for as long as the disk is full
+                self._told()

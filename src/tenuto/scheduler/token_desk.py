@@ -128,6 +128,10 @@ class TokenDesk:
             del self._held[job]
             held.close()
 
+    def holds(self, job: Job, grant: Grant) -> bool:
+        """Whether the job still has what it was given."""
+        return self._held.get(job) is grant
+
     @property
     def is_idle(self) -> bool:
         return not self._waiting
@@ -159,6 +163,7 @@ class TokenDesk:
                 self._alarm.got_through()
                 with closing(mutex):
                     self._turn(outcome)
+                self._alarm.recovered()
         except Exception as error:  # noqa: BLE001  whatever goes wrong, no job must be left hanging
             self._trouble(error, outcome)
         finally:
@@ -179,6 +184,8 @@ class TokenDesk:
 
     def _trouble(self, error: Exception, outcome: _Outcome) -> None:
         passing = shortage(error)
+        if passing is not None:
+            self._alarm.short()
         for job in sorted(self._waiting - outcome.jobs(), key=lambda job: job.key):
             if passing is None:
                 outcome.refused.append((job, error))

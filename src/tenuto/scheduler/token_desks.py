@@ -55,6 +55,10 @@ class TokenDesks:
     def release(self, job: Job) -> None:
         self._desk(job).release(job)
 
+    def holds(self, job: Job, grant: Grant | None) -> bool:
+        """Whether a job still has what it was given; one that was given nothing needs nothing."""
+        return grant is None or self._desk(job).holds(job, grant)
+
     def given_back(self, job: Job, grant: Grant | None) -> None:
         """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
         if job.needs:

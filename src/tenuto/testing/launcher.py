@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum, unique
 from signal import SIGKILL
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -199,7 +200,9 @@ class FakeRunner:
         """TERM."""
         if self._stop is not None or not self.alive():
             return
-        asked = job_directory.read_stop(self._machine.files, self.order.paths, self.order.launch.attempt)
+        asked = None
+        with suppress(OSError):  # as `Supervisor._asked`: then there is only the signal
+            asked = job_directory.read_stop(self._machine.files, self.order.paths, self.order.launch.attempt)
         reason = asked.reason if asked else JobFailureStatus.CANCELLED
         self._end_payload(Stop(reason, (asked and asked.message) or "stopped"))
 

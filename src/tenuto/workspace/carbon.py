@@ -28,8 +28,10 @@ class Measured(NamedTuple):
     """Why there is nothing, or no more."""
 
 
-def metrics_of(fields: Mapping[str, Any]) -> CarbonMetricsData:
+def metrics_of(fields: Any) -> CarbonMetricsData:
     """Measurements from plain values. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
+    if not isinstance(fields, dict):
+        raise TypeError(fields)
     numbers = {name: _number(fields.get(name, 0.0)) for name in _POWERS}
     totals = {name: _number(fields[name]) for name in _TOTALS}
     region = fields.get("region")

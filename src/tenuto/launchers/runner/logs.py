@@ -13,7 +13,7 @@ from tenuto.workspace.layout import JobPaths
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _BLOCK = 4096
 _SHORTEST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 0.5
 _NOTICE = b"\n[tenuto: what followed here was dropped, the log had reached its limit]\n"
 
 
