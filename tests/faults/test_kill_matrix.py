@@ -13,7 +13,7 @@ import pytest
 
 from proof.matrix import cases as matrix
 from proof.matrix.cases import KINDS, Fields
-from proof.matrix.proving import play, strikes, traced
+from proof.matrix.proving import SMALL, play, strikes, traced
 from proof.matrix.steps import (
     ADOPTING,
     OVERTAKING,
@@ -35,9 +35,7 @@ from proof.matrix.steps import (
 
 THEATRES = 2
 """Cases are played one after the other in each of these processes."""
-MORE = 60
-"""How many cases of a kind besides those of each step alone."""
-PLAYED = [case for kind in KINDS.values() for case in kind.chosen(MORE)]
+PLAYED = [case for kind in KINDS.values() for case in kind.chosen(SMALL)]
 PARTS = 16
 BOTH = pytest.mark.parametrize("launcher", ["spawn", "warm"])
 
