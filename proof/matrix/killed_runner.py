@@ -1,8 +1,10 @@
 """A runner, or a warm parent, that dies where the test wants it: the runner's own program, under a `Watcher`.
-Given to a launcher in the place of the interpreter (see `matrix.write_interpreter`).
+Given to a launcher in the place of the interpreter (see `theatre`).
 
 FAULTS_PARENT, FAULTS_RUNNER and FAULTS_PAYLOAD name the operation, FAULTS_DIRECTORY the case's directory.
 """
+
+from __future__ import annotations
 
 import _socket
 import os
@@ -11,7 +13,13 @@ from array import array
 
 sys.path.insert(0, __file__.rpartition("/")[0])
 
-from killing import Strike, Watcher
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from proof.matrix.killing import Strike, Watcher
+else:
+    from killing import Strike, Watcher
 
 del sys.path[0]
 while sys.argv[1].startswith("-"):
@@ -22,18 +30,18 @@ trace = f"{directory}/trace-runner" if "FAULTS_TRACE" in os.environ else None
 NAMES = ("lock", "descendants", "ready", "units")
 
 
-def strike(who):
+def strike(who: str) -> Strike:
     return Strike(os.environ.get(f"FAULTS_{who.upper()}"), f"{directory}/struck-{who}")
 
 
 if sys.argv[1] == "--warm":
-    children = (("parent", strike("runner")), ("child", strike("payload")))
-    watcher = Watcher(strike("parent"), trace, role="warm", children=children)
+    forked = (("parent", strike("runner")), ("child", strike("payload")))
+    watcher = Watcher(strike("parent"), trace, role="warm", children=forked)
 
     class Socket(_socket.socket):
         """Messages are operations too."""
 
-        def recvmsg(self, *arguments):
+        def recvmsg(self, *arguments: Any) -> Any:
             watcher.sees("recvmsg")
             received = super().recvmsg(*arguments)
             for _, _, descriptors in received[1]:
@@ -41,15 +49,14 @@ if sys.argv[1] == "--warm":
                     watcher.knows(fd, name)
             return received
 
-        def sendmsg(self, *arguments):
+        def sendmsg(self, *arguments: Any) -> Any:
             watcher.sees("sendmsg")
             return super().sendmsg(*arguments)
 
-    _socket.socket = Socket
+    setattr(_socket, "socket", Socket)  # noqa: B010  to a type checker, a class is not replaced
 else:
     names = dict(zip(map(int, sys.argv[4:]), NAMES, strict=False))
-    children = (("child", strike("payload")),)
-    watcher = Watcher(strike("runner"), trace, children=children, names=names)
+    watcher = Watcher(strike("runner"), trace, children=(("child", strike("payload")),), names=names)
 watcher.install()
 watcher.sees("begin")
 with open(sys.argv[0]) as program:

@@ -10,6 +10,7 @@ strikes; the second of a name has ``#2`` behind it.
 from __future__ import annotations
 
 import _ctypes
+import _thread
 import fcntl
 import os
 import re
@@ -18,20 +19,21 @@ from collections.abc import Callable
 from typing import Any
 
 _WRITING = os.O_WRONLY | os.O_RDWR
-_SETLK = 37
+_GETLK, _SETLK = 36, 37
 _by_path = ("mkdir", "unlink", "rename", "chdir")
 _by_descriptor = ("write", "fsync", "ftruncate", "posix_fallocate", "close", "pwrite")
 _plain = ("fork", "posix_spawn", "setsid", "setpgid", "dup2", "pidfd_open", "waitid", "execvp", "_exit")
 
-_open, _write, _close, _kill, _getpid = os.open, os.write, os.close, os.kill, os.getpid
+_open, _write, _close, _getpid = os.open, os.write, os.close, os.getpid
 
 
 class Strike:
-    """Where one process is to die: at the first operation of this name, if nobody did before."""
+    """Where one process is to die, or to stand still: at the first operation of this name, once in a case."""
 
-    def __init__(self, at: str | None, claim: str) -> None:
+    def __init__(self, at: str | None, claim: str, blow: int = signal.SIGKILL) -> None:
         self.at = at
         self.claim = claim
+        self.blow = blow
 
 
 class Watcher:
@@ -45,9 +47,10 @@ class Watcher:
         role: str = "parent",
         children: tuple[tuple[str, Strike], ...] = (),
         names: dict[int, str] | None = None,
+        looks: bool = False,
     ) -> None:
         """`children`: what is to happen in what this process forks, in what that forks, and so on; `names`
-        of descriptors.
+        of descriptors; `looks`: also operations that nobody can see, for who makes hardly any other.
         """
         self._strike = strike
         self._trace = trace
@@ -55,6 +58,7 @@ class Watcher:
         self._seen: dict[str, int] = {}
         self._names = names or {}
         self._role = role
+        self._looks = looks
         self._pid = _getpid()
 
     def install(self) -> None:
@@ -85,7 +89,8 @@ class Watcher:
         if self._trace is not None:
             self._note(operation)
         if operation == self._strike.at and claim(self._strike.claim):
-            _kill(self._pid, signal.SIGKILL)
+            # To this thread: sent to the process, another one could take it while this one goes on.
+            signal.pthread_kill(_thread.get_ident(), self._strike.blow)
 
     def _note(self, operation: str) -> None:
         # Opened each time: a runner closes every descriptor that it does not know.
@@ -94,9 +99,11 @@ class Watcher:
         _close(fd)
 
     def _watched_open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
-        if not flags & _WRITING:
-            return _open(path, flags, mode, **options)
         name = _name(path)
+        if not flags & _WRITING:
+            if self._looks and not os.fspath(path).startswith("/proc"):
+                self.sees(f"read {name}")
+            return _open(path, flags, mode, **options)
         self.sees(f"open {name}")
         fd = _open(path, flags, mode, **options)
         self._names[fd] = name
@@ -143,10 +150,11 @@ class Watcher:
 
     def _watched_fcntl(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(fd: Any, command: int, argument: Any = 0) -> Any:
-            if command == _SETLK:
+            if command == _SETLK or (command == _GETLK and self._looks):
                 number = fd if isinstance(fd, int) else fd.fileno()
                 byte = argument[8] if isinstance(argument, bytes) else "?"
-                self.sees(f"lock{byte} {self._names.get(number, '')}")
+                name = self._names.get(number, "")
+                self.sees(f"lock{byte} {name}" if command == _SETLK else f"look{byte}")
             return function(fd, command, argument)
 
         return watched

@@ -1,0 +1,111 @@
+"""Owns the bugs planted in the schedulers of the kill matrix, and the cases that must give each of them away.
+Plants them for good: in a process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from proof.matrix.cases import AT_WORK, Fields, striking
+from tenuto.launchers.protocols import Process, StartOrder
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler import attempts, decisions
+from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.jobs import Job
+from tenuto.workspace import job_directory
+
+_run = Job.aio_run
+
+
+class Bug(NamedTuple):
+    """A mistake, and where it shows."""
+
+    stands_for: str
+    kind: str
+    plant: Callable[[], None]
+    cases: list[Fields]
+
+
+class _Unlocked:
+    """The file of a lock, opened once more: who has only this one holds nothing."""
+
+    byte = 0
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def intact(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+async def _run_unlocked(self: Job, order: StartOrder) -> Process:
+    unlocked = _Unlocked(order.runner_lock.path)
+    order.runner_lock.close()
+    return await _run(self, order._replace(runner_lock=unlocked))
+
+
+async def _run_without_units(self: Job, order: StartOrder) -> Process:
+    return await _run(self, order._replace(tokens=()))
+
+
+async def _settled_without_sweep(self: Attempts, job: Job, lock: Any) -> Any:
+    return job_directory.settle(self.machine, job.paths, lock)
+
+
+def _lost_is_done(found: Any, tries: Any, limits: Any) -> Verdict:
+    verdict = decisions.after_attempt(found, tries, limits)
+    is_lost = JobFailureStatus.LOST in (verdict.reason, found.reason)
+    return Verdict(JobState.DONE) if is_lost else verdict
+
+
+async def _adopted_is_done(self: Any, job: Job) -> None:
+    self._complete(job, Verdict(JobState.DONE))
+
+
+def _putting(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    return lambda: setattr(owner, name, value)
+
+
+BUGS = {
+    "lock let go before the start": Bug(
+        "the scheduler closes the job's lock, and leaves it to the runner to lock it again",
+        "races",
+        _putting(Job, "aio_run", _run_unlocked),
+        striking("scheduler", ["posix_spawn"], blow="pause"),
+    ),
+    "units not handed over": Bug(
+        "the runner does not inherit the units of its job, which fall with the scheduler",
+        "tokens",
+        _putting(Job, "aio_run", _run_without_units),
+        [{**AT_WORK, "token": True}],
+    ),
+    "leftovers not swept": Bug(
+        "what a killed runner left at work is not ended before the job starts again",
+        "spawn",
+        _putting(Attempts, "_settled", _settled_without_sweep),
+        [{"victim": "runner", "moment": "start", "in_child": True}],
+    ),
+    "lost taken for done": Bug(
+        "a job whose runner vanished counts as done",
+        "spawn",
+        _putting(attempts, "after_attempt", _lost_is_done),
+        striking("runner", ["open oracle.reserve"]),
+    ),
+    "adopted taken for done": Bug(
+        "an adopted job counts as done without waiting for its runner",
+        "adoption",
+        _putting(Scheduler, "_adopt", _adopted_is_done),
+        [{**AT_WORK}],
+    ),
+}

@@ -1,0 +1,276 @@
+"""Owns the cases of the kill matrix, by kind: each step alone, and steps of several processes together.
+Plays nothing.
+
+A case kills the first scheduler, the second one, the first runner or the first payload that gets to a step;
+then another scheduler submits the same job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, NamedTuple
+
+from proof.matrix.steps import (
+    ADOPTING,
+    LEAVING,
+    LOCKS_FILE,
+    OVERTAKING,
+    PARENT,
+    PAYLOAD,
+    QUEUED_SCHEDULER,
+    QUEUEING,
+    RECOVERING,
+    RUNNER,
+    SCHEDULER,
+    SCHEDULER_AGAIN,
+    TAKING_OVER,
+    TOKEN,
+    TOKEN_PARENT,
+    TOKEN_PAYLOAD,
+    TOKEN_SCHEDULER,
+    TOKEN_WARM_SCHEDULER,
+    WARM_RUNNER,
+    WARM_SCHEDULER,
+)
+
+Fields = dict[str, Any]
+"""What a `Case` is made of; what is left out nobody is to suffer."""
+VICTIMS = ("payload", "runner", "scheduler")
+MOMENTS = ("start", "middle", "end")
+
+
+class Kind(NamedTuple):
+    """Cases that have something in common."""
+
+    title: str
+    steps: list[Fields]
+    """Every step once."""
+    more: list[Fields]
+    """Several steps in one case, and steps under other circumstances."""
+
+    def chosen(self, most: int | None = None) -> list[Fields]:
+        """Every step, and so many of the others as asked for: spread well over all of them."""
+        return different([*self.steps, *(self.more if most is None else spread(self.more, most))])
+
+
+def different(cases: Iterable[Fields]) -> list[Fields]:
+    return list({json.dumps(case, sort_keys=True): case for case in cases}.values())
+
+
+def spread(cases: list[Fields], most: int) -> list[Fields]:
+    stride = max(1.0, len(cases) / most)
+    return [cases[int(number * stride)] for number in range(min(most, len(cases)))]
+
+
+def striking(who: str, operations: Iterable[str], **more: Any) -> list[Fields]:
+    return [{who: operation, **more} for operation in operations]
+
+
+def crossed(one: Iterable[Fields], *others: Iterable[Fields]) -> list[Fields]:
+    """Each of these with each of those."""
+    return [
+        {name: value for case in cases for name, value in case.items()} for cases in product(one, *others)
+    ]
+
+
+def checkered(one: list[Fields], other: list[Fields]) -> list[Fields]:
+    """Every second field of the board."""
+    return [{**a, **b} for row, a in enumerate(one) for b in other[row % 2 :: 2]]
+
+
+def also(cases: Iterable[Fields], **more: Any) -> list[Fields]:
+    return [{**case, **more} for case in cases]
+
+
+def telling(operations: list[str]) -> list[str]:
+    """Without those that leave all as it was for whoever comes next; they are struck alone, not in pairs."""
+    silent = ("mkdir", "ftruncate", "posix_fallocate", "fsync")
+    forgotten = ("unlink stop", "unlink locks", "unlink result")
+    unread = ("params.json", "oracle.py", "launch.json.tmp")
+    return [
+        operation
+        for operation in operations
+        if not operation.startswith((*silent, *forgotten))
+        and not (operation.endswith(unread) and operation.startswith(("open", "close")))
+    ]
+
+
+STARTED = ["posix_spawn", "pidfd_open", "close oracle.lock #2", "close oracle.lock #3", "waitid"]
+WARM_STARTED = WARM_SCHEDULER[-4:]
+ORACLE = [{"victim": victim, "moment": moment} for victim, moment in product(VICTIMS, MOMENTS)]
+OTHERS = [case for case in ORACLE if case["victim"] != "scheduler"]
+WARM_ORACLE = [*ORACLE, *({"victim": "parent", "moment": moment} for moment in MOMENTS)]
+AT_WORK = {"victim": "scheduler", "moment": "start", "seen": True}
+"""The first scheduler dies when the work has begun, which lasts until another has seen it."""
+FEW_OF_RUNNER = striking("runner", ["begin", "write oracle.pid", "fork", "rename oracle.done"])
+
+ALONE = [
+    *striking("scheduler", SCHEDULER),
+    *striking("runner", RUNNER),
+    *striking("payload", PAYLOAD),
+    *ORACLE,
+]
+SPAWN = Kind(
+    "scheduler, runner and payload of a job that is spawned",
+    [
+        *ALONE,
+        *also(ORACLE, in_child=True),
+        *striking("scheduler", SCHEDULER_AGAIN, again=True),
+        *striking("runner", RUNNER, again=True),
+    ],
+    [
+        *crossed(striking("scheduler", STARTED), striking("payload", PAYLOAD)),
+        *crossed(striking("scheduler", STARTED), OTHERS),
+        *crossed(striking("runner", telling(RUNNER)), striking("payload", ["begin", "chdir job", "execvp"])),
+        *crossed(
+            striking("scheduler", SCHEDULER_AGAIN, again=True),
+            striking("runner", ["begin", "write oracle.pid", "rename oracle.done"]),
+        ),
+        *crossed(
+            striking("scheduler", STARTED[1:4]),
+            striking("runner", ["write ready", "fork", "rename oracle.done"]),
+            [{"payload": "execvp"}, {"victim": "payload", "moment": "middle"}],
+        ),
+        *crossed(striking("scheduler", telling(SCHEDULER)), striking("runner", telling(RUNNER))),
+    ],
+)
+
+WARM_ALONE = [
+    *striking("scheduler", WARM_SCHEDULER),
+    *striking("parent", PARENT),
+    *striking("runner", WARM_RUNNER),
+    *striking("payload", PAYLOAD),
+    *WARM_ORACLE,
+]
+WARM = Kind(
+    "the same with a warm parent, which is killed too",
+    also([*WARM_ALONE, *also(ORACLE, in_child=True)], launcher="warm"),
+    also(
+        [
+            *crossed(striking("parent", PARENT), striking("scheduler", WARM_STARTED)),
+            *crossed(striking("parent", PARENT[4:]), striking("runner", telling(WARM_RUNNER))),
+            *crossed(striking("parent", PARENT[4:]), striking("payload", ["begin", "execvp"])),
+            *crossed(striking("scheduler", WARM_STARTED), striking("runner", telling(WARM_RUNNER))),
+            *crossed(striking("scheduler", WARM_STARTED), OTHERS),
+        ],
+        launcher="warm",
+    ),
+)
+
+TOKEN_ONLY = [*TOKEN, *LOCKS_FILE, "posix_spawn", "close pair.units"]
+TOKEN_STARTED = TOKEN_ONLY[7:]
+QUEUED_ONLY = [*QUEUEING, *LEAVING]
+TOKEN_ALONE = [
+    *striking("scheduler", TOKEN_SCHEDULER),
+    *striking("runner", RUNNER),
+    *striking("payload", TOKEN_PAYLOAD),
+    *ORACLE,
+]
+TOKENS = Kind(
+    "jobs that need a token: at once, or after queueing for it",
+    also(
+        [
+            *TOKEN_ALONE,
+            *striking("scheduler", QUEUED_ONLY, busy=True),
+            *striking("scheduler", TOKEN_ONLY, launcher="warm"),
+            *striking("parent", TOKEN_PARENT, launcher="warm"),
+            # The work lasts until the other job has asked for the units, which must not be free.
+            AT_WORK,
+            {**AT_WORK, "launcher": "warm"},
+            *striking("scheduler", ["pidfd_open", *STARTED[2:4], "close pair.units"], seen=True),
+            *striking("scheduler", [*WARM_STARTED[1:3], "close pair.units"], seen=True, launcher="warm"),
+        ],
+        token=True,
+    ),
+    also(
+        [
+            *also(striking("scheduler", TOKEN_WARM_SCHEDULER), launcher="warm"),
+            *also(striking("runner", WARM_RUNNER), launcher="warm"),
+            *also(WARM_ORACLE, launcher="warm"),
+            *striking("scheduler", QUEUED_SCHEDULER, busy=True),
+            *crossed(striking("scheduler", TOKEN_STARTED), striking("runner", telling(RUNNER))),
+            *crossed(striking("scheduler", TOKEN_STARTED[-3:]), striking("payload", TOKEN_PAYLOAD)),
+            *crossed(striking("scheduler", TOKEN_STARTED[-3:]), OTHERS),
+            *also(
+                crossed(striking("parent", TOKEN_PARENT[4:]), striking("runner", telling(WARM_RUNNER)[::3])),
+                launcher="warm",
+            ),
+            *crossed(striking("scheduler", QUEUED_ONLY, busy=True), FEW_OF_RUNNER),
+        ],
+        token=True,
+    ),
+)
+
+LOST = {**AT_WORK, "runner": "open oracle.reserve"}
+"""The same, and then the runner dies too."""
+ENDING = RUNNER[RUNNER.index("setpgid") + 1 :]
+WATCHING = ADOPTING[ADOPTING.index("pidfd_open") :]
+ADOPTION = Kind(
+    "a second scheduler takes a job over and is killed; a third one ends it",
+    [
+        *also(striking("second", ADOPTING), **AT_WORK),
+        *also(striking("second", ADOPTING), **AT_WORK, launcher="warm"),
+        *also(striking("second", ADOPTING), **AT_WORK, token=True),
+        *also(striking("second", RECOVERING), **LOST),
+        *striking("second", TAKING_OVER, scheduler="posix_spawn"),
+    ],
+    [
+        *crossed(striking("scheduler", STARTED[1:4], seen=True), striking("second", ADOPTING)),
+        *also(
+            crossed(striking("scheduler", WARM_STARTED[1:3], seen=True), striking("second", ADOPTING)),
+            launcher="warm",
+        ),
+        *also(
+            crossed(striking("runner", ENDING), striking("second", [*WATCHING[:2], *RECOVERING[1::7]])),
+            **AT_WORK,
+        ),
+        *also(crossed(striking("runner", ENDING), striking("second", WATCHING)), **AT_WORK, token=True),
+        *also(
+            crossed(
+                striking("parent", PARENT[-2:]), striking("second", ["pidfd_open", "read stop.json", "_exit"])
+            ),
+            **AT_WORK,
+            launcher="warm",
+        ),
+        *crossed(
+            striking("scheduler", telling(SCHEDULER)[6:-6]),
+            striking("second", telling(TAKING_OVER)[6::3]),
+        ),
+    ],
+)
+
+_UNLOCKED = "mkdir .tenuto #3"
+"""The last step of a scheduler at which any other can overtake it."""
+RACES = Kind(
+    "two schedulers at once; one of them dies, dies late, or stands still for a while",
+    [
+        *also(ALONE, together=True),
+        *striking("scheduler", SCHEDULER, blow="late"),
+        *striking("scheduler", SCHEDULER, blow="pause"),
+        *striking("second", OVERTAKING, scheduler=_UNLOCKED, blow="pause"),
+        *striking("scheduler", TOKEN_ONLY, blow="late", token=True),
+        *striking("scheduler", TOKEN_ONLY, blow="pause", token=True),
+    ],
+    [
+        *also(WARM_ALONE, together=True, launcher="warm"),
+        *striking("scheduler", WARM_SCHEDULER, blow="late", launcher="warm"),
+        *striking("scheduler", WARM_SCHEDULER, blow="pause", launcher="warm"),
+        *also(TOKEN_ALONE, together=True, token=True),
+        *striking("scheduler", TOKEN_SCHEDULER, blow="late", token=True),
+        *striking("scheduler", TOKEN_SCHEDULER, blow="pause", token=True),
+        *striking("scheduler", SCHEDULER_AGAIN, again=True, together=True),
+        *striking("scheduler", SCHEDULER_AGAIN, again=True, blow="late"),
+        *striking("scheduler", SCHEDULER_AGAIN, again=True, blow="pause"),
+        *striking("scheduler", QUEUED_ONLY, token=True, busy=True, together=True),
+        *crossed(striking("scheduler", telling(SCHEDULER), blow="late"), FEW_OF_RUNNER),
+        *crossed(striking("scheduler", telling(SCHEDULER), blow="pause"), FEW_OF_RUNNER),
+        *crossed(striking("second", telling(OVERTAKING), scheduler=_UNLOCKED, blow="pause"), FEW_OF_RUNNER),
+        *checkered(
+            striking("scheduler", telling(SCHEDULER), together=True), striking("second", telling(OVERTAKING))
+        ),
+    ],
+)
+
+KINDS = {"spawn": SPAWN, "warm": WARM, "tokens": TOKENS, "adoption": ADOPTION, "races": RACES}

@@ -1,0 +1,105 @@
+"""Owns the verdict on a case: everything that must hold, whatever was killed.
+Looks at the directories and at the ledger that the payloads wrote; helps nothing along.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proof.matrix.case import Case
+from proof.matrix.scheduler import DONE, JOB_ID, NEXT_ID, PARAMS, TASK_ID, TOKEN
+from tenuto.workspace.job_directory import look, read_locks, read_pid, read_status
+from tenuto.workspace.layout import Layout, TokenPlace
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary
+from tenuto.workspace.records import LaunchRecord
+from tenuto.workspace.tokens import TokenFiles
+
+
+def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:
+    """What does not hold; `schedulers`: how each of them ended."""
+    return [
+        *_schedulers(case, schedulers),
+        *_directory(case, directory, JOB_ID),
+        *(_directory(case, directory, NEXT_ID) if case.token else ()),
+        *_token(directory),
+        *_ledger(case, directory),
+    ]
+
+
+def _schedulers(case: Case, ends: list[str]) -> list[str]:
+    problems = []
+    failures = [end for end in ends if end not in (DONE, "killed")]
+    killed = "ERROR FAILED exited with code 247" if case.in_child else "ERROR FAILED was ended by SIGKILL"
+    if ends.count("killed") > case.kills_of_schedulers():
+        problems.append(f"a scheduler was killed that nobody meant to kill: {ends}")
+    if ends[-1] != DONE:
+        problems.append(f"the last scheduler ended with: {ends[-1]}")
+    if not case.may_fail() and failures:
+        problems.append(f"a scheduler failed: {failures}")
+    if not all(end.startswith(killed) for end in failures):
+        problems.append(f"a failure for another reason: {failures}")
+    return problems
+
+
+def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
+    paths = Layout(f"{directory}/ws").job(TASK_ID, job_id)
+    machine = this_machine()
+    found = look(machine, paths)
+    problems = []
+
+    def must(holds: bool, otherwise: object) -> None:
+        if not holds:
+            problems.append(f"{job_id}: {otherwise}")
+
+    must(found.derived.row == "done", f"the directory says {found.derived}")
+    must(isinstance(found.evidence.launch, LaunchRecord), f"launch.json: {found.evidence.launch}")
+    must(read_pid(machine.files, paths, found.derived.attempt) is not None, "the pid record cannot be read")
+    must(read_status(machine.files, paths) is not None, "status.json cannot be read")
+    must(_content(paths.params) == PARAMS, "params.json is damaged")
+    for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
+        must(not machine.locks.is_locked(paths.lock, byte), f"byte {byte} of the lock is held")
+    if case.token:
+        locks = read_locks(machine.files, paths, found.derived.attempt)
+        must(locks is not None and locks.tokens == ((TOKEN, (0, 1)),), f"locks: {locks}")
+    for path in Path(paths.directory).rglob("*"):
+        # Of the status, which can be had from the marker, nobody clears away the copy of a killed writer.
+        must(not is_temporary(path.name) or path.name.startswith("status.json"), f"{path.name} is left")
+        must("corrupt" not in path.name, f"{path.name} is there")
+    return problems
+
+
+def _content(path: str) -> bytes | None:
+    return Path(path).read_bytes() if Path(path).exists() else None
+
+
+def _token(directory: Path) -> list[str]:
+    tokens = TokenFiles(this_machine(), TokenPlace(f"{directory}/tokens"))
+    problems = []
+    if tokens.state(TOKEN).held:
+        problems.append("units of the token are held")
+    if tokens.living():
+        problems.append("a scheduler counts as alive")
+    return problems
+
+
+def _ledger(case: Case, directory: Path) -> list[str]:
+    """Each payload wrote what it did, with the nonce of its attempt."""
+    lines = (_content(str(directory / "ledger")) or b"").decode().splitlines()
+    entries = [line.split() for line in lines]
+    problems = []
+    if any(what == "overlap" for what, *_ in entries):
+        problems.append(f"two payloads at the same time: {entries}")
+    if any(what == "unseen" for what, *_ in entries):
+        problems.append(f"nobody saw that it runs: {entries}")
+    for job_id in (JOB_ID, NEXT_ID) if case.token else (JOB_ID,):
+        starts = [attempt for what, job, attempt, _ in entries if (what, job) == ("start", job_id)]
+        ends = [attempt for what, job, attempt, _ in entries if (what, job) == ("end", job_id)]
+        last = look(this_machine(), Layout(f"{directory}/ws").job(TASK_ID, job_id)).derived.marker
+        if last is None or last.nonce not in starts or last.nonce not in ends:
+            problems.append(f"{job_id} counts as done, but its work is not in the ledger: {entries}")
+        if len(set(starts)) < len(starts):
+            problems.append(f"one attempt of {job_id} ran twice: {entries}")
+        if len(starts) > 1 + (case.repeats() if job_id == JOB_ID else 0):
+            problems.append(f"{job_id} ran {len(starts)} times: {entries}")
+    return problems

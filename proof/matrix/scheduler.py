@@ -1,0 +1,135 @@
+"""Owns what a scheduler of the kill matrix does: submits the job, waits for it, and says how it ended.
+Runs in a process that the theatre forked, and never returns from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from proof.matrix.case import Case
+from proof.matrix.killing import Strike, Watcher, claim
+from tenuto.launchers.instructions import Command
+from tenuto.launchers.outputs import TaskOutput
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.lifecycle.states import JobState, Standing
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.tokens import CounterToken, declare
+from tenuto.testing.owner import FakeOwner
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
+
+HERE = Path(__file__).parent
+TASK_ID, JOB_ID, NEXT_ID = "oracle", "job", "next"
+TOKEN = "pair"
+DEADLINE_S = 30.0
+PARAMS = b'{"nothing": true}'
+DONE = "DONE"
+
+
+class Work:
+    """A `Work` that runs the oracle."""
+
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, directory: Path, case: Case, job_id: str) -> None:
+        self._arguments = (
+            *(sys.executable, "-I", "-S", str(HERE / "oracle.py")),
+            *(str(directory), job_id, case.victim or "", case.moment or ""),
+            *(["--until-seen"] if case.seen else []),
+            *(["--start-child"] if case.in_child else []),
+        )
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return PARAMS
+
+    def command(self) -> Command:
+        return Command(self._arguments)
+
+    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
+        raise AssertionError("the oracle registers none")
+
+
+class Seeing(FakeOwner):
+    """Lets the work go on once it has seen it run, and the other job, if there is one, wait for its units."""
+
+    def __init__(self, directory: Path, job_ids: Sequence[str]) -> None:
+        super().__init__()
+        self._sign = f"{directory}/seen"
+        self._job_ids = job_ids
+
+    def job_state(self, job: Job, standing: Standing) -> None:
+        super().job_state(job, standing)
+        if all(self._was_seen(job_id) for job_id in self._job_ids):
+            claim(self._sign)
+
+    def _was_seen(self, job_id: str) -> bool:
+        history = self.history.get(job_id, [])
+        if job_id == JOB_ID:
+            return JobState.RUNNING in history
+        was_refused = history[-2:] == [JobState.READY, JobState.WAITING]
+        return was_refused or (bool(history) and history[-1].finished())
+
+
+def token_in(directory: Path) -> CounterToken:
+    token = CounterToken(TOKEN, 2, f"{directory}/tokens")
+    declare(this_machine(), token)
+    return token
+
+
+def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, trace: bool) -> None:
+    """The first scheduler has number 0."""
+    os.environ["FAULTS_DIRECTORY"] = str(directory)
+    os.environ["FAULTS_SCHEDULER"] = str(os.getpid())
+    for who in ("parent", "runner", "payload"):
+        if getattr(case, who) is not None:
+            os.environ[f"FAULTS_{who.upper()}"] = getattr(case, who)
+    if trace:
+        os.environ["FAULTS_TRACE"] = "1"
+    machine = this_machine()
+    kind = SpawnLauncher if case.launcher == "spawn" else WarmLauncher
+    jobs = [_job(case, directory, machine, kind(machine, slots=2, python=interpreter), JOB_ID)]
+    is_watched = number == 0 or (number == 1 and (trace or case.second is not None))
+    if case.token and not is_watched:
+        jobs.append(_job(Case(token=True), directory, machine, SpawnLauncher(machine, slots=2), NEXT_ID))
+    scheduler = Scheduler(machine)
+    owner = Seeing(directory, [job.job_id for job in jobs]) if number else FakeOwner()
+    if is_watched:
+        who, at = [("scheduler", case.scheduler), ("second", case.second)][number]
+        blow = signal.SIGKILL if number or case.blow == "kill" else signal.SIGSTOP
+        strike = Strike(at, f"{directory}/struck-{who}", blow)
+        Watcher(strike, f"{directory}/trace-{who}" if trace else None, looks=case.seen).install()
+    jobs = [scheduler.submit(job, owner) for job in jobs]
+    claim(f"{directory}/submitted-{number}")
+    for job in jobs:
+        job.wait(DEADLINE_S)
+    (directory / f"end-{number}").write_text(next((_failure(job) for job in jobs if _failure(job)), DONE))
+    os._exit(0)
+
+
+def _job(case: Case, directory: Path, machine: Machine, launcher: Launcher, job_id: str) -> Job:
+    return Job(
+        TASK_ID,
+        job_id,
+        layout=Layout(f"{directory}/ws"),
+        launcher=launcher,
+        work=Work(directory, case, job_id),
+        clock=machine.clock,
+        retry=RetryLimits(max_lost_retries=2),
+        tokens=[token_in(directory).dependency(2)] if case.token else [],
+    )
+
+
+def _failure(job: Job) -> str:
+    if job.state is JobState.DONE:
+        return "" if Path(job.paths.done).exists() else "DONE, but there is no marker"
+    return f"{job.state.name} {job.standing.reason and job.standing.reason.name} {job.standing.message}"

@@ -1,0 +1,167 @@
+"""Owns the tables of steps: every operation of one job that another process could notice, in order.
+Strikes nobody; a test compares each table with what the processes do, and is red when that changes.
+
+They are numbered as in "Starting a job" of the lifecycle, and named as `killing` names them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+SCHEDULER = [
+    # 2 submit finds out whether the directory can be used
+    *"mkdir .tenuto, mkdir job, mkdir oracle, mkdir jobs, mkdir ws".split(", "),
+    *"mkdir jobs #2, mkdir oracle #2, mkdir job #2, mkdir .tenuto #2".split(", "),
+    *"open oracle.lock, lock0 oracle.lock, close oracle.lock".split(", "),
+    # 2, 3 the lock, for good
+    *"mkdir .tenuto #3, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    # 4 the intent; what older attempts left goes
+    *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"close launch.json.tmp, rename launch.json".split(", "),
+    *"open oracle.lock #3, lock1 oracle.lock".split(", "),
+    # 5 what the runner reads
+    *"open params.json, write params.json, close params.json".split(", "),
+    *"open oracle.py, write oracle.py, close oracle.py".split(", "),
+    *"open status.json, write status.json, close status.json".split(", "),
+    # 6, 8, 11
+    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
+]
+SCHEDULER_AGAIN = [
+    # 2, 3
+    *"mkdir .tenuto, open oracle.lock, lock0 oracle.lock, close oracle.lock".split(", "),
+    *"mkdir .tenuto #2, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    # 4
+    *"rename oracle.out.1, rename oracle.err.1".split(", "),
+    *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"close launch.json.tmp, rename launch.json".split(", "),
+    *"unlink oracle.done, unlink oracle.failed, unlink oracle.pid".split(", "),
+    *"unlink stop.json, unlink locks.json, unlink result.json".split(", "),
+    *"open oracle.lock #3, lock1 oracle.lock".split(", "),
+    # 5
+    *"open params.json, open params.json.tmp, write params.json.tmp".split(", "),
+    *"ftruncate params.json.tmp, close params.json.tmp, rename params.json".split(", "),
+    *"open oracle.py, open oracle.py.tmp, write oracle.py.tmp".split(", "),
+    *"ftruncate oracle.py.tmp, close oracle.py.tmp, rename oracle.py".split(", "),
+    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    # 6, 8, 11
+    *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
+]
+"""The same where an attempt before has failed."""
+RUNNER = [
+    "begin",
+    *"lock0 lock, lock1 descendants, setsid".split(", "),
+    # 7 the pid record, once all is ready for the payload
+    *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
+    *"write ready, close ready".split(", "),
+    # 9 the payload
+    *"fork, close descendants, setpgid".split(", "),
+    # 10 the marker, then the status
+    *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
+    *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
+    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    "_exit",
+]
+PAYLOAD = [
+    *"begin, close lock, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err".split(", "),
+    *"chdir job, execvp".split(", "),
+]
+# The same under the warm launcher: what differs, and the parent.
+WARM_SCHEDULER = [step for step in SCHEDULER if step not in ("pidfd_open", "waitid")]
+WARM_RUNNER = [
+    *"begin, open oracle.err, dup2, dup2 #2, close oracle.err".split(", "),
+    *("open oracle.err #2" if step == "open oracle.err" else step for step in RUNNER[1:]),
+]
+PARENT = [
+    *"begin, pidfd_open, recvmsg, sendmsg, recvmsg #2, fork".split(", "),
+    *"close ready, close descendants, close lock, pidfd_open #2, sendmsg #2, recvmsg #3, _exit".split(", "),
+]
+# The same for a job that needs a token.
+TOKEN = [
+    # 2 the lock of the queue, the number of the scheduler, then all or none
+    *"open queue.lock, lock0 queue.lock, open schedulers.lock, lock0 schedulers.lock".split(", "),
+    *"mkdir .tenuto #3, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
+    *"open pair.units, lock0 pair.units, close queue.lock".split(", "),
+]
+LOCKS_FILE = "open locks.json, write locks.json, close locks.json".split(", ")
+
+
+def with_token(scheduler: list[str]) -> list[str]:
+    """The steps of a scheduler, and those for the token among them."""
+    taken = scheduler.index("lock0 oracle.lock #2") + 1
+    spawned = scheduler.index("posix_spawn")
+    closed = scheduler.index("close oracle.lock #2") + 1
+    return [
+        *(*scheduler[: taken - 3], *TOKEN, *scheduler[taken:spawned], *LOCKS_FILE),
+        *(*scheduler[spawned:closed], "close pair.units", *scheduler[closed:]),
+    ]
+
+
+TOKEN_SCHEDULER = with_token(SCHEDULER)
+TOKEN_WARM_SCHEDULER = with_token(WARM_SCHEDULER)
+TOKEN_PAYLOAD = [*PAYLOAD[:-2], "close units", *PAYLOAD[-2:]]
+TOKEN_PARENT = [*PARENT[:6], "close units", *PARENT[6:]]
+QUEUEING = [
+    # It writes down that it waits,
+    *"open queue.json.tmp, write queue.json.tmp, ftruncate queue.json.tmp".split(", "),
+    *"close queue.json.tmp, rename queue.json, close queue.lock".split(", "),
+    # looks once more, as the units could have fallen free meanwhile,
+    *"open queue.lock #2, lock0 queue.lock #2, close queue.lock #2".split(", "),
+    # and is told that they did.
+    *"open queue.lock #3, lock0 queue.lock #3".split(", "),
+]
+LEAVING = [
+    *"open queue.json.tmp #2, write queue.json.tmp #2, ftruncate queue.json.tmp #2".split(", "),
+    *"close queue.json.tmp #2, rename queue.json #2, close queue.lock #3".split(", "),
+]
+"""What a scheduler does besides if the token is in use when it comes."""
+
+
+def queued(scheduler: list[str]) -> list[str]:
+    """The steps of a scheduler that needs a token, and those to queue for it among them."""
+    came = scheduler.index("lock0 schedulers.lock") + 1
+    taken = scheduler.index("close queue.lock")
+    return [*scheduler[:came], *QUEUEING, *scheduler[came:taken], *LEAVING, *scheduler[taken + 1 :]]
+
+
+QUEUED_SCHEDULER = queued(TOKEN_SCHEDULER)
+
+# The second scheduler, by what it finds.
+TAKING_OVER = [step for step in SCHEDULER_AGAIN if step not in ("rename oracle.out.1", "rename oracle.err.1")]
+"""A start that was begun and not made: what there is of it is replaced."""
+OVERTAKING = [*SCHEDULER_AGAIN[:7], *SCHEDULER[SCHEDULER.index("open oracle.reserve") :]]
+"""Another scheduler that has made the directory, and no more."""
+_LOOK = "read launch.json, read oracle.done, read oracle.failed".split(", ")
+_EVIDENCE = "read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(", ")
+
+
+def numbered(steps: Iterable[str]) -> list[str]:
+    """With the number behind the second of a name, and the third."""
+    seen: Counter[str] = Counter()
+    names = []
+    for step in steps:
+        seen[step] += 1
+        names.append(step if seen[step] == 1 else f"{step} #{seen[step]}")
+    return names
+
+
+ADOPTING = numbered(
+    [
+        # Each look is made until two in a row show the same.
+        *(*_LOOK, *_EVIDENCE, *_LOOK),
+        *(*_LOOK, *_EVIDENCE, *_LOOK),
+        # Then it watches, sees whether somebody wishes the job to end, and in the end the marker.
+        *("pidfd_open", "read stop.json"),
+        *(*_LOOK, "_exit"),
+    ]
+)
+"""A job at work. Hardly anything of this can be seen by others; so here the looks count as well."""
+RECOVERING = [
+    "pidfd_open",
+    *("pidfd_open #2" if step == "pidfd_open" else step for step in SCHEDULER_AGAIN),
+]
+"""A job at work, whose runner is then killed: it is started again. Without the looks."""
