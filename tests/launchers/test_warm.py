@@ -98,8 +98,8 @@ def test_parents_are_few(task: TaskBuilder, ended: Ended, launcher: WarmLauncher
 
 
 def test_a_sibling_keeps_no_lock(bench: JobBench, launcher: WarmLauncher, run: Run, machine: Machine) -> None:
-    bench.machine.files.make_directory(bench.layout.tokens)
-    token = bench.layout.token("gpu")
+    token = f"{bench.layout.root}/gpu.units"
+    machine.files.make_directory(bench.layout.root)
     units = [machine.locks.try_lock(token, unit) for unit in range(8)]
     jobs = [bench.command(*ENDLESS, tokens=(unit,)) for unit in units]
 
@@ -364,6 +364,26 @@ def test_a_module_that_hangs_shows_in_its_job(
     run(scenario())
     launcher.close()
     assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+def test_what_is_started_after_the_end_is_not_forked(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher
+) -> None:
+    """Nobody would end its parent."""
+    launcher.close()
+    assert ended(task(WAS_FORKED)).result is False
+    assert not parents(launcher)
+
+
+def test_a_parent_that_is_slow_to_end_is_buried_by_the_next_launcher(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher, machine: Machine, until: Until
+) -> None:
+    ended(task("pass"))
+    (parent,) = parents(launcher)
+    os.kill(parent.pid, signal.SIGSTOP)
+    launcher.close()
+    os.kill(parent.pid, signal.SIGCONT)
+    until(lambda: (WarmLauncher(machine).close(), not Path(f"/proc/{parent.pid}").exists())[1])
 
 
 # The death of a parent.
