@@ -62,8 +62,8 @@ def _is_taken(path: str) -> bool:
 def _take_units(place: str, name: str, token: str, capacity: int, amount: int) -> None:
     """Take units of our own counting. If there are too few, more than all were given away, or somebody died.
 
-    The units of a killed runner are free before its payload is gone. So it counts who has a runner that lives:
-    twice, since who lives at the second look lived in between, and all of them at the same time.
+    The units of a killed runner are free before its payload is gone. So it counts who has a runner that
+    lives: twice, since who lives at the second look lived in between, and all of them at the same time.
     """
     runner = _process(os.getppid())
     give_up = time.monotonic() + _DIES_WITHIN_S

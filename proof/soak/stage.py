@@ -133,7 +133,7 @@ class Stage:
             self._reap()
             self._striker.let_go()
             if now >= due:
-                due = now + EVERY_S
+                due += EVERY_S
                 self._striker.strike(self._schedulers)
             time.sleep(_LOOK_S)
         self._striker.let_go(all_of_them=True)

@@ -94,17 +94,15 @@ class Striker:
         """When to let go on, and the pidfd of whom."""
 
     def strike(self, schedulers: Mapping[int, int]) -> Victim | None:
-        """Strike one; None if there was nobody of the kind that was chosen."""
-        role = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        kills = self._random.random() < 0.5
-        seconds = self._random.choices(_STOPS_S, _STOPS_OFTEN)[0]
-        choice = self._random.random()
-        there = [one for one in victims(processes(self._stage), schedulers) if one.role == role]
-        if not there:
+        """Strike one; None if there was nobody, or it had just ended."""
+        there = victims(processes(self._stage), schedulers)
+        roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
+        if not roles:
             return None
-        victim = there[int(choice * len(there))]
-        if victim.scheduler == WITNESS:
-            kills = False
+        role = self._random.choices(list(roles), list(roles.values()))[0]
+        victim = self._random.choice([one for one in there if one.role == role])
+        kills = self._random.random() < 0.5 and victim.scheduler != WITNESS
+        seconds = self._random.choices(_STOPS_S, _STOPS_OFTEN)[0]
         return victim if self._hit(victim, kills, seconds) else None
 
     def _hit(self, victim: Victim, kills: bool, seconds: float) -> bool:
