@@ -12,7 +12,7 @@ from typing import NamedTuple
 SCHEDULERS = 3
 WITNESS = 0
 """The scheduler that is stopped at times, and never killed: its memory and its descriptors are looked at."""
-CAPACITY = {"licences": 3, "gigabytes": 8}
+CAPACITY = {"licences": 2, "gigabytes": 6}
 WAVE = 20
 _CROWDS = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2))
 
@@ -102,13 +102,15 @@ def _job(random: Random, number: int, before: dict[int, PlannedJob]) -> PlannedJ
     if any(before[needed].fate in (Fate.FAILED, Fate.STRANDED) for needed in needs):
         fate = Fate.STRANDED
     tokens: tuple[tuple[str, int], ...] = ()
-    if kind is not Kind.RESUMABLE and random.random() < 0.3:
+    seconds = random.choice((0.0, 0.02, 0.1, 0.3, 0.6))
+    if kind is not Kind.RESUMABLE and random.random() < 0.35:
+        seconds = random.choice((0.2, 0.5, 1.0))  # so that there are always some who wait
         names = random.sample(sorted(CAPACITY), random.choice((1, 1, 2)))
         tokens = tuple((name, random.randint(1, CAPACITY[name] // 2 + 1)) for name in sorted(names))
     return PlannedJob(
         number,
         kind,
-        round(random.choice((0.0, 0.02, 0.1, 0.3, 0.6)), 2),
+        seconds,
         fate,
         needs,
         tokens,

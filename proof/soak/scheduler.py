@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proof.soak import oracle
+from proof.soak.bugs import plant
 from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave, draw
 from proof.soak.tasks import task_of
 from tenuto import JobFailureStatus, JobState, TransientMode, experiment
@@ -44,6 +45,8 @@ class Orders(NamedTuple):
     seconds: float
     """Over how long the waves are spread."""
     closing: bool = False
+    bug: str = ""
+    """What is planted in this scheduler; nothing, as a rule."""
 
     @property
     def place(self) -> Path:
@@ -60,6 +63,8 @@ class Orders(NamedTuple):
 
 
 def main(orders: Orders) -> None:
+    if orders.bug:
+        plant(orders.bug)
     waves = draw(orders.seed, orders.jobs)
     if orders.closing:
         states = _Submitter(orders).submit([job for wave in waves for job in wave.jobs])

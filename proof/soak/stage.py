@@ -40,6 +40,8 @@ class Soak(NamedTuple):
     seconds: float
     patience_s: float = 1800.0
     """How long all may take to come to its end once nobody is struck any more."""
+    bug: str = ""
+    """What is planted in the schedulers, to see whether it is found."""
     keep: bool = False
     """Leave the directory, whatever the verdict."""
 
@@ -81,6 +83,9 @@ class Stage:
         self.problems += judge.by_ledger(jobs, ledgers, said, before)
         self.problems += judge.by_files(this_machine(), self._root)
         reports = judge.read_reports(self._orders(WITNESS).ended)
+        if not reports:
+            self.problems.append("the scheduler that is never killed was through with nothing")
+            reports = [{"at": 0.0, "rss": 1, "descriptors": []}]
         grown = judge.growth(reports, self._begin, self._soak.seconds)
         self.problems += judge.by_witness(reports, grown)
         starts = sum(entry.what == "start" for entries in ledgers.values() for entry in entries)
@@ -107,7 +112,9 @@ class Stage:
 
     def _orders(self, who: int, *, closing: bool = False) -> Orders:
         soak = self._soak
-        return Orders(str(self._root), who, soak.seed, soak.jobs, self._begin, soak.seconds, closing)
+        return Orders(
+            str(self._root), who, soak.seed, soak.jobs, self._begin, soak.seconds, closing, soak.bug
+        )
 
     def _start(self, who: int, *, closing: bool = False) -> None:
         orders = json.dumps(self._orders(who, closing=closing)._asdict())
