@@ -367,7 +367,7 @@ def _transient_never_woken(patch: Patch) -> None:
     enqueue = base.Scheduler._enqueue
 
     def _enqueue(self: Any, first: Any) -> None:
-        sleeping, self._dormant = self._dormant, set()
+        sleeping, self._dormant = self._dormant, type(self._dormant)()
         enqueue(self, first)
         self._dormant |= sleeping - {first}
 

@@ -249,6 +249,35 @@ for number in range(4):
     assert len(list(place.workspace.glob("jobs/*/*"))) == 2, "jobs are not touched"
 
 
+def test_runs_that_were_killed_are_pruned_and_what_they_left_half_written_goes(place: Place) -> None:
+    """Found by the soak: a script that is killed again and again left a run for each time."""
+    script = place.script(
+        """
+with experiment(HERE / "ws", "killed"):
+    Note.C(name="a").submit().wait()
+    if not (HERE / "release").exists():
+        os.kill(os.getpid(), 9)
+"""
+    )
+    writers = []
+    for _ in range(3):
+        killed = subprocess.Popen(python(script), cwd=place.directory, env=environment())
+        killed.wait()
+        writers.append(killed.pid)
+    (job,) = place.workspace.glob("jobs/*/*")
+    runs = sorted(place.workspace.glob("experiments/killed/2*"))
+    assert len(runs) == 3
+    for directory in (job, job / ".tenuto", runs[-1]):
+        (directory / f"locks.json.{writers[-1]}-1.tenuto-tmp").touch()
+    place.release.touch()
+    assert run(python(script), place.directory).returncode == 0
+    left = sorted(place.workspace.glob("experiments/killed/2*"))
+    assert left[0] == runs[-1]
+    assert len(left) == 2, "the newest that failed, and the one that did not"
+    assert not list(place.workspace.rglob("*.tenuto-tmp"))
+    assert place.ledger() == ["a"]
+
+
 def test_runs_within_one_second_have_names_of_their_own(place: Place) -> None:
     script = place.script(
         """

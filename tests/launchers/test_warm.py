@@ -366,6 +366,26 @@ def test_a_module_that_hangs_shows_in_its_job(
     assert job.marker().reason is JobFailureStatus.CANCELLED
 
 
+def test_what_is_started_after_the_end_is_not_forked(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher
+) -> None:
+    """Nobody would end its parent."""
+    launcher.close()
+    assert ended(task(WAS_FORKED)).result is False
+    assert not parents(launcher)
+
+
+def test_a_parent_that_is_slow_to_end_is_buried_by_the_next_launcher(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher, machine: Machine, until: Until
+) -> None:
+    ended(task("pass"))
+    (parent,) = parents(launcher)
+    os.kill(parent.pid, signal.SIGSTOP)
+    launcher.close()
+    os.kill(parent.pid, signal.SIGCONT)
+    until(lambda: (WarmLauncher(machine).close(), not Path(f"/proc/{parent.pid}").exists())[1])
+
+
 # The death of a parent.
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
 
 from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
@@ -339,3 +343,47 @@ def test_nobody_is_told_that_all_is_done_while_submissions_are_taken_in(bench: B
         assert set(known) == {2}
     finally:
         later.close()
+
+
+def test_what_failed_is_run_again_as_who_submits_it_now_wants(bench: Bench) -> None:
+    """Found by the soak: the closed launcher of an experiment before was used, and its processes stayed."""
+    job = bench.submit(Fail.C(message="no"))
+    bench.wait()
+    assert job.state is S.ERROR
+    other = bench.job(Fail.C(message="no"), limits=Limits(walltime_s=77.0))
+    other.launcher = SpawnLauncher(slots=1)
+    known = bench.scheduler.submit(other, bench.owner)
+    bench.wait()
+    assert known is job
+    assert (job.launcher, job.limits, job.work) == (other.launcher, other.limits, other.work)
+    assert job.attempt == 2
+
+
+def test_what_nobody_wants_any_more_is_forgotten_and_found_again(bench: Bench, tmp_path: Path) -> None:
+    """Found by the soak: a process that runs one experiment after the other grew with each job."""
+    task = note("a", tmp_path / "ledger")
+    forgotten = weakref.ref(bench.submit(task))
+    kept = bench.submit(note("b", tmp_path / "ledger"))
+    bench.wait()
+    bench.scheduler.release(bench.owner)
+    assert not bench.scheduler.jobs
+    task._state.job, bench.owner = None, FakeOwner()
+    eventually(lambda: gc.collect() is not None and forgotten() is None, "the job to be collected")
+    again = bench.submit(note("a", tmp_path / "ledger"))
+    assert bench.submit(note("b", tmp_path / "ledger")) is kept
+    bench.wait()
+    assert (again.state, kept.state) == (S.DONE, S.DONE)
+    assert sorted(lines(tmp_path / "ledger")) == ["a", "b"]
+    assert len(bench.scheduler.jobs) == 2
+
+
+def test_a_former_job_can_still_be_needed(bench: Bench, tmp_path: Path) -> None:
+    """Also one that sleeps, because nobody has needed it yet."""
+    sleeping = bench.submit(note("a", tmp_path / "ledger"), transient=TransientMode.TRANSIENT)
+    bench.wait()
+    bench.scheduler.release(bench.owner)
+    assert not bench.scheduler.jobs
+    gc.collect()
+    bench.owner = FakeOwner()
+    assert bench.submit(note("b", tmp_path / "ledger"), sleeping).wait(WAIT_S) is S.DONE
+    assert lines(tmp_path / "ledger") == ["a", "b"]

@@ -20,7 +20,7 @@ from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.preparing import Preparations
-from tenuto.experiments.pruning import prune_history, remove_transient_jobs
+from tenuto.experiments.pruning import clear_after_kills, prune_history, remove_transient_jobs
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
@@ -441,6 +441,7 @@ class experiment:
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE:
             remove_transient_jobs(machine, self.workspace.layout, run)
+        clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings)
 
     def _say_what_goes_on(self, run: Run) -> None:

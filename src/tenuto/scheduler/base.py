@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
 from tenuto.errors import DirectoryUnusable, GraphError, TenutoError, UnsubmittedTask
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
@@ -18,6 +19,7 @@ from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.decisions import NO_TRIES, Arrival, Verdict, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.dependencies import WaitingGraph
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
+from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Listener
 from tenuto.scheduler.loop import LoopThread
 from tenuto.scheduler.outputs import TaskOutputsWorker
@@ -108,7 +110,8 @@ class Scheduler:
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
     ) -> None:
         self.machine = machine
-        self.jobs: dict[str, Job] = {}
+        self._known = KnownJobs()
+        self.jobs = self._known.current
         self.waitingjobs: set[Job] = set()
         self.experiments: dict[str, Owner] = {}
         self.exitCondition = ExitCondition()
@@ -124,7 +127,7 @@ class Scheduler:
         self._inbox: deque[_Submission | _Cancellation] = deque()
         """What was asked for and not yet taken in, in order: a cancellation ends only what came before it."""
         self._graph: WaitingGraph[Job] = WaitingGraph()
-        self._dormant: set[Job] = set()
+        self._dormant: WeakSet[Job] = WeakSet()
         """Transient jobs that nobody needs yet."""
         self._ready = ReadyQueue(self._begin)
         self._tokens = TokenDesks(
@@ -149,12 +152,12 @@ class Scheduler:
         Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
         with self._lock:
-            known = self.jobs.get(job.key)
+            known = self._known.get(job.key)
             job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
         found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
-            is_new = job.key not in self.jobs
-            known = self.jobs.setdefault(job.key, job)
+            is_new = self._known.get(job.key) is None
+            known = self._known.keep(job)
             known.scheduler = self
             self._ask(_Submission(known, job, owner, is_new, found))
         return known
@@ -188,7 +191,7 @@ class Scheduler:
         """The job that counts for a dependency: it must be known, so there can be no cycle."""
         if origin.key == job.key:
             raise GraphError(f"{job.task_id} {job.job_id[:12]} depends on itself")
-        known = self.jobs.get(origin.key)
+        known = self._known.get(origin.key)
         if known is None:
             raise UnsubmittedTask(
                 f"{job.task_id} {job.job_id[:12]} depends on {origin.task_id} {origin.job_id[:12]}, "
@@ -326,8 +329,10 @@ class Scheduler:
 
     async def _aio_release(self, owner: Owner) -> None:
         self._take_in()
-        for job in self.jobs.values():
-            job.disown(owner)
+        with self._lock:
+            for job in self.jobs.values():
+                job.disown(owner)
+            self._known.let_go()
 
     # Taking in
 
@@ -405,6 +410,8 @@ class Scheduler:
                 continue
             was_forgotten = needed is not job and not needed.owners
             needed.add_owner(owner)
+            with self._lock:
+                self._known.keep(needed)
             owner.accept(needed)
             pending.extend(dependency.origin for dependency in needed.dependencies)
             if was_forgotten and not self._is_gone(needed):

@@ -225,6 +225,10 @@ class Job(BaseJob):
         self.transient = self.transient.merge(other.transient)
         if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
+            # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
+            # left is closed, and would start processes that nobody ends.
+            self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
+            self.durability, self.carbon_plan = other.durability, other.carbon_plan
         self.retry = self.retry._replace(
             max_retries=max(self.retry.max_retries, other.retry.max_retries),
             max_lost_retries=max(self.retry.max_lost_retries, other.retry.max_lost_retries),

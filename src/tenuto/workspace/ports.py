@@ -20,13 +20,19 @@ _TEMPORARY = ".tenuto-tmp"
 
 
 def temporary_name(path: str, unique: str) -> str:
-    """What `Files.replace` calls the file it writes before the rename."""
+    """What `Files.replace` calls the file it writes before the rename; `unique` begins with pid and -."""
     return f"{path}.{unique}{_TEMPORARY}"
 
 
 def is_temporary(name: str) -> bool:
     """Whether a crash in `Files.replace` left this file. Only Tenuto uses such names."""
     return name.endswith(_TEMPORARY)
+
+
+def writer_of(name: str) -> int | None:
+    """The pid of the process that made a temporary file; None if it is none, or does not tell."""
+    pid = name.removesuffix(_TEMPORARY).rpartition(".")[2].partition("-")[0]
+    return int(pid) if is_temporary(name) and pid.isascii() and pid.isdigit() else None
 
 
 @unique

@@ -47,6 +47,9 @@ _IMPORT_TAKES_S = 60.0
 _ANSWER_TAKES_S = 30.0
 """A parent that takes longer for a fork is stopped or stuck: it is killed, and the start tried again."""
 _ENDS_S = 0.2
+_retired: list[WarmParent] = []
+"""Parents of this process that were told to end, and may not have yet. Of all launchers: who closes one does
+not wait until they have, and then nobody has it any more."""
 
 
 @unique
@@ -85,7 +88,7 @@ class WarmLauncher:
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
-        self._retired: list[WarmParent] = []
+        self._is_closed = False
         self._told: set[tuple[str, str]] = set()
         self._unfit: dict[Needs, tuple[int, ...]] = {}
         """needs -> when the files of their modules had last been changed."""
@@ -111,17 +114,19 @@ class WarmLauncher:
         return await sweep_local(self._machine, paths, launch)
 
     def close(self) -> None:
+        """Ends the parents. What is still started here is started without."""
+        self._is_closed = True
         while self._parents:
             self._retire(self._parents.popitem()[1])
         give_up = time.monotonic() + _ENDS_S
-        while self._bury() and time.monotonic() < give_up:
+        while _bury() and time.monotonic() < give_up:
             time.sleep(0.002)
 
     # Which parent.
 
     def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs | None:
         """What the job's parent must be like; None if it has to do without."""
-        if len(order.tokens) + 3 > MOST_DESCRIPTORS:
+        if self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS:
             return None
         instructions = Instructions.of(order.launch)
         needs = needs_of(self._machine.files, order.paths, instructions, environment)
@@ -130,7 +135,7 @@ class WarmLauncher:
         return needs
 
     def _parent(self, needs: Needs) -> WarmParent | None:
-        self._bury()
+        _bury()
         if self._own.pid != os.getpid():  # this process was forked: the parents are another's
             self._own = self._machine.processes.own()
             self._parents.clear()
@@ -156,13 +161,8 @@ class WarmLauncher:
 
     def _retire(self, parent: WarmParent) -> None:
         parent.close()
-        if parent not in self._retired:
-            self._retired.append(parent)
-
-    def _bury(self) -> bool:
-        """Reap parents that ended; whether some have not."""
-        self._retired = [parent for parent in self._retired if not parent.reap()]
-        return bool(self._retired)
+        if parent not in _retired:
+            _retired.append(parent)
 
     # One start.
 
@@ -262,6 +262,14 @@ class WarmLauncher:
                 why,
                 extra={"action": "not_warm"},
             )
+
+
+def _bury() -> bool:
+    """Reap parents that ended; whether some have not."""
+    for parent in list(_retired):
+        if parent.reap() and parent in _retired:
+            _retired.remove(parent)
+    return bool(_retired)
 
 
 def _changed(needs: Needs) -> tuple[int, ...]:

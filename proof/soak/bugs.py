@@ -1,0 +1,81 @@
+"""Bugs put into the schedulers of a soak on purpose: if they stayed unseen, it would prove nothing.
+Changes only the process it is called in. None lets a job run twice at once: a scheduler alone cannot, since
+each runner makes sure of the lock by itself. That the ledger would tell, the tests show.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler import attempts
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import Verdict
+from tenuto.workspace import job_directory
+
+
+class Bug(NamedTuple):
+    stands_for: str
+    shows: str
+    """What the judge must say for the bug to count as found."""
+
+
+BUGS = {
+    "failed is done": Bug("a job whose program failed counts as done", "did not fail"),
+    "units not passed on": Bug(
+        "the runner does not get the units that its job waited for", "units of a token"
+    ),
+    "done is forgotten": Bug("a marker is removed before anybody looked at it", "ran again"),
+    "launcher never closed": Bug("an experiment that ends leaves its warm parents", "descriptors grew"),
+}
+
+
+def plant(name: str) -> None:
+    """Break this process."""
+    _PLANTS[name]()
+
+
+def _failed_is_done() -> None:
+    module: Any = attempts
+    after_attempt = module.after_attempt
+
+    def hopeful(*arguments: Any) -> Verdict:
+        verdict: Verdict = after_attempt(*arguments)
+        return Verdict(JobState.DONE) if verdict.reason is JobFailureStatus.FAILED else verdict
+
+    module.after_attempt = hopeful
+
+
+def _units_not_passed_on() -> None:
+    for launcher in (SpawnLauncher, WarmLauncher):
+        _without_tokens(launcher)
+
+
+def _without_tokens(launcher: Any) -> None:
+    start = launcher.start
+    launcher.start = lambda self, order: start(self, order._replace(tokens=()))
+
+
+def _done_is_forgotten() -> None:
+    found = Scheduler._found
+
+    def forgetful(self: Scheduler, job: Any) -> Any:
+        if not job_directory.look(self.machine, job.paths).evidence.locked:
+            self.machine.files.remove(job.paths.done)
+        return found(self, job)
+
+    Scheduler._found = forgetful  # type: ignore[method-assign]
+
+
+def _launcher_never_closed() -> None:
+    WarmLauncher.close = lambda self: None  # type: ignore[method-assign]
+
+
+_PLANTS = {
+    "failed is done": _failed_is_done,
+    "units not passed on": _units_not_passed_on,
+    "done is forgotten": _done_is_forgotten,
+    "launcher never closed": _launcher_never_closed,
+}

@@ -1,0 +1,163 @@
+"""What must hold after a soak, by the ledger that the jobs wrote, the kernel, and the files.
+Believes no scheduler; what they say of a job is held against the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proof.soak.plan import CAPACITY, Fate, PlannedJob, Wave
+from tenuto.lifecycle.states import JobState
+from tenuto.workspace.layout import TokenPlace
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, is_temporary
+from tenuto.workspace.tokens import TokenFiles
+
+MEMORY_GROWS = 0.05
+_FIRST_S = 60.0
+
+
+class Entry(NamedTuple):
+    """A line of a ledger."""
+
+    what: str
+    nonce: str
+    pid: int
+
+
+def read_ledger(place: Path, number: int) -> list[Entry]:
+    file = place / "ledger" / str(number)
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [Entry(what, nonce, int(pid)) for what, nonce, pid in map(str.split, lines)]
+
+
+def by_ledger(
+    jobs: Iterable[PlannedJob],
+    ledgers: Mapping[int, Sequence[Entry]],
+    answers: Mapping[int, str],
+    before: Mapping[int, Sequence[Entry]],
+) -> list[str]:
+    """What is wrong. `answers`: what a scheduler said in the end that submitted all once more, to which the
+    ledgers `before` belong.
+    """
+    jobs = list(jobs)
+    needed = {number for job in jobs for number in job.needs}
+    return [
+        f"job {job.number} ({job.kind.value}; {job.fate.value}): {problem}"
+        for job in jobs
+        for problem in _job(
+            job,
+            list(ledgers[job.number]),
+            answers.get(job.number),
+            len(before[job.number]),
+            job.number in needed,
+        )
+    ]
+
+
+def _job(
+    job: PlannedJob, entries: list[Entry], answer: str | None, before: int, is_needed_at_all: bool
+) -> Iterator[str]:
+    kinds = [entry.what for entry in entries]
+    starts = [entry.nonce for entry in entries if entry.what == "start"]
+    if "overlap" in kinds:
+        yield f"ran twice at once: {entries}"
+    if "overcommit" in kinds:
+        yield f"ran with units of a token that others had: {entries}"
+    if "stuck" in kinds:
+        yield f"found units in use by the payload of a dead runner, for a minute: {entries}"
+    if len(set(starts)) < len(starts):
+        yield f"one attempt ran twice: {entries}"
+    ended = "end" in kinds
+    if "seen" in kinds and not job.removed and "start" in kinds[kinds.index("seen") :]:
+        yield f"ran again after it was seen done: {entries}"
+    done = [entry.nonce for entry in entries if entry.what == "seen"]
+    if set(done) - {entry.nonce for entry in entries if entry.what == "end"}:
+        yield f"was seen done by an attempt that never came to its end: {entries}"
+    if job.fate is Fate.DONE:
+        if answer != JobState.DONE.name or not ended:
+            yield f"is lost: the last scheduler says {answer}, the ledger {kinds}"
+        if "start" in kinds[before:]:
+            yield f"was done, and ran again when it was submitted again: {entries}"
+    elif job.fate is Fate.FAILED:
+        if answer != JobState.ERROR.name or ended or not starts:
+            yield f"did not fail: the last scheduler says {answer}, the ledger {kinds}"
+    elif job.fate is Fate.STRANDED:
+        if answer != JobState.ERROR.name or starts:
+            yield f"ran, or did not fail: the last scheduler says {answer}, the ledger {kinds}"
+    else:
+        if answer not in (JobState.DONE.name, JobState.UNSCHEDULED.name) or (job.is_needed and not ended):
+            yield f"is lost: the last scheduler says {answer}, the ledger {kinds}"
+        if starts and not is_needed_at_all:
+            yield f"ran, though nobody needs it: {entries}"
+
+
+def by_files(machine: Machine, place: Path) -> list[str]:
+    """What is left that should not be: temporary files, locks, units of tokens, signs of life."""
+    return [*_files_left(machine, place), *_units_left(machine, place)]
+
+
+def _files_left(machine: Machine, place: Path) -> Iterator[str]:
+    for path in (place / "ws").rglob("*"):
+        where = path.relative_to(place)
+        if is_temporary(path.name):
+            yield f"a temporary file is left: {where}"
+        if ".corrupt-" in path.name:
+            yield f"a file was set aside as unreadable: {where}"
+        if path.suffix == ".lock" and path.parent.parent.parent.name == "jobs":
+            for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
+                if machine.locks.is_locked(str(path), byte):
+                    yield f"byte {byte} of a lock is held: {where}"
+
+
+def _units_left(machine: Machine, place: Path) -> Iterator[str]:
+    for host in (place / "tokens").iterdir() if (place / "tokens").exists() else ():
+        files = TokenFiles(machine, TokenPlace(str(host)))
+        for token in CAPACITY:
+            if held := files.state(token).held:
+                yield f"units {sorted(held)} of token {token} are held by nobody"
+        if living := files.living():
+            yield f"schedulers count as alive that are not: {living}"
+
+
+class Growth(NamedTuple):
+    """How the witness grew: its memory at the end and in the first minute, in bytes."""
+
+    first: int
+    last: int
+    is_long: bool
+    """The soak was long enough for the comparison to mean something."""
+
+    @property
+    def part(self) -> float:
+        return self.last / self.first - 1
+
+
+def growth(reports: Sequence[Mapping[str, Any]], begin: float, seconds: float) -> Growth:
+    """Of the waves that a scheduler was through with in the first minute, the largest counts."""
+    is_long = seconds >= 2 * _FIRST_S
+    until = begin + (_FIRST_S if is_long else seconds / 3)
+    early = [report["rss"] for report in reports if report["at"] <= until] or [reports[0]["rss"]]
+    return Growth(max(early), reports[-1]["rss"], is_long)
+
+
+def by_witness(reports: Sequence[Mapping[str, Any]], grown: Growth) -> list[str]:
+    """What the scheduler that lived from the first minute to the last kept that it did not need."""
+    problems = []
+    first, last = reports[0]["descriptors"], reports[-1]["descriptors"]
+    if len(last) > len(first):
+        more = [link for link in last if link not in first or last.count(link) > first.count(link)]
+        problems.append(f"descriptors grew from {len(first)} to {len(last)}: {more}")
+    if grown.is_long and grown.part > MEMORY_GROWS:
+        problems.append(f"memory grew by {grown.part:.1%}, from {grown.first:,} to {grown.last:,} bytes")
+    return problems
+
+
+def read_reports(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def planned(waves: Iterable[Wave]) -> list[PlannedJob]:
+    return [job for wave in waves for job in wave.jobs]

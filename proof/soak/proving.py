@@ -1,0 +1,102 @@
+"""The proof by soaking: plays one soak in a process of its own, and reports.
+What is done there is `stage`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from proof.report import Case, Options, Planted, Report, Violation
+from proof.soak.bugs import BUGS
+from proof.soak.stage import EVERY_S, Soak
+
+JOBS, MINUTES = 2_000, 5.0
+HUNT_JOBS, HUNT_S, HUNT_PATIENCE_S = 120, 15.0, 60.0
+"""Of a soak that looks for a planted bug: it may break so much that nothing ever comes to its end."""
+JOBS_IN_TESTS, MINUTES_IN_TESTS = 60, 10 / 60
+_REPOSITORY = Path(__file__).parents[2]
+_MOST_SHOWN = 20
+
+
+def prove(options: Options) -> Report:
+    """Soak for as long as was asked."""
+    minutes = options.minutes or (MINUTES_IN_TESTS if options.small else MINUTES)
+    soak = Soak(options.first_seed, JOBS_IN_TESTS if options.small else JOBS, minutes * 60)
+    print(f"soak: seed {soak.seed}, {soak.jobs} jobs, {minutes:g} minutes", file=sys.stderr, flush=True)
+    began = time.perf_counter()
+    outcome = play(soak)
+    found = report(soak, outcome, time.perf_counter() - began)
+    if options.planted and not options.small:  # in small sizes the tests ask the judge directly
+        found = replace(found, planted=tuple(hunt(name, options.first_seed) for name in BUGS))
+    return found
+
+
+def hunt(name: str, seed: int) -> Planted:
+    """A short soak with a bug in every scheduler: does the judge say what it must?"""
+    began = time.perf_counter()
+    outcome = play(Soak(seed, HUNT_JOBS, HUNT_S, HUNT_PATIENCE_S, name))
+    seen = [problem for problem in outcome["problems"] if BUGS[name].shows in problem]
+    shutil.rmtree(outcome["root"], ignore_errors=True)
+    how = f"{len(seen)} times, first: {seen[0]:.120}" if seen else ""
+    return Planted("soak", name, BUGS[name].stands_for, bool(seen), how, time.perf_counter() - began)
+
+
+def play(soak: Soak) -> dict[str, Any]:
+    """One soak, in a process of its own."""
+    command = [sys.executable, "-m", "proof.soak", "stage", json.dumps(soak._asdict())]
+    done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
+
+
+def report(soak: Soak, outcome: dict[str, Any], seconds: float) -> Report:
+    struck = sum(outcome["struck"].values())
+    again = f"python -m proof.soak stage '{json.dumps(soak._asdict())}'"
+    problems = outcome["problems"]
+    violations = [Violation("soak", problem, outcome["root"], again) for problem in problems[:_MOST_SHOWN]]
+    if len(problems) > _MOST_SHOWN:
+        violations.append(
+            Violation("soak", f"and {len(problems) - _MOST_SHOWN} more", outcome["root"], again)
+        )
+    return Report(
+        name="soak",
+        title="Soak: three schedulers under random SIGKILL and SIGSTOP",
+        cases=(
+            Case(
+                "soak",
+                f"three schedulers on one workspace, warm and spawn, {struck:,} processes struck, one every "
+                f"{EVERY_S * 1000:.0f} ms for {soak.seconds:g} s",
+                outcome["jobs"],
+                "jobs",
+                seconds,
+                f"seed {soak.seed}; {outcome['payloads']:,} payloads, {outcome['schedulers']} starts of "
+                f"schedulers",
+            ),
+        ),
+        violations=tuple(violations),
+        notes=tuple(_notes(outcome)),
+        seconds=seconds,
+    )
+
+
+def _notes(outcome: dict[str, Any]) -> Iterator[str]:
+    yield "Struck: " + ", ".join(f"{what} {count}" for what, count in outcome["struck"].items()) + "."
+    yield (
+        f"When the strikes ended, {outcome['open_then']} jobs were not done; all was, "
+        f"{outcome['ended_s']:g} s after the beginning."
+    )
+    witness = outcome["witness"]
+    first, last = witness["first"], witness["last"]
+    yield (
+        f"The scheduler that lived through it all saw {witness['waves']} experiments: {first / 1e6:.1f} MB "
+        f"in the first minute, {last / 1e6:.1f} MB at the end ({last / first - 1:+.1%}); descriptors "
+        f"{witness['descriptors'][0]} and {witness['descriptors'][1]}."
+    )

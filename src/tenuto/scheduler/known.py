@@ -1,0 +1,38 @@
+"""The jobs that a scheduler knows: those that somebody wants, and former ones that somebody still has.
+Decides nothing about them.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.jobs import Job
+
+
+class KnownJobs:
+    """One job for each key. Whoever uses it from several threads sees to a lock."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Job] = {}
+        self._former: WeakValueDictionary[str, Job] = WeakValueDictionary()
+        """A process may run experiments for weeks. What they are done with can be read from its directory; it
+        stays known only while a script has its task, or another job needs it, so that there are no two of it.
+        """
+
+    def get(self, key: str) -> Job | None:
+        return self.current.get(key) or self._former.get(key)
+
+    def keep(self, job: Job) -> Job:
+        """The job that counts for this key, kept from now on: the known one, else this."""
+        return self.current.setdefault(job.key, self._former.pop(job.key, job))
+
+    def let_go(self) -> None:
+        """Keep no longer what nobody wants and nothing happens to."""
+        at_rest = [
+            job
+            for job in self.current.values()
+            if not job.owners and (job.state.finished() or job.state is JobState.UNSCHEDULED)
+        ]
+        for job in at_rest:
+            self._former[job.key] = self.current.pop(job.key)
