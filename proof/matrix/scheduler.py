@@ -4,6 +4,7 @@ Runs in a process that the theatre forked, and never returns from it.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -95,6 +96,7 @@ def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, 
             os.environ[f"FAULTS_{who.upper()}"] = getattr(case, who)
     if trace:
         os.environ["FAULTS_TRACE"] = "1"
+    logging.basicConfig(filename=directory / "log", force=True)  # beside what is kept of a case gone wrong
     machine = this_machine()
     kind = SpawnLauncher if case.launcher == "spawn" else WarmLauncher
     jobs = [_job(case, directory, machine, kind(machine, slots=2, python=interpreter), JOB_ID)]
