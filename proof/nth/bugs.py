@@ -61,7 +61,8 @@ def _clear_first(files: Files, paths: JobPaths) -> int:
 
 def _read_hides_errors(self: DiskFiles, path: str, limit: int) -> bytes:
     try:
-        with _files._open_regular(path) as (fd, _):
+        with _files._closing(_files._open(path)) as fd:
+            _files._regular_size(fd, path)
             return bytes(_files._read_up_to(fd, limit))
     except NotRegularFile:
         raise

@@ -398,6 +398,7 @@ class Discarded(Scenario):
         assert place.files.stat(place.run.directory) is not None, "a link was followed"
         if finished:
             assert place.files.stat(place.job.directory) is None
+            trash.empty(place.machine, place.layout)  # what could not be deleted then goes now
             lock = place.layout.trash_lock.rpartition("/")[2]
             assert set(place.files.list(place.layout.trash)) <= {lock}
 

@@ -33,6 +33,7 @@ from tenuto.workspace.ports import Liveness, Machine
 from tenuto.workspace.records import PidRecord
 
 HERE = Path(__file__).parent
+ORACLE = HERE.parents[1] / "proof" / "matrix" / "oracle.py"
 TASK_ID = "fault"
 WAIT_S = 60.0
 
@@ -177,9 +178,9 @@ class SchedulerProcess:
 
 
 def oracle(directory: Path) -> list[str]:
-    """The command that keeps a ledger in this directory (see `oracle.py`)."""
+    """The command that keeps a ledger in this directory (see `proof.matrix.oracle`)."""
     directory.mkdir(exist_ok=True)
-    return [sys.executable, "-I", "-S", str(HERE / "oracle.py"), str(directory), "", ""]
+    return [sys.executable, "-I", "-S", str(ORACLE), str(directory), "job", "", ""]
 
 
 def ledger(directory: Path) -> list[str]:
