@@ -17,6 +17,7 @@ from tenuto.workspace.tokens import TokenFiles
 
 MEMORY_GROWS = 0.05
 _FIRST_S = 60.0
+_FIRST = 10
 
 
 class Entry(NamedTuple):
@@ -136,10 +137,13 @@ class Growth(NamedTuple):
 
 
 def growth(reports: Sequence[Mapping[str, Any]], begin: float, seconds: float) -> Growth:
-    """Of the waves that a scheduler was through with in the first minute, the largest counts."""
+    """Of the experiments that a scheduler saw in the first minute the largest counts.
+
+    On a busy machine those may be few, and its caches not filled by then: at least the first ten count.
+    """
     is_long = seconds >= 2 * _FIRST_S
     until = begin + (_FIRST_S if is_long else seconds / 3)
-    early = [report["rss"] for report in reports if report["at"] <= until] or [reports[0]["rss"]]
+    early = [report["rss"] for at, report in enumerate(reports) if at < _FIRST or report["at"] <= until]
     return Growth(max(early), reports[-1]["rss"], is_long)
 
 

@@ -70,7 +70,7 @@ def draw(seed: int, jobs: int) -> list[Wave]:
     random = Random(f"soak {seed}")
     waves = []
     for number, first in enumerate(range(0, jobs, WAVE)):
-        crowd = random.choice(_CROWDS)
+        crowd = random.choice(_CROWDS) if number else _CROWDS[-1]  # all of them have something to do
         waves.append(Wave(number, crowd, _wave(random, range(first, min(first + WAVE, jobs)))))
     return waves
 

@@ -389,6 +389,23 @@ def test_a_parent_that_is_slow_to_end_is_buried_by_the_next_launcher(
 # The death of a parent.
 
 
+def test_a_parent_that_is_killed_before_it_was_told_anything_fails_no_job(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the soak: the job failed with BrokenPipeError."""
+    spawn = WarmParent._spawn
+
+    def killed(self: WarmParent, *arguments: Any) -> int:
+        pid = spawn(self, *arguments)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return pid
+
+    monkeypatch.setattr(WarmParent, "_spawn", killed)
+    assert ended(task(WAS_FORKED)).result is False
+    assert not parents(launcher)
+
+
 def test_a_killed_parent_harms_no_job_that_runs(
     task: TaskBuilder, run: Run, launcher: WarmLauncher, printed: Printed
 ) -> None:

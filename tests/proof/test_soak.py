@@ -99,9 +99,8 @@ def test_what_is_left_in_the_files_is_found(tmp_path: Path) -> None:
 
 
 def test_growth_is_told_only_of_a_long_soak() -> None:
-    reports = [
-        {"at": at, "rss": rss, "descriptors": ["pipe"]} for at, rss in ((1, 90), (59, 100), (300, 106))
-    ]
+    sizes = [(1, 90), (59, 100), *((100 + number, 95) for number in range(10)), (300, 106)]
+    reports: list[dict[str, Any]] = [{"at": at, "rss": rss, "descriptors": ["pipe"]} for at, rss in sizes]
     assert growth(reports, 0.0, 300.0)[:2] == (100, 106)
     assert "memory grew by 6.0%" in by_witness(reports, growth(reports, 0.0, 300.0))[0]
     assert by_witness(reports, growth(reports, 0.0, 10.0)) == []

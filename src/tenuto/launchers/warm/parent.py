@@ -56,15 +56,16 @@ class WarmParent:
             with theirs:
                 self.pid = self._spawn(python, theirs)
             self._socket.setblocking(False)
-            send(
-                self._socket,
-                {
-                    "classes": needs.classes,
-                    "import_path": needs.import_path,
-                    "environment": dict(needs.environment),
-                    "memory_limit": memory_limit,
-                },
-            )
+            with suppress(BrokenPipeError, ConnectionResetError):  # killed already: the first order finds out
+                send(
+                    self._socket,
+                    {
+                        "classes": needs.classes,
+                        "import_path": needs.import_path,
+                        "environment": dict(needs.environment),
+                        "memory_limit": memory_limit,
+                    },
+                )
         except BaseException:
             self._socket.close()
             raise
