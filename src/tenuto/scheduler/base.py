@@ -657,7 +657,8 @@ class Scheduler:
             finally:
                 release()
 
-        self._completions.call(handle)
+        # After the outputs that were handed over before, and yet not in their thread: it may take its time.
+        self._outputs.call(job, lambda: self._completions.call(handle))
 
     def _strand(self, job: Job, cause: Job) -> None:
         """A job that cannot run because another failed; the directory is not touched."""
