@@ -202,7 +202,7 @@ def test_who_asks_after_the_end_is_called_and_the_owner_waits_for_that(bench: Be
         heard.append(job)
 
     job.on_completed(completed)
-    assert bench.scheduler.call(lambda: bench.owner.taskOutputQueueSize) == 1
+    assert bench.scheduler.call(lambda: bench.owner.taskOutputQueueSize) > 0
     may_end.set()
     bench.scheduler.wait_until(lambda: bench.owner.taskOutputQueueSize == 0, WAIT_S)
     assert heard == [job]
