@@ -42,6 +42,12 @@ def test_many_worlds_break_no_promise(first: int) -> None:
     assert lived(range(first, first + CHUNK)).failing == ()
 
 
+@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886])
+def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
+    """Jobs that were put to sleep twice, and one that was stranded after it had been cancelled."""
+    assert lived(range(seed, seed + 1)).failing == ()
+
+
 def test_seeds_bring_about_everything_that_can_go_wrong() -> None:
     worlds = [draw(seed) for seed in range(300)]
     assert {plan.deed for world in worlds for plan in world.deeds} == set(Deed)

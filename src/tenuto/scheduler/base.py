@@ -475,6 +475,8 @@ class Scheduler:
         pending = [job]
         while pending:
             unneeded = pending.pop()
+            if unneeded.state not in (JobState.WAITING, JobState.READY):
+                continue  # two that are over needed it: it sleeps already
             self._graph.withdraw(unneeded)
             if unneeded.needs:
                 self._tokens.withdraw(unneeded)
@@ -662,6 +664,8 @@ class Scheduler:
 
     def _strand(self, job: Job, cause: Job) -> None:
         """A job that cannot run because another failed; the directory is not touched."""
+        if job.state.finished():
+            return  # cancelled by a wish that was taken in since its cause failed
         root = cause.standing.message if cause.failure_status is JobFailureStatus.DEPENDENCY else None
         message = root or f"{cause.task_id} {cause.job_id[:12]} failed ({_reason(cause)})"
         job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
