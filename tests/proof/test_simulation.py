@@ -42,7 +42,7 @@ def test_many_worlds_break_no_promise(first: int) -> None:
     assert lived(range(first, first + CHUNK)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886])
+@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886, 7515])
 def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     """Jobs that were put to sleep twice, and one that was stranded after it had been cancelled."""
     assert lived(range(seed, seed + 1)).failing == ()

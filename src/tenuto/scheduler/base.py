@@ -638,7 +638,8 @@ class Scheduler:
         self._call_completed(job)
         if verdict.state is JobState.DONE:
             for dependent in self._graph.done(job):
-                self._make_ready(dependent)
+                if dependent.state is JobState.WAITING:  # and not asleep since the one before it was started
+                    self._make_ready(dependent)
         else:
             for stranded in self._graph.failed(job):
                 self._strand(stranded, job)
