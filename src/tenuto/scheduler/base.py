@@ -638,7 +638,7 @@ class Scheduler:
         self._call_completed(job)
         if verdict.state is JobState.DONE:
             for dependent in self._graph.done(job):
-                if dependent.state is JobState.WAITING:  # and not asleep since the one before it was started
+                if dependent not in self._dormant:  # since the one before it was started
                     self._make_ready(dependent)
         else:
             for stranded in self._graph.failed(job):
