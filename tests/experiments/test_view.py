@@ -310,6 +310,7 @@ def test_parameters_that_nobody_wrote_do_no_harm(workspace: Builder, content: st
     key = workspace.job("a", params=content)
     read_stored(MACHINE.files, workspace.layout.job(*key))
     workspace.view.detail(key)
+    assert key in list(workspace.view.job_keys()), "it is shown all the same"
 
 
 # -- tails -------------------------------------------------------------------------------------------
@@ -465,12 +466,13 @@ def test_strange_files_in_a_job_neither_hang_nor_raise(workspace: Builder, name:
         os.unlink(path)
     make(path, kind)
     look_at_everything(workspace)
+    assert key in list(workspace.view.job_keys()), "it is shown all the same"
 
 
 @pytest.mark.parametrize("name", ["status", "jobs_list", "environment", "jobs", "events"])
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory", "huge", "garbage", "loop"])
 def test_strange_files_in_a_run_neither_hang_nor_raise(workspace: Builder, name: str, kind: str) -> None:
-    workspace.job("a")
+    key = workspace.job("a")
     workspace.run(line("a"))
     path = Path(getattr(workspace.layout.run("sweep", RUN), name))
     if path.is_dir():
@@ -478,6 +480,7 @@ def test_strange_files_in_a_run_neither_hang_nor_raise(workspace: Builder, name:
     path.unlink(missing_ok=True)
     make(str(path), kind)
     look_at_everything(workspace)
+    assert key in list(workspace.view.job_keys()), "its jobs are shown all the same"
 
 
 def make(path: str, kind: str) -> None:
