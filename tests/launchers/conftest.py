@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.protocols import Process
 from tenuto.launchers.spawn import SpawnLauncher
@@ -28,7 +29,12 @@ from tenuto.workspace.ports import Machine
 
 DEADLINE_S = 60.0
 
-LocalLauncher = SpawnLauncher | WarmLauncher
+LocalLauncher = DirectLauncher | SpawnLauncher | WarmLauncher
+LAUNCHERS: dict[str, type[LocalLauncher]] = {
+    "direct": DirectLauncher,
+    "spawn": SpawnLauncher,
+    "warm": WarmLauncher,
+}
 
 
 @pytest.fixture
@@ -54,20 +60,17 @@ def bench(tmp_path: Path, machine: Machine) -> Iterator[JobBench]:
 @pytest.fixture(params=["spawn", "warm"])
 def launcher(request: pytest.FixtureRequest, machine: Machine) -> Iterator[LocalLauncher]:
     """Each of the launchers of this machine: what holds for one holds for the other."""
-    if request.param == "spawn":
-        yield SpawnLauncher(machine)
-        return
-    warm = WarmLauncher(machine)
-    yield warm
-    warm.close()
+    launcher = LAUNCHERS[request.param](machine)
+    yield launcher
+    launcher.close()
 
 
 @pytest.fixture
 def exited(launcher: LocalLauncher) -> Callable[[Process, int], bool]:
-    """Whether a runner ended with an exit code, as far as it is told: of a warm one its parent knows."""
+    """Whether a runner ended with an exit code, as far as it is told: of a forked one its parent knows."""
 
     def exited(process: Process, expected: int) -> bool:
-        return process.exit_code == expected or (process.exit_code is None and launcher.name == "warm")
+        return process.exit_code == expected or (process.exit_code is None and launcher.name != "direct")
 
     return exited
 

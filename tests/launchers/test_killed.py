@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.protocols import Launcher, Process
-from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, locked, started
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -112,7 +111,7 @@ def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: Launcher, run: R
 STEPS = [
     "write_pid",  # no pid record, the scheduler is not told
     "os.close",  # of the ready pipe: the scheduler was told
-    "os.fork",  # prepared, no payload
+    "fork_quietly",  # prepared, no payload
     "Supervisor",  # the payload runs
     "judge",  # the payload ended
     "finish",  # everything is known but not written
@@ -152,8 +151,7 @@ def test_f02_a_runner_killed_at_any_step_leaves_a_readable_directory(
     derived = job.derived()
     assert (derived.reason, derived.action) == (JobFailureStatus.LOST, Action.START)
     assert derived.payload_may_have_run is (step != "write_pid")
-    if isinstance(launcher, WarmLauncher):
-        launcher.close()  # its parent is struck, so that every runner would be
+    launcher.close()  # its parent is struck, so that every runner would be
     job.open_attempt()
     run(finished(launcher, job))
     assert job.marker().attempt == 2

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tenuto.testing.contracts.launchers import LauncherContract
 
 
+@pytest.mark.parametrize("launcher", ["direct", "spawn", "warm"], indirect=True)
 class TestLocalLaunchers(LauncherContract):
     pass

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers import spawn
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.runner.attempt import STALE
+from tenuto.launchers.runner.fresh import ENTRY
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
 from tenuto.testing.jobs import JobBench
@@ -98,8 +98,6 @@ def test_a_scheduler_that_dies_leaves_its_job_running(
     """The job outlives the process that started it, and is adopted, waited for and read by this one."""
     code = f"""
 import asyncio, os, signal
-from tenuto.launchers import spawn
-from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.testing.contracts.launchers import started
 from tenuto.testing.jobs import JobBench
@@ -139,10 +137,10 @@ def test_the_runner_itself_is_light() -> None:
     code = f"""
 import os, runpy, sys
 os._exit = sys.exit
-sys.argv = ["runner", "/nonexistent", "script", "nonce", "3", "4", "5"]
+sys.argv = ["runner", "/nonexistent", "script", "nonce", "python", "3", "4", "5"]
 base = set(sys.modules)
 try:
-    runpy.run_path({spawn._RUNNER!r}, run_name="__main__")
+    runpy.run_path({ENTRY!r}, run_name="__main__")
 except SystemExit as leaving:
     assert leaving.code == {STALE}, leaving.code
 print(*(set(sys.modules) - base))

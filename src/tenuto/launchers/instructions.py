@@ -72,6 +72,11 @@ class Instructions(NamedTuple):
     carbon: CarbonPlan | None = None
     """None: nothing is measured."""
 
+    @property
+    def program(self) -> Command | None:
+        """The command, unless it is to be read from the job's parameters."""
+        return self.command if self.command is not None and self.command.arguments else None
+
     def encode(self) -> dict[str, Any]:
         """As `LaunchRecord.instructions` holds it."""
         written: dict[str, Any] = {

@@ -61,6 +61,8 @@ def command(
     except KeyboardInterrupt:
         note("the jobs go on; see them with: tenuto status")
         return exits.INTERRUPTED
+    finally:
+        launcher.close()
     if as_json:
         print_json(_plain(prepared, submitted))
     done = all(job.state is JobState.DONE for job in submitted)

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.leftovers import kill_descendants
-from tenuto.launchers.runner.kernel import become_subreaper
+from tenuto.launchers.runner.fresh import start_afresh
+from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
 from tenuto.launchers.runner.payload import Payload, Preloaded, close_all_but, run_payload
 from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.supervisor import SIGNALS, Supervisor
+from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace.attempt_files import finish, keep_result, read_launch, write_pid
@@ -45,6 +47,8 @@ class Inherited(NamedTuple):
     directory: str
     script_name: str
     nonce: str
+    python: str
+    """The interpreter for a task that is to have a fresh one."""
     lock: int
     descendants: int
     ready: int
@@ -82,9 +86,9 @@ def run(inherited: Inherited) -> int:
         with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
             os.write(inherited.ready, b"\1")
         os.close(inherited.ready)
+        child = _start(payload, inherited)
     except OSError as error:
         return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
-    child = os.fork()
     if child == 0:
         # First of all: until it has closed the lock, the payload of a runner that is killed keeps it.
         os.close(inherited.lock)
@@ -128,6 +132,13 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         parent=os.getpid(),
         preloaded=inherited.preloaded,
     )
+
+
+def _start(payload: Payload, inherited: Inherited) -> int:
+    """Start the payload; returns, in one that was forked, 0."""
+    if payload.instructions.program is not None:
+        return fork_quietly()
+    return start_afresh(payload, inherited.python) if inherited.preloaded is None else os.fork()
 
 
 def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:

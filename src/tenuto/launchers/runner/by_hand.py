@@ -11,7 +11,7 @@ from typing import NoReturn
 from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.attempt import STALE
-from tenuto.launchers.runner.payload import Payload, apply_environment, run_command
+from tenuto.launchers.runner.payload import Payload, environment_of, run_command
 from tenuto.launchers.runner.report import Reporter, open_report, read_report
 from tenuto.launchers.runner.task import run_task
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
@@ -51,11 +51,11 @@ def run_by_hand(paths: JobPaths) -> int:
         memory=None,
         parent=os.getppid(),
     )
-    apply_environment(instructions, launch)
+    os.environ.update(environment_of(instructions, launch))
     os.chdir(paths.directory)
     os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
-    if instructions.command is not None and instructions.command.arguments:
-        return run_command(instructions.command, None)
+    if instructions.program is not None:
+        return run_command(instructions.program, None)
     exit_code = run_task(payload, Reporter(report))
     said = read_report(report)
     if said.done and said.result is not None:

@@ -48,6 +48,15 @@ def limit_memory(size: int | None, name: str) -> MemoryLimit | None:
     return _group_limit(size, name) or ProcessLimit(size)
 
 
+def limit_in_force(size: int | None, name: str) -> MemoryLimit | None:
+    """The limit that `limit_memory` made in another process."""
+    if size is None:
+        return None
+    place = _own_group()
+    path = place and f"{place[0]}/{_GROUP_PREFIX}{name}"
+    return GroupLimit(path, place[1]) if place and path and os.path.isdir(path) else ProcessLimit(size)
+
+
 class GroupLimit:
     """A control group of the attempt's own: counts all its processes together."""
 

@@ -77,9 +77,9 @@ def run_payload(payload: Payload) -> int:
     except OSError as error:
         reporter.failed(JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}")
         return CANNOT_EXECUTE
-    command = payload.instructions.command
-    if command is not None and command.arguments:
-        return run_command(command, reporter)
+    program = payload.instructions.program
+    if program is not None:
+        return run_command(program, reporter)
     exit_code: int = import_module(_TASK_MODULE).run_task(payload, reporter)
     return exit_code
 
@@ -93,14 +93,13 @@ def _settle_in(payload: Payload) -> None:
     # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
     close_all_but({0, 1, 2, payload.descendants, payload.report})
     os.set_inheritable(payload.descendants, True)
-    apply_environment(payload.instructions, payload.launch)
+    os.environ.update(environment_of(payload.instructions, payload.launch))
     os.chdir(payload.paths.directory)
 
 
-def apply_environment(instructions: Instructions, launch: LaunchRecord) -> None:
-    """Add the job's variables to the inherited ones."""
-    os.environ.update(instructions.environment)
-    os.environ[STAMP] = launch.nonce
+def environment_of(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
+    """The variables that the job has besides the inherited ones."""
+    return {**instructions.environment, STAMP: launch.nonce}
 
 
 def close_all_but(kept: set[int]) -> None:

@@ -15,6 +15,7 @@ from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
 from tenuto.launchers.runner.memory import is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.report import read_report
+from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.attempt_files import read_stop, request_stop
@@ -22,13 +23,6 @@ from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner.beside import Beside
-
-_ENDING = (signal.SIGTERM, signal.SIGINT)
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-# HUP is blocked and never taken: a terminal that goes away is no reason to end a job.
-SIGNALS = frozenset({*_ENDING, *_PASSED_ON, signal.SIGHUP, signal.SIGCHLD})
-"""Blocked from the first moment of a runner, so that none is lost and none ends it."""
-_TAKEN = SIGNALS - {signal.SIGHUP}
 
 _BESIDE_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
@@ -91,12 +85,12 @@ class Supervisor:
     # Signals.
 
     def _take_signal(self, timeout_s: float) -> None:
-        taken = signal.sigtimedwait(_TAKEN, max(timeout_s, 0.0))
+        taken = signal.sigtimedwait(TAKEN, max(timeout_s, 0.0))
         if taken is None:
             return
-        if taken.si_signo in _ENDING:
+        if taken.si_signo in ENDING:
             self._end(self._asked(signal.Signals(taken.si_signo).name))
-        elif taken.si_signo in _PASSED_ON:
+        elif taken.si_signo in PASSED_ON:
             os.kill(self._child, taken.si_signo)
 
     def _asked(self, signal_name: str) -> Stop:

@@ -28,7 +28,7 @@ class Needs(NamedTuple):
     """Two jobs with equal needs can be forked from the same parent."""
 
     classes: tuple[tuple[str, str, str], ...] = ()
-    """Module, qualified name and file of every class in the parameters; none for a command."""
+    """Module, qualified name and file of every class in the parameters that is to be imported."""
     import_path: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """What the job adds to the environment before anything of the user's is imported."""
@@ -39,21 +39,22 @@ class Needs(NamedTuple):
         return list(dict.fromkeys(module for module, _, _ in self.classes))
 
 
-FOR_COMMANDS = Needs()
+LEAN = Needs()
+"""For payloads that are programs of their own: commands, and tasks in a fresh interpreter."""
 
 
 def needs_of(
     files: Files, paths: JobPaths, instructions: Instructions, variables: Mapping[str, str]
-) -> Needs | None:
-    """The needs of a job that is ready to start; None if a fresh interpreter is better."""
-    if instructions.command is not None and instructions.command.arguments:
-        return FOR_COMMANDS
+) -> Needs:
+    """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better."""
+    if instructions.program is not None:
+        return LEAN
     try:
         params = from_json(files.read(paths.params, _LARGEST_PARAMS))
         classes = dict.fromkeys(_class(entry) for entry in params["objects"])
         import_path = tuple(params["import_path"])
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
-        return None  # too much, or a job that will itself say what is wrong
+        return LEAN  # too much, or a job that will itself say what is wrong
     return Needs(
         tuple(classes),
         import_path,

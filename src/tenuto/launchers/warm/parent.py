@@ -5,6 +5,7 @@ What it answers is told as it is; what to do about it is `launcher`'s business.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,11 +15,10 @@ from typing import Any
 
 from tenuto.launchers.local import Readable
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.supervisor import SIGNALS
+from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
+from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
-
-_ENTRY = f"{__file__.rpartition('/warm/')[0]}/runner/__main__.py"
 
 
 class ParentGone(Exception):
@@ -27,6 +27,10 @@ class ParentGone(Exception):
 
 class NotSent(ParentGone):
     """It had ended before it was asked."""
+
+
+class MessageTooLong(Exception):
+    """The order does not fit into a packet; nothing was sent."""
 
 
 class Answer:
@@ -64,6 +68,7 @@ class WarmParent:
                         "import_path": needs.import_path,
                         "environment": dict(needs.environment),
                         "memory_limit": memory_limit,
+                        "python": python,
                     },
                 )
         except BaseException:
@@ -72,11 +77,10 @@ class WarmParent:
 
     def _spawn(self, python: str, theirs: socket) -> int:
         fd = theirs.fileno()
-        # A command needs no packages, so its parent does without `site`.
-        flags = ["-P"] if self.needs.classes else ["-I", "-S"]
+        flags = PLAIN if self.needs.classes else BARE
         return os.posix_spawn(
             python,
-            [python, *flags, _ENTRY, "--warm", str(fd), str(os.getpid())],
+            [python, *flags, ENTRY, "--warm", str(fd), str(os.getpid())],
             self.environment,
             file_actions=[
                 *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)),
@@ -152,6 +156,10 @@ class WarmParent:
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
                 raise NotSent from None
+            except OSError as error:
+                if error.errno == errno.EMSGSIZE:
+                    raise MessageTooLong from None
+                raise
             else:
                 return
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
-from tenuto.launchers.runner.supervisor import SIGNALS
+from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
@@ -45,6 +45,7 @@ class Parent:
         self._socket = launcher
         self._launcher_pid = pid
         self._loaded: Loaded | None = None
+        self._python = ""
         self._machine = this_machine()
         self._runners: set[int] = set()
         self._poll = select.poll()
@@ -60,6 +61,7 @@ class Parent:
             return False
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         look_up_functions()
+        self._python = first.content.pop("python")
         if first.content["classes"]:
             loaded: Loaded | str = import_module(_LOADING_MODULE).load(**first.content)
             if isinstance(loaded, str):
@@ -160,6 +162,7 @@ class Parent:
             paths.directory,
             paths.script_name,
             order.content["nonce"],
+            self._python,
             lock,
             descendants,
             ready,

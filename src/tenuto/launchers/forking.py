@@ -1,0 +1,298 @@
+"""Forks runners from parent processes, which have loaded beforehand what a runner needs.
+What else a parent should have loaded is for the launchers to say that are made of this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum, unique
+
+from tenuto.errors import LaunchRefused
+from tenuto.launchers.direct import NEVER, DirectLauncher
+from tenuto.launchers.local import LocalProcess, find_local, sweep_local
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.warm.ended import EndedHandle
+from tenuto.launchers.warm.fitness import MEMORY_LIMIT
+from tenuto.launchers.warm.needs import LEAN, Needs
+from tenuto.launchers.warm.parent import (
+    Answer,
+    MessageTooLong,
+    NotSent,
+    ParentGone,
+    WarmParent,
+    changed_variables,
+    said_ready,
+)
+from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS
+from tenuto.workspace.job_directory import read_pid
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine, ProcessHandle
+from tenuto.workspace.processes import PidfdHandle
+from tenuto.workspace.records import LaunchRecord, PidRecord, to_json
+
+logger = logging.getLogger("tenuto.launchers")
+
+_MOST_PARENTS = 8
+"""The one that was used least recently makes room. To start one takes as long as a fresh interpreter."""
+_IMPORT_TAKES_S = 60.0
+"""A parent that imports for longer is given up, so that the job shows by itself where it hangs."""
+_ANSWER_TAKES_S = 30.0
+"""A parent that takes longer for a fork is stopped or stuck: it is killed, and the start tried again."""
+_ENDS_S = 0.2
+_retired: list[WarmParent] = []
+"""Parents of this process that were told to end, and may not have yet. Of all launchers: who closes one does
+not wait until they have, and then nobody has it any more."""
+
+
+@unique
+class _Otherwise(Enum):
+    """What to do if a parent forked nothing."""
+
+    ANOTHER_PARENT = "ask a new parent"
+    DO_WITHOUT = "ask no parent that has this loaded"
+
+
+class ForkingLauncher:
+    """Starts each runner by a fork."""
+
+    name: str
+    external = False
+    lock_path: str | None = None
+
+    def __init__(
+        self,
+        machine: Machine | None = None,
+        *,
+        slots: int | None = None,
+        python: str | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        import_takes_s: float = _IMPORT_TAKES_S,
+        answer_takes_s: float = _ANSWER_TAKES_S,
+    ) -> None:
+        """As `DirectLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked."""
+        self._machine = machine or this_machine()
+        self._python = python or sys.executable
+        self._direct = DirectLauncher(self._machine, slots=slots, python=python)
+        self._direct.name = self.name
+        self.slots = self._direct.slots
+        self._memory_limit = memory_limit
+        self._import_takes_s = import_takes_s
+        self._answer_takes_s = answer_takes_s
+        self._own = self._machine.processes.own()
+        self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
+        self._is_closed = False
+        self._told: set[tuple[str, str]] = set()
+        self._unfit: dict[Needs, tuple[int, ...]] = {}
+        """needs -> when the files of their modules had last been changed."""
+
+    async def start(self, order: StartOrder) -> LocalProcess:
+        environment = dict(os.environ)
+        for needs in self._parents_for(order, environment):
+            for _ in range(2):  # once more if the source has changed since it was imported
+                parent = self._parent(needs)
+                if parent is None:
+                    break
+                changes = changed_variables(parent.environment, environment)
+                started = await self._fork(parent, order, changes)
+                if isinstance(started, LocalProcess):
+                    return started
+                if started is _Otherwise.DO_WITHOUT:
+                    break
+        return await self._direct.start(order)
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> LocalProcess | None:
+        return find_local(self._machine, self.name, launch, pid)
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return await sweep_local(self._machine, paths, launch)
+
+    def close(self) -> None:
+        """Ends the parents. What is still started here is started without."""
+        self._is_closed = True
+        while self._parents:
+            self._retire(self._parents.popitem()[1])
+        give_up = time.monotonic() + _ENDS_S
+        while _bury() and time.monotonic() < give_up:
+            time.sleep(0.002)
+
+    def __del__(self) -> None:
+        for parent in getattr(self, "_parents", {}).values():  # nobody closed it: they need not live on
+            self._retire(parent)
+
+    # Which parent.
+
+    def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs:
+        """What the job's parent should have loaded."""
+        return LEAN
+
+    def _parents_for(self, order: StartOrder, environment: dict[str, str]) -> list[Needs]:
+        """From which parents the job can be forked, the best first."""
+        if self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS:
+            return []
+        wanted = dict.fromkeys((self._needs(order, environment), LEAN))
+        return [
+            needs for needs in wanted if needs not in self._unfit or self._unfit[needs] != _changed(needs)
+        ]
+
+    def _parent(self, needs: Needs) -> WarmParent | None:
+        _bury()
+        if self._own.pid != os.getpid():  # this process was forked: the parents are another's
+            self._own = self._machine.processes.own()
+            self._parents.clear()
+        parent = self._parents.get(needs)
+        if parent is not None and parent.usable:
+            self._parents.move_to_end(needs)
+            return parent
+        if not os.access(self._python, os.X_OK):
+            raise LaunchRefused(f"EXEC: the Python interpreter {self._python!r} cannot be run")
+        if len(to_json(needs)) > LARGEST // 2:
+            return None
+        if parent is not None:
+            self._drop(parent)
+        while len(self._parents) >= _MOST_PARENTS:
+            self._retire(self._parents.popitem(last=False)[1])
+        try:
+            self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
+        except OSError as error:
+            if error.errno in NEVER:
+                return None  # who starts the runner directly will say it
+            raise
+        return self._parents[needs]
+
+    def _drop(self, parent: WarmParent) -> None:
+        if self._parents.get(parent.needs) is parent:
+            del self._parents[parent.needs]
+        self._retire(parent)
+
+    def _retire(self, parent: WarmParent) -> None:
+        parent.close()
+        if parent not in _retired:
+            _retired.append(parent)
+
+    # One start.
+
+    async def _fork(
+        self, parent: WarmParent, order: StartOrder, changes: Mapping[str, str | None]
+    ) -> LocalProcess | _Otherwise:
+        ready, ready_there = os.pipe()
+        os.set_blocking(ready, False)
+        started: LocalProcess | _Otherwise
+        try:
+            try:
+                async with asyncio.timeout(self._answer_takes_s if parent.loaded else self._import_takes_s):
+                    answer = await parent.fork(order, changes, ready_there)
+            except NotSent:
+                self._drop(parent)
+                started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.DO_WITHOUT
+            except MessageTooLong:
+                started = _Otherwise.DO_WITHOUT
+            except (ParentGone, TimeoutError):
+                parent.kill()
+                started = await self._after_its_death(parent, order, ready)
+            else:
+                started = self._answered(parent, order, answer, ready)
+        except BaseException:
+            os.close(ready)
+            raise
+        if not isinstance(started, LocalProcess):
+            os.close(ready)
+        return started
+
+    def _answered(
+        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int
+    ) -> LocalProcess | _Otherwise:
+        said = answer.content
+        if "pid" in said:
+            handle = self._handle(parent, said["pid"], answer.pidfd)
+            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready)
+        if "errno" in said:
+            raise OSError(said["errno"], said["problem"])
+        if "environment" in said:
+            self._say(
+                parent.needs, f"reads {said['environment']} while it is imported, which has changed since"
+            )
+            return _Otherwise.DO_WITHOUT
+        self._drop(parent)
+        if "unfit" in said:
+            self._note_unfit(parent.needs, said["unfit"])
+            return _Otherwise.DO_WITHOUT
+        return _Otherwise.ANOTHER_PARENT  # a source file has changed
+
+    def _handle(self, parent: WarmParent, pid: int, pidfd: int | None) -> ProcessHandle:
+        identity = self._own._replace(pid=pid, start_time=0)
+        if pidfd is not None:
+            return PidfdHandle(identity, pidfd)
+        # One of the two processes has no descriptor left. A runner that cannot be watched must not run.
+        found = self._machine.processes.identify(pid)
+        try:
+            handle = found and self._machine.processes.open(found)
+        except OSError:
+            parent.kill_runner(pid)
+            raise
+        return handle or EndedHandle(identity)
+
+    async def _after_its_death(
+        self, parent: WarmParent, order: StartOrder, ready: int
+    ) -> LocalProcess | _Otherwise:
+        """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
+        self._drop(parent)
+        if await said_ready(ready):
+            os.close(ready)
+            return self._found(order)
+        if not parent.loaded:
+            self._note_unfit(
+                parent.needs, "ends its process, or does not come to an end, when it is imported"
+            )
+            return _Otherwise.DO_WITHOUT
+        raise OSError(errno.EAGAIN, "the warm parent died; nothing was started")
+
+    def _found(self, order: StartOrder) -> LocalProcess:
+        """The runner that wrote its pid record, whether it still lives or not."""
+        attempt = order.launch.attempt
+        pid = read_pid(self._machine.files, order.paths, attempt)
+        found = find_local(self._machine, self.name, order.launch, pid)
+        return found or LocalProcess(self.name, EndedHandle(pid.identity if pid else self._own), attempt)
+
+    # What is said once.
+
+    def _note_unfit(self, needs: Needs, why: str) -> None:
+        self._unfit[needs] = _changed(needs)
+        self._say(needs, why)
+
+    def _say(self, needs: Needs, why: str) -> None:
+        names = ", ".join(needs.modules()) or "a command"
+        if (names, why) not in self._told:
+            self._told.add((names, why))
+            logger.warning(
+                "each job of %s starts in a fresh interpreter, since it %s",
+                names,
+                why,
+                extra={"action": "not_warm"},
+            )
+
+
+def _bury() -> bool:
+    """Reap parents that ended; whether some have not."""
+    for parent in list(_retired):
+        if parent.reap() and parent in _retired:
+            _retired.remove(parent)
+    return bool(_retired)
+
+
+def _changed(needs: Needs) -> tuple[int, ...]:
+    """When the files of the modules were last changed."""
+    times = []
+    for file in dict.fromkeys(file for _, _, file in needs.classes):
+        try:
+            times.append(os.stat(file).st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return tuple(times)

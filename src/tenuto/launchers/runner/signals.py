@@ -1,0 +1,14 @@
+"""The signals that a runner takes, one after another, instead of being interrupted by them.
+What each of them means is the supervisor's business.
+"""
+
+from __future__ import annotations
+
+import signal
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+# HUP is blocked and never taken: a terminal that goes away is no reason to end a job.
+SIGNALS = frozenset({*ENDING, *PASSED_ON, signal.SIGHUP, signal.SIGCHLD})
+"""Blocked from the first moment of a runner, so that none is lost and none ends it."""
+TAKEN = SIGNALS - {signal.SIGHUP}
