@@ -92,13 +92,13 @@ BUGS = {
     ),
     "leftovers not swept": Bug(
         "what a killed runner left at work is not ended before the job starts again",
-        "spawn",
+        "direct",
         _putting(Attempts, "_settled", _settled_without_sweep),
         [{"victim": "runner", "moment": "start", "in_child": True}],
     ),
     "lost taken for done": Bug(
         "a job whose runner vanished counts as done",
-        "spawn",
+        "direct",
         _putting(attempts, "after_attempt", _lost_is_done),
         striking("runner", ["open oracle.reserve"]),
     ),

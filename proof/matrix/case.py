@@ -31,7 +31,8 @@ class Case(NamedTuple):
     one can get no further, and dies then. pause: the same, but it goes on in the end."""
     seen: bool = False
     """The work lasts until a scheduler after the first has seen it run, so that it has to be adopted."""
-    launcher: str = "spawn"
+    launcher: str = "direct"
+    """direct and warm: the work is a command. spawn: a Python task in an interpreter of its own."""
     parent: str | None = None
     """The first warm parent, before this operation."""
     token: bool = False

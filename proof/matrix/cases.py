@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from proof.matrix.steps import (
     ADOPTING,
+    FRESH_PAYLOAD,
+    FRESH_RUNNER,
     LEAVING,
     LOCKS_FILE,
     OVERTAKING,
@@ -112,8 +114,8 @@ ALONE = [
     *striking("payload", PAYLOAD),
     *ORACLE,
 ]
-SPAWN = Kind(
-    "scheduler, runner and payload of a job that is spawned",
+DIRECT = Kind(
+    "scheduler, runner and payload of a job that is started directly",
     [
         *ALONE,
         *also(ORACLE, in_child=True),
@@ -156,6 +158,25 @@ WARM = Kind(
             *crossed(striking("scheduler", WARM_STARTED), OTHERS),
         ],
         launcher="warm",
+    ),
+)
+
+SPAWN = Kind(
+    "a Python task in a fresh interpreter, whose runner has a parent too",
+    also(
+        [*striking("runner", FRESH_RUNNER), *striking("payload", FRESH_PAYLOAD), *WARM_ORACLE],
+        launcher="spawn",
+    ),
+    also(
+        [
+            *striking("scheduler", WARM_SCHEDULER),
+            *striking("parent", PARENT),
+            *also(ORACLE, in_child=True),
+            *crossed(striking("parent", PARENT[4:]), striking("payload", FRESH_PAYLOAD)),
+            *crossed(striking("runner", telling(FRESH_RUNNER)), striking("payload", FRESH_PAYLOAD)),
+            *crossed(striking("scheduler", WARM_STARTED), striking("payload", FRESH_PAYLOAD)),
+        ],
+        launcher="spawn",
     ),
 )
 
@@ -273,4 +294,11 @@ RACES = Kind(
     ],
 )
 
-KINDS = {"spawn": SPAWN, "warm": WARM, "tokens": TOKENS, "adoption": ADOPTION, "races": RACES}
+KINDS = {
+    "direct": DIRECT,
+    "warm": WARM,
+    "spawn": SPAWN,
+    "tokens": TOKENS,
+    "adoption": ADOPTION,
+    "races": RACES,
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proof.matrix.case import Case
-from proof.matrix.scheduler import DONE, JOB_ID, NEXT_ID, PARAMS, TASK_ID, TOKEN
+from proof.matrix.scheduler import DONE, JOB_ID, NEXT_ID, TASK_ID, TOKEN, Work
 from tenuto.workspace.job_directory import look, read_locks, read_pid, read_status
 from tenuto.workspace.layout import Layout, TokenPlace
 from tenuto.workspace.machine import this_machine
@@ -43,7 +43,9 @@ def _schedulers(case: Case, ends: list[str]) -> list[str]:
 
 
 def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
-    paths = Layout(f"{directory}/ws").job(TASK_ID, job_id)
+    layout = Layout(f"{directory}/ws")
+    paths = layout.job(TASK_ID, job_id)
+    params = Work(directory, case if job_id == JOB_ID else Case(), job_id).params(layout, paths)
     machine = this_machine()
     found = look(machine, paths)
     problems = []
@@ -56,7 +58,7 @@ def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
     must(isinstance(found.evidence.launch, LaunchRecord), f"launch.json: {found.evidence.launch}")
     must(read_pid(machine.files, paths, found.derived.attempt) is not None, "the pid record cannot be read")
     must(read_status(machine.files, paths) is not None, "status.json cannot be read")
-    must(_content(paths.params) == PARAMS, "params.json is damaged")
+    must(_content(paths.params) == params, "params.json is damaged")
     for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
         must(not machine.locks.is_locked(paths.lock, byte), f"byte {byte} of the lock is held")
     if case.token:

@@ -1,4 +1,4 @@
-"""A runner, or a warm parent, that dies where the test wants it: the runner's own program, under a `Watcher`.
+"""A runner, its parent or its payload that dies where the test wants it: their program, under a `Watcher`.
 Given to a launcher in the place of the interpreter (see `theatre`).
 
 FAULTS_PARENT, FAULTS_RUNNER and FAULTS_PAYLOAD name the operation, FAULTS_DIRECTORY the case's directory.
@@ -54,8 +54,10 @@ if sys.argv[1] == "--warm":
             return super().sendmsg(*arguments)
 
     setattr(_socket, "socket", Socket)  # noqa: B010  to a type checker, a class is not replaced
+elif sys.argv[1] == "--payload":
+    watcher = Watcher(strike("payload"), trace, role="child")
 else:
-    names = dict(zip(map(int, sys.argv[4:]), NAMES, strict=False))
+    names = dict(zip(map(int, sys.argv[5:]), NAMES, strict=False))
     watcher = Watcher(strike("runner"), trace, children=(("child", strike("payload")),), names=names)
 watcher.install()
 watcher.sees("begin")

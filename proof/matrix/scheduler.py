@@ -14,6 +14,8 @@ from typing import Any
 
 from proof.matrix.case import Case
 from proof.matrix.killing import Strike, Watcher, claim
+from proof.matrix.task_oracle import TaskOracle
+from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
@@ -24,6 +26,7 @@ from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, declare
+from tenuto.scheduler.work import TaskWork
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
@@ -35,6 +38,7 @@ TOKEN = "pair"
 DEADLINE_S = 30.0
 PARAMS = b'{"nothing": true}'
 DONE = "DONE"
+LAUNCHERS: dict[str, Any] = {"direct": DirectLauncher, "spawn": SpawnLauncher, "warm": WarmLauncher}
 
 
 class Work:
@@ -50,11 +54,13 @@ class Work:
             *(["--start-child"] if case.in_child else []),
         )
 
-    def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        return PARAMS
+        self._task: Any = TaskOracle.C(arguments=list(self._arguments)) if case.launcher == "spawn" else None
 
-    def command(self) -> Command:
-        return Command(self._arguments)
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return PARAMS if self._task is None else TaskWork(self._task).params(layout, paths)
+
+    def command(self) -> Command | None:
+        return Command(self._arguments) if self._task is None else None
 
     def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
         raise AssertionError("the oracle registers none")
@@ -98,11 +104,11 @@ def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, 
         os.environ["FAULTS_TRACE"] = "1"
     logging.basicConfig(filename=directory / "log", force=True)  # beside what is kept of a case gone wrong
     machine = this_machine()
-    kind = SpawnLauncher if case.launcher == "spawn" else WarmLauncher
-    jobs = [_job(case, directory, machine, kind(machine, slots=2, python=interpreter), JOB_ID)]
+    launcher = LAUNCHERS[case.launcher](machine, slots=2, python=interpreter)
+    jobs = [_job(case, directory, machine, launcher, JOB_ID)]
     is_watched = number == 0 or (number == 1 and (trace or case.second is not None))
     if case.token and not is_watched:
-        jobs.append(_job(Case(token=True), directory, machine, SpawnLauncher(machine, slots=2), NEXT_ID))
+        jobs.append(_job(Case(token=True), directory, machine, DirectLauncher(machine, slots=2), NEXT_ID))
     scheduler = Scheduler(machine)
     owner = Seeing(directory, [job.job_id for job in jobs]) if number else FakeOwner()
     if is_watched:

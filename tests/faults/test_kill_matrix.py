@@ -16,6 +16,8 @@ from proof.matrix.cases import KINDS, Fields
 from proof.matrix.proving import SMALL, play, strikes, traced
 from proof.matrix.steps import (
     ADOPTING,
+    FRESH_PAYLOAD,
+    FRESH_RUNNER,
     OVERTAKING,
     PARENT,
     PAYLOAD,
@@ -37,7 +39,7 @@ THEATRES = 2
 """Cases are played one after the other in each of these processes."""
 PLAYED = [case for kind in KINDS.values() for case in kind.chosen(SMALL)]
 PARTS = 16
-BOTH = pytest.mark.parametrize("launcher", ["spawn", "warm"])
+BOTH = pytest.mark.parametrize("launcher", ["direct", "warm"])
 
 
 def assert_all_is_well(cases: list[Fields], results: list[dict[str, Any]]) -> None:
@@ -62,6 +64,14 @@ def test_the_tables_name_every_step_there_is(tmp_path: Path, launcher: str) -> N
     assert steps("runner-child") == PAYLOAD
     if is_warm:
         assert steps("runner-warm") == PARENT
+
+
+def test_the_tables_name_every_step_of_a_task_in_a_fresh_interpreter(tmp_path: Path) -> None:
+    steps = traced({"launcher": "spawn"}, tmp_path)
+    assert steps("scheduler-parent") == WARM_SCHEDULER
+    assert steps("runner-warm") == PARENT
+    assert steps("runner-parent") == FRESH_RUNNER
+    assert steps("runner-child") == FRESH_PAYLOAD
 
 
 def test_the_tables_name_every_step_of_another_attempt(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.attempt import STALE
-from tenuto.launchers.runner.payload import Payload, environment_of, run_command
+from tenuto.launchers.runner.payload import Payload, added_variables, run_command
 from tenuto.launchers.runner.report import Reporter, open_report, read_report
 from tenuto.launchers.runner.task import run_task
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
@@ -51,7 +51,7 @@ def run_by_hand(paths: JobPaths) -> int:
         memory=None,
         parent=os.getppid(),
     )
-    os.environ.update(environment_of(instructions, launch))
+    os.environ.update(added_variables(instructions, launch))
     os.chdir(paths.directory)
     os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
     if instructions.program is not None:

@@ -9,7 +9,7 @@ import signal
 
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.memory import limit_in_force
-from tenuto.launchers.runner.payload import CANNOT_EXECUTE, Payload, environment_of, run_payload
+from tenuto.launchers.runner.payload import CANNOT_EXECUTE, Payload, added_variables, run_payload
 from tenuto.launchers.runner.report import Reporter
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.lifecycle.states import JobFailureStatus
@@ -34,7 +34,7 @@ def start_afresh(payload: Payload, python: str) -> int:
     return os.posix_spawn(
         python,
         [python, *PLAIN, ENTRY, "--payload", *where, str(payload.parent), deadline, *map(str, passed)],
-        {**os.environ, **environment_of(payload.instructions, payload.launch)},
+        {**os.environ, **added_variables(payload.instructions, payload.launch)},
         file_actions=[
             *((os.POSIX_SPAWN_DUP2, log, standard) for standard, log in enumerate(payload.logs, start=1)),
             *((os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed),  # or they would be closed

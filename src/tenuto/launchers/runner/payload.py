@@ -93,11 +93,11 @@ def _settle_in(payload: Payload) -> None:
     # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
     close_all_but({0, 1, 2, payload.descendants, payload.report})
     os.set_inheritable(payload.descendants, True)
-    os.environ.update(environment_of(payload.instructions, payload.launch))
+    os.environ.update(added_variables(payload.instructions, payload.launch))
     os.chdir(payload.paths.directory)
 
 
-def environment_of(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
+def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
     """The variables that the job has besides the inherited ones."""
     return {**instructions.environment, STAMP: launch.nonce}
 
