@@ -248,9 +248,10 @@ class ForkingLauncher:
             os.close(ready)
             return self._found(order)
         if not parent.loaded:
-            self._note_unfit(
-                parent.needs, "ends its process, or does not come to an end, when it is imported"
-            )
+            if parent.needs != LEAN:
+                self._note_unfit(
+                    parent.needs, "ends its process, or does not come to an end, when it is imported"
+                )
             return _Otherwise.DO_WITHOUT
         raise OSError(errno.EAGAIN, "the warm parent died; nothing was started")
 
@@ -268,7 +269,7 @@ class ForkingLauncher:
         self._say(needs, why)
 
     def _say(self, needs: Needs, why: str) -> None:
-        names = ", ".join(needs.modules()) or "a command"
+        names = ", ".join(needs.modules())
         if (names, why) not in self._told:
             self._told.add((names, why))
             logger.warning(

@@ -190,7 +190,7 @@ def _read(file: Path) -> Document:
                 raise MalformedFile(f"{file} is not a regular file")
             if status.st_size > MAX_BYTES:
                 raise MalformedFile(f"{file} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
-            content = stream.read(MAX_BYTES + 1)
+            content = stream.read(status.st_size + 1)  # a limit is the size of the buffer too
     except (OSError, ValueError) as error:
         raise SerializationError(f"{file} cannot be read: {error}") from None
     return loads(content, str(file))
