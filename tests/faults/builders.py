@@ -75,6 +75,7 @@ class Bench:
 
     def __exit__(self, *error: object) -> None:
         self.scheduler.close()
+        self.launcher.close()
 
     def command(self, job_id: str, *arguments: str, **options: Any) -> Job:
         """A job that runs a command, submitted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.runner.attempt import STALE
 from tenuto.launchers.runner.fresh import ENTRY
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
 from tenuto.testing.jobs import JobBench
@@ -151,3 +153,24 @@ print(*(set(sys.modules) - base))
     loaded = done.stdout.split()
     assert "tenuto.launchers.runner.attempt" in loaded
     assert [name for name in heavy if name in loaded] == []
+
+
+def test_a_launcher_that_nobody_closes_lets_its_parent_go(bench: JobBench, run: Run, until: Until) -> None:
+    launcher: SpawnLauncher | None = SpawnLauncher(bench.machine)
+    assert launcher is not None
+    run(finished(launcher, bench.command("true")))
+    (parent,) = launcher._parents.values()
+    launcher = None
+    gc.collect()
+    until(parent.reap, "the end of the parent")
+
+
+def test_an_order_that_is_too_long_for_a_message_is_started_all_the_same(
+    bench: JobBench, launcher: Launcher, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(finished(launcher, bench.command("true")))
+    for number in range(3):
+        monkeypatch.setenv(f"LONG_{number}", "x" * 40_000)
+    job = bench.command("sh", "-c", 'test "${#LONG_2}" = 40000')
+    run(finished(launcher, job))
+    assert job.marker().reason is None

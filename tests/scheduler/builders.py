@@ -67,6 +67,7 @@ class Bench:
 
     def close(self) -> None:
         self.scheduler.close()
+        self.launcher.close()
 
 
 def eventually(condition: Callable[[], Any], what: str = "") -> Any:

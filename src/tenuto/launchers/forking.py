@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from enum import Enum, unique
@@ -23,14 +24,13 @@ from tenuto.launchers.warm.fitness import MEMORY_LIMIT
 from tenuto.launchers.warm.needs import LEAN, Needs
 from tenuto.launchers.warm.parent import (
     Answer,
-    MessageTooLong,
     NotSent,
     ParentGone,
     WarmParent,
     changed_variables,
     said_ready,
 )
-from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS
+from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
@@ -88,6 +88,7 @@ class ForkingLauncher:
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
+        weakref.finalize(self, _retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
         self._told: set[tuple[str, str]] = set()
         self._unfit: dict[Needs, tuple[int, ...]] = {}
@@ -117,15 +118,10 @@ class ForkingLauncher:
     def close(self) -> None:
         """Ends the parents. What is still started here is started without."""
         self._is_closed = True
-        while self._parents:
-            self._retire(self._parents.popitem()[1])
+        _retire_all(self._parents)
         give_up = time.monotonic() + _ENDS_S
         while _bury() and time.monotonic() < give_up:
             time.sleep(0.002)
-
-    def __del__(self) -> None:
-        for parent in getattr(self, "_parents", {}).values():  # nobody closed it: they need not live on
-            self._retire(parent)
 
     # Which parent.
 
@@ -158,7 +154,7 @@ class ForkingLauncher:
         if parent is not None:
             self._drop(parent)
         while len(self._parents) >= _MOST_PARENTS:
-            self._retire(self._parents.popitem(last=False)[1])
+            _retire(self._parents.popitem(last=False)[1])
         try:
             self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
         except OSError as error:
@@ -170,12 +166,7 @@ class ForkingLauncher:
     def _drop(self, parent: WarmParent) -> None:
         if self._parents.get(parent.needs) is parent:
             del self._parents[parent.needs]
-        self._retire(parent)
-
-    def _retire(self, parent: WarmParent) -> None:
-        parent.close()
-        if parent not in _retired:
-            _retired.append(parent)
+        _retire(parent)
 
     # One start.
 
@@ -278,6 +269,17 @@ class ForkingLauncher:
                 why,
                 extra={"action": "not_warm"},
             )
+
+
+def _retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:
+    while parents:
+        _retire(parents.popitem()[1])
+
+
+def _retire(parent: WarmParent) -> None:
+    parent.close()
+    if parent not in _retired:
+        _retired.append(parent)
 
 
 def _bury() -> bool:

@@ -5,7 +5,6 @@ What it answers is told as it is; what to do about it is `launcher`'s business.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,10 +26,6 @@ class ParentGone(Exception):
 
 class NotSent(ParentGone):
     """It had ended before it was asked."""
-
-
-class MessageTooLong(Exception):
-    """The order does not fit into a packet; nothing was sent."""
 
 
 class Answer:
@@ -156,10 +151,6 @@ class WarmParent:
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
                 raise NotSent from None
-            except OSError as error:
-                if error.errno == errno.EMSGSIZE:
-                    raise MessageTooLong from None
-                raise
             else:
                 return
 

@@ -19,6 +19,10 @@ LARGEST = 64 * 1024
 _ANCILLARY = 16 + 4 * (MOST_DESCRIPTORS + 3)
 
 
+class MessageTooLong(Exception):
+    """It does not fit into a packet; nothing was sent."""
+
+
 class Received(NamedTuple):
     content: dict[str, Any]
     descriptors: list[int]
@@ -27,9 +31,12 @@ class Received(NamedTuple):
 
 
 def send(to: socket, content: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Raises `BlockingIOError` if the other end does not keep up."""
+    """Raises `BlockingIOError` if the other end does not keep up, `MessageTooLong` for what is too long."""
+    data = to_json(content)
+    if len(data) > LARGEST:  # the kernel takes more, and `receive` would cut it
+        raise MessageTooLong
     beside = [(SOL_SOCKET, SCM_RIGHTS, array("i", descriptors).tobytes())] if descriptors else []
-    to.sendmsg([to_json(content)], beside)
+    to.sendmsg([data], beside)
 
 
 def receive(at: socket) -> Received | None:
