@@ -5,6 +5,7 @@ How one job is started and watched is in `attempts`; what may happen is in `life
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -422,7 +423,7 @@ class Scheduler:
         """A new job finds its place: done, running somewhere, or waiting to run."""
         arrival = on_arrival(found)
         job.attempt = found.attempt
-        job.answered = found.attempt if found.action is Action.KEEP else 0
+        job.answered = _known_end(found)
         job.marker = found.marker
         if arrival is Arrival.REUSE:
             # The job is listed by now; whoever removes jobs takes the lock first, then looks who lists them.
@@ -518,7 +519,8 @@ class Scheduler:
         pending = [first]
         while pending:
             job = pending.pop()
-            self._dormant.discard(job)
+            if job in self._dormant:
+                self._wake(job)
             if job.state is not JobState.WAITING:
                 job.state = JobState.WAITING
             self.waitingjobs.add(job)
@@ -529,10 +531,16 @@ class Scheduler:
             unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
             for origin in unfinished:
                 if origin in self._dormant:  # woken once, however many of those woken here need it
-                    self._dormant.discard(origin)
+                    self._wake(origin)
                     pending.append(origin)
             if self._graph.add(job, unfinished):
                 self._make_ready(job)
+
+    def _wake(self, job: Job) -> None:
+        """Somebody needs a job that slept: how it ended elsewhere meanwhile is no answer to that."""
+        self._dormant.discard(job)
+        with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
+            job.answered = _known_end(job_directory.look(self.machine, job.paths).derived)
 
     # Starting
 
@@ -732,6 +740,11 @@ class Scheduler:
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
         """Calls somebody off the loop, after all that was told before."""
         self._notifications.call(lambda: function(*arguments))
+
+
+def _known_end(found: Derived) -> int:
+    """The attempt that had ended when a job was asked for; 0 if none had."""
+    return found.attempt if found.action is Action.KEEP else 0
 
 
 def _reason(job: Job) -> str:
