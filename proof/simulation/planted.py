@@ -346,8 +346,7 @@ def _dependency_released_on_error(patch: Patch) -> None:
     def _finalize(self: Any, job: Any, verdict: Verdict) -> None:
         released = self._graph.done(job) if verdict.state is JobState.ERROR else []
         finalize(self, job, verdict)
-        for dependent in released:
-            self._make_ready(dependent)
+        self._make_ready(released)
 
     patch.set(base.Scheduler, "_finalize", _finalize)
 
@@ -364,14 +363,7 @@ def _only_one_dependency_awaited(patch: Patch) -> None:
 
 @_bug("a transient job is not woken when somebody needs it")
 def _transient_never_woken(patch: Patch) -> None:
-    enqueue = base.Scheduler._enqueue
-
-    def _enqueue(self: Any, first: Any) -> None:
-        sleeping, self._dormant = self._dormant, type(self._dormant)()
-        enqueue(self, first)
-        self._dormant |= sleeping - {first}
-
-    patch.set(base.Scheduler, "_enqueue", _enqueue)
+    patch.set(base.Scheduler, "_with_sleepers", lambda self, first: [first])
 
 
 @_bug("changes of a directory are waited for without a look now and then")
@@ -453,23 +445,15 @@ def _waiting_for_tokens_forgotten(patch: Patch) -> None:
 
 @_bug("of transient jobs that are woken together, one that two of them need is woken twice")
 def _transient_woken_twice(patch: Patch) -> None:
-    def _enqueue(self: Any, first: Any) -> None:
-        pending = [first]
-        while pending:
-            job = pending.pop()
+    def _with_sleepers(self: Any, first: Any) -> list[Any]:
+        woken = [first]
+        for job in woken:
+            woken += [needed.origin for needed in job.dependencies if needed.origin in self._dormant]
+        for job in woken:
             self._dormant.discard(job)
-            job.state = JobState.WAITING
-            self.waitingjobs.add(job)
-            failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
-            if failed:
-                self._strand(job, failed[0])
-                continue
-            unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            pending.extend(origin for origin in unfinished if origin in self._dormant)
-            if self._graph.add(job, unfinished):
-                self._make_ready(job)
+        return woken
 
-    patch.set(base.Scheduler, "_enqueue", _enqueue)
+    patch.set(base.Scheduler, "_with_sleepers", _with_sleepers)
 
 
 @_bug("a cancellation that the disk refuses to record escapes into the loop")

@@ -134,9 +134,8 @@ class Scheduler:
         self._tokens = TokenDesks(
             machine, Floor(self._start_granted, self._refuse), self._ready, self._runner, watch
         )
-        self._is_taking_in = False
-        self._was_asked = False
-        """Something changed while submissions were taken in: who waits is asked after the last of them."""
+        self._is_asking = False
+        """Who waits is about to be asked whether what they wait for is there."""
         self._followed: set[Job] = set()
         """Running jobs whose outputs somebody watches."""
 
@@ -154,7 +153,8 @@ class Scheduler:
         """
         with self._lock:
             known = self._known.get(job.key)
-            job.dependencies = tuple(JobDependency(self._origin(job, d.origin)) for d in job.dependencies)
+            needed = [JobDependency(self._origin(job, d.origin)) for d in job.dependencies]
+            job.dependencies = tuple(dict.fromkeys(needed))  # two submissions may have been of one identity
         found = self._found(job) if known is None or known.state is JobState.ERROR else None
         with self._lock:
             is_new = self._known.get(job.key) is None
@@ -215,7 +215,7 @@ class Scheduler:
 
     def changed(self) -> None:
         """Somebody's wishes changed: who waits is asked again."""
-        self._runner.post(self._ask_again)
+        self._runner.post(self._ask_who_waits)
 
     def follow_outputs(self, job: Job) -> None:
         """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
@@ -284,7 +284,7 @@ class Scheduler:
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
                 if grant is not None:  # its tokens fell with the attempt
-                    self._ready.add(job, first=True)
+                    self._ready.add_first(job)
                     return
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
@@ -338,20 +338,16 @@ class Scheduler:
     # Taking in
 
     def _take_in(self) -> None:
-        if self._is_taking_in:
-            return
-        self._is_taking_in = True
-        try:
-            while wish := self._next_wish():
-                if isinstance(wish, _Submission):
-                    self._take_in_one(wish)
-                else:
-                    self._cancel(*wish)
-        finally:
-            self._is_taking_in = False
-        if self._was_asked:
-            self._was_asked = False
-            self.exitCondition.notify()
+        """To be called at the beginning of a step of the loop only.
+
+        In the middle of one, a wish would change jobs that the step is just going through: they would be
+        put to sleep twice, or stranded after they were cancelled.
+        """
+        while wish := self._next_wish():
+            if isinstance(wish, _Submission):
+                self._take_in_one(wish)
+            else:
+                self._cancel(*wish)
 
     def _next_wish(self) -> _Submission | _Cancellation | None:
         with self._lock:
@@ -365,16 +361,20 @@ class Scheduler:
             self._fail(submission.job, worded(error))
 
     def _ask_again(self) -> None:
+        """Has those asked who wait, in a step of its own."""
+        if not self._is_asking:
+            self._is_asking = True
+            self._runner.post(self._ask_who_waits)
+
+    def _ask_who_waits(self) -> None:
         """Asks who waits, once everything submitted is known: a callback may just have submitted more.
 
         A job that is found done ends while others are still to be taken in. Whoever was told then that
         nothing is unfinished left, and those others arrived at a run that was closed.
         """
+        self._is_asking = False
         self._take_in()
-        if self._is_taking_in:
-            self._was_asked = True
-        else:
-            self.exitCondition.notify()
+        self.exitCondition.notify()
 
     def _arrive(self, submission: _Submission) -> None:
         job, given, owner, is_new, found = submission
@@ -465,7 +465,7 @@ class Scheduler:
 
     def _settle(self, job: Job) -> None:
         if job_directory.look(self.machine, job.paths).derived.state is JobState.DONE:
-            self._make_ready(job)  # which looks once more, under the lock
+            self._make_ready([job])  # which looks once more, under the lock
         elif job.transient is not TransientMode.NONE and not self._graph.is_awaited(job):
             self._fall_asleep(job)
         else:
@@ -473,21 +473,19 @@ class Scheduler:
 
     def _fall_asleep(self, job: Job) -> None:
         """Nobody needs a transient job, now or any more; what only it needed sleeps, too."""
-        pending = [job]
-        while pending:
-            unneeded = pending.pop()
-            if unneeded.state not in (JobState.WAITING, JobState.READY):
-                continue  # two that are over needed it: it sleeps already
-            self._graph.withdraw(unneeded)
-            if unneeded.needs:
-                self._tokens.withdraw(unneeded)
-            if unneeded.state is JobState.READY:
-                unneeded.state = JobState.WAITING
-            unneeded.state = JobState.UNSCHEDULED
-            self._release(unneeded)
-            unneeded._final_state = None
-            self._dormant.add(unneeded)
-            pending.extend(self._unneeded_by(unneeded))
+        self._put_to_sleep(job)
+        self._spare_unneeded([job])
+
+    def _put_to_sleep(self, job: Job) -> None:
+        self._graph.withdraw(job)
+        if job.needs:
+            self._tokens.withdraw(job)
+        if job.state is JobState.READY:
+            job.state = JobState.WAITING
+        job.state = JobState.UNSCHEDULED
+        self._release(job)
+        job._final_state = None
+        self._dormant.add(job)
         self._ask_again()
 
     def _unneeded_by(self, job: Job) -> list[Job]:
@@ -516,25 +514,33 @@ class Scheduler:
 
     def _enqueue(self, first: Job) -> None:
         """Has a job wait for what it depends on; wakes transient jobs that are needed now."""
-        pending = [first]
-        while pending:
-            job = pending.pop()
-            if job in self._dormant:
-                self._wake(job)
+        ended: list[Job] = []
+        for job in self._with_sleepers(first):
             if job.state is not JobState.WAITING:
                 job.state = JobState.WAITING
             self.waitingjobs.add(job)
             failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
-            if failed:
-                self._strand(job, failed[0])
-                continue
             unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            for origin in unfinished:
-                if origin in self._dormant:  # woken once, however many of those woken here need it
-                    self._wake(origin)
-                    pending.append(origin)
-            if self._graph.add(job, unfinished):
-                self._make_ready(job)
+            if failed:
+                ended += self._strand([job, *self._graph.failed(job)], failed[0])
+            elif self._graph.add(job, unfinished):
+                job.state = JobState.READY
+                self._ready.append(job)
+        # Only now is it known who needs whom; and only then may anything start.
+        self._spare_unneeded(ended)
+        self._ready.start_what_fits()
+
+    def _with_sleepers(self, first: Job) -> list[Job]:
+        """A job, and those that sleep and are needed for it, each once; they are awake then."""
+        if first in self._dormant:
+            self._wake(first)
+        woken = [first]
+        for job in woken:
+            for needed in job.dependencies:
+                if needed.origin in self._dormant:
+                    self._wake(needed.origin)
+                    woken.append(needed.origin)
+        return woken
 
     def _wake(self, job: Job) -> None:
         """Somebody needs a job that slept: how it ended elsewhere meanwhile is no answer to that."""
@@ -544,9 +550,12 @@ class Scheduler:
 
     # Starting
 
-    def _make_ready(self, job: Job) -> None:
-        job.state = JobState.READY
-        self._ready.add(job)
+    def _make_ready(self, jobs: Sequence[Job]) -> None:
+        """All of them, before the first is started: that one may be refused, and others not be needed then."""
+        for job in jobs:
+            job.state = JobState.READY
+            self._ready.append(job)
+        self._ready.start_what_fits()
 
     def _begin(self, job: Job) -> None:
         """A ready job has a slot. One that needs tokens does not keep it while it waits for them."""
@@ -611,7 +620,7 @@ class Scheduler:
         job.set_state(JobState.WAITING, message=message)
         job.set_state(JobState.READY, message=message)
         self._ready.pause()
-        self._ready.add(job, first=True)
+        self._ready.add_first(job)
         self._runner.later(BACK_OFF_S, self._resume, job, error)
 
     def _resume(self, job: Job, error: OSError) -> None:
@@ -645,12 +654,9 @@ class Scheduler:
         self._release(job)
         self._call_completed(job)
         if verdict.state is JobState.DONE:
-            for dependent in self._graph.done(job):
-                if dependent not in self._dormant:  # since the one before it was started
-                    self._make_ready(dependent)
+            self._make_ready(self._graph.done(job))
         else:
-            for stranded in self._graph.failed(job):
-                self._strand(stranded, job)
+            self._spare_unneeded([job, *self._strand(self._graph.failed(job), job)])
         self._ask_again()
 
     def _call_completed(self, job: Job) -> None:
@@ -671,27 +677,23 @@ class Scheduler:
         # After the outputs that were handed over before, and yet not in their thread: it may take its time.
         self._outputs.call(job, lambda: self._completions.call(handle))
 
-    def _strand(self, job: Job, cause: Job) -> None:
-        """A job that cannot run because another failed; the directory is not touched."""
-        if job.state.finished():
-            return  # cancelled by a wish that was taken in since its cause failed
+    def _strand(self, jobs: Sequence[Job], cause: Job) -> Sequence[Job]:
+        """Jobs that cannot run because another failed; their directories are not touched."""
         root = cause.standing.message if cause.failure_status is JobFailureStatus.DEPENDENCY else None
         message = root or f"{cause.task_id} {cause.job_id[:12]} failed ({_reason(cause)})"
-        job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
-        self._release(job)
-        ended = [job]
-        for stranded in self._graph.failed(job):
-            stranded.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
-            self._release(stranded)
-            ended.append(stranded)
-        self._spare_unneeded(ended)
+        for job in jobs:
+            job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
+            self._release(job)
         self._ask_again()
+        return jobs
 
     def _spare_unneeded(self, ended: Sequence[Job]) -> None:
         """Jobs ended without having run: a transient job that waits for their sake alone need not run."""
-        for job in ended:
-            for needed in self._unneeded_by(job):
-                self._fall_asleep(needed)
+        pending = list(ended)
+        while pending:
+            for needed in self._unneeded_by(pending.pop()):
+                self._put_to_sleep(needed)
+                pending.append(needed)
 
     def _fail(self, job: Job, message: str) -> None:
         if not job.state.finished():
@@ -717,7 +719,6 @@ class Scheduler:
             except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
                 message = f"{message}; this could not be recorded: {worded(error)}"
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message))
-            self._spare_unneeded([job])
         elif job.state.running():
             now = self.machine.clock.now()
             job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
