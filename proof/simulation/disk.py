@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenuto.testing.disk import FakeDisk, _below, _Node
+from tenuto.testing.disk import Crash, FakeDisk, _below, _Node
 from tenuto.workspace.ports import FileKind
 
 _CHANGES = frozenset(("create", "rename", "remove", "make_directory", "write", "remove_directory"))
+
+
+class DeadAlready(Crash):
+    """Whoever is at an operation was killed before: nothing of it happens any more."""
 
 
 class SimulatedDisk(FakeDisk):
@@ -19,8 +23,6 @@ class SimulatedDisk(FakeDisk):
         super().__init__()
         self.interferes: Callable[[str, str], None] = lambda operation, path: None
         """May let time pass, or raise what goes wrong."""
-        self.is_ghost: Callable[[], bool] = lambda: False
-        """Whether whoever writes is dead already."""
         self.changed: Callable[[str], None] = lambda directory: None
 
     def _step(self, operation: str, path: str) -> None:
@@ -29,9 +31,11 @@ class SimulatedDisk(FakeDisk):
             self.changed(path.rpartition("/")[0])
 
     def _grow(self, operation: str, path: str, node: _Node, data: bytes) -> None:
-        if self.is_ghost():
-            data = b""
-        super()._grow(operation, path, node, data)
+        try:
+            super()._grow(operation, path, node, data)
+        except DeadAlready:  # who is killed in the middle of it wrote half, but not after others went on
+            node.data = node.data.removesuffix(data[: len(data) // 2])
+            raise
 
     def fill(self, rest: int) -> None:
         """Leave room for this many bytes."""

@@ -73,6 +73,8 @@ class Judge:
         self.kills: Counter[str] = Counter()
         """Runners of each job that were killed."""
         self.payload_kills: Counter[str] = Counter()
+        self.ended_abruptly = False
+        """A runner was killed: by the world, or by a scheduler that had asked it to stop in vain."""
         self.submissions: Counter[str] = Counter()
         self.faulty: set[str] = set()
         """Jobs in whose directory an operation failed."""
@@ -212,18 +214,18 @@ class Judge:
             return JobState.ERROR, JobFailureStatus.TIMEOUT
         return JobState.DONE, None
 
-    def inspects_the_machine(self, crashed: bool) -> None:
+    def inspects_the_machine(self) -> None:
         """Once everything ended: nothing runs, nothing is locked, and nothing on the disk lies."""
         for name, runs in self.ledger.items():
             for run in runs:
                 if self._is_alive(run.identity):
                     self.broken(f"a payload of {name} (attempt {run.attempt}) still runs")
-            self._inspect_directory(name, crashed)
+            self._inspect_directory(name)
         for stranger in self.strangers:
             if not self._is_alive(stranger):
                 self.broken(f"a process that has nothing to do with it (pid {stranger.pid}) was killed")
 
-    def _inspect_directory(self, name: str, crashed: bool) -> None:
+    def _inspect_directory(self, name: str) -> None:
         paths = self._paths[name]
         for path in (paths.done, paths.failed):
             if self._disk.peek(path) is not None and self._marker(path) is None:
@@ -233,10 +235,16 @@ class Judge:
                 self.broken(f"{name} was done, and its marker is gone")
             if self._disk.peek(paths.failed) is not None:
                 self.broken(f"{name} was done, and is marked as failed, too")
-        if not crashed:
+        if not self._was_interrupted():
             for path in self._disk.below(paths.directory):
                 if path.endswith("-tmp"):
                     self.broken(f"{path} was left behind")
+
+    def _was_interrupted(self) -> bool:
+        """Whether anybody was kept from finishing what it wrote."""
+        excuses = self.excuses
+        was_short = excuses.full_disk or bool(self.faulty)
+        return bool(excuses.crashes or excuses.power_losses) or was_short or self.ended_abruptly
 
     def _marker(self, path: str) -> dict[str, Any] | None:
         data = self._disk.peek(path)

@@ -71,6 +71,7 @@ class SimulatedLauncher(FakeLauncher):
     def gone(self, runner: FakeRunner) -> None:
         if runner in self.actors:
             self.actors[runner].process.is_dead = True
+            self.world.judge.ended_abruptly |= runner.exit_code != 0
             self.world.tell_watchers(TOKENS.directory)  # whose units it closed
             self.world.note(f"runner {runner.identity.pid} is gone ({runner.exit_code})")
 

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, base, decisions, dependencies, jobs, token_desk, tokens
+from tenuto.scheduler import (
+    arrivals,
+    attempts,
+    base,
+    decisions,
+    dependencies,
+    jobs,
+    token_desk,
+    tokens,
+    waiting,
+)
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.workspace import attempt_files, job_directory, markers
 from tenuto.workspace.derive_table import Action
@@ -103,15 +113,15 @@ def _lock_never_released(patch: Patch) -> None:
 
 @_bug("submitting tries the lock to see whether the directory is usable, and forgets to let it go")
 def _lock_leaked_at_submission(patch: Patch) -> None:
-    found = base.Scheduler._found
+    look = arrivals.Arrivals.look
 
-    def _found(self: base.Scheduler, job: Any) -> Any:
-        derived = found(self, job)
+    def leak(self: Any, job: Any) -> Any:
+        derived = look(self, job)
         if decisions.on_arrival(derived) is Arrival.RUN:
-            job_directory.take_lock(self.machine, job.paths)
+            job_directory.take_lock(self._machine, job.paths)
         return derived
 
-    patch.set(base.Scheduler, "_found", _found)
+    patch.set(arrivals.Arrivals, "look", leak)
 
 
 @_bug("two schedulers lock different bytes, so that neither sees the other")
@@ -344,10 +354,9 @@ def _dependency_released_on_error(patch: Patch) -> None:
     finalize = base.Scheduler._finalize
 
     def _finalize(self: Any, job: Any, verdict: Verdict) -> None:
-        released = self._graph.done(job) if verdict.state is JobState.ERROR else []
+        released = self._waiting._graph.done(job) if verdict.state is JobState.ERROR else []
         finalize(self, job, verdict)
-        for dependent in released:
-            self._make_ready(dependent)
+        self._waiting.make_ready(released)
 
     patch.set(base.Scheduler, "_finalize", _finalize)
 
@@ -364,14 +373,7 @@ def _only_one_dependency_awaited(patch: Patch) -> None:
 
 @_bug("a transient job is not woken when somebody needs it")
 def _transient_never_woken(patch: Patch) -> None:
-    enqueue = base.Scheduler._enqueue
-
-    def _enqueue(self: Any, first: Any) -> None:
-        sleeping, self._dormant = self._dormant, type(self._dormant)()
-        enqueue(self, first)
-        self._dormant |= sleeping - {first}
-
-    patch.set(base.Scheduler, "_enqueue", _enqueue)
+    patch.set(waiting.WaitingRoom, "_with_sleepers", lambda self, first: [first])
 
 
 @_bug("changes of a directory are waited for without a look now and then")
@@ -407,7 +409,7 @@ def _shortage_is_final(patch: Patch) -> None:
 
 @_bug("a finished job is still counted as waiting")
 def _finished_job_not_released(patch: Patch) -> None:
-    patch.set(base.Scheduler, "_release", lambda self, job: job.attach(None))
+    patch.set(waiting.WaitingRoom, "leave", lambda self, job: job.attach(None))
 
 
 @_bug("who asked to be called when a job is done is not called")
@@ -453,23 +455,15 @@ def _waiting_for_tokens_forgotten(patch: Patch) -> None:
 
 @_bug("of transient jobs that are woken together, one that two of them need is woken twice")
 def _transient_woken_twice(patch: Patch) -> None:
-    def _enqueue(self: Any, first: Any) -> None:
-        pending = [first]
-        while pending:
-            job = pending.pop()
-            self._dormant.discard(job)
-            job.state = JobState.WAITING
-            self.waitingjobs.add(job)
-            failed = [d.origin for d in job.dependencies if d.origin.state is JobState.ERROR]
-            if failed:
-                self._strand(job, failed[0])
-                continue
-            unfinished = [d.origin for d in job.dependencies if d.origin.state is not JobState.DONE]
-            pending.extend(origin for origin in unfinished if origin in self._dormant)
-            if self._graph.add(job, unfinished):
-                self._make_ready(job)
+    def _with_sleepers(self: Any, first: Any) -> list[Any]:
+        woken = [first]
+        for job in woken:
+            woken += [needed.origin for needed in job.dependencies if needed.origin in self._asleep]
+        for job in woken:
+            self._asleep.discard(job)
+        return woken
 
-    patch.set(base.Scheduler, "_enqueue", _enqueue)
+    patch.set(waiting.WaitingRoom, "_with_sleepers", _with_sleepers)
 
 
 @_bug("a cancellation that the disk refuses to record escapes into the loop")
@@ -489,8 +483,12 @@ def _cancellation_escapes(patch: Patch) -> None:
 
 @_bug("a job submitted again is answered by a failure that another scheduler saw before")
 def _older_failure_answers_again(patch: Patch) -> None:
-    again = base.Scheduler._submit_again
-    patch.set(base.Scheduler, "_submit_again", lambda self, job, given, found: again(self, job, given, None))
+    again = arrivals.Arrivals._submit_again
+
+    def _submit_again(self: Any, job: Any, given: Any, found: Any) -> None:
+        again(self, job, given, None)
+
+    patch.set(arrivals.Arrivals, "_submit_again", _submit_again)
 
 
 @_bug("a cancellation ends what was submitted after it")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from proof.simulation.disk import SimulatedDisk
+from proof.simulation.disk import DeadAlready, SimulatedDisk
 from proof.simulation.judge import Judge
 from proof.simulation.launcher import SimulatedLauncher
 from proof.simulation.loop import Actor, GoesRound, Process, ProcessLoop, Turns, VirtualClock
@@ -97,7 +97,6 @@ class World:
         self.clock = VirtualClock(self.turns)
         self.disk = SimulatedDisk()
         self.disk.interferes = self._interfere
-        self.disk.is_ghost = self._is_ghost
         self.disk.changed = self.tell_watchers
         self.host = FakeHost(scenario.seed, disk=self.disk, clock=self.clock)
         paths = {name: LAYOUT.job(TASK_ID, name) for name in self.jobs}
@@ -235,9 +234,7 @@ class World:
                     self.judge.broken(
                         f"lock {held.inode}:{sorted(held.numbers)} is still held by {owner.pid}"
                     )
-        deeds = {plan.deed for plan in self.scenario.deeds}
-        tidy = {Deed.JUMP, Deed.STOP, Deed.STOP_RUNNER, Deed.SLOW, Deed.CANCEL, Deed.AGAIN, Deed.DEAF}
-        self.judge.inspects_the_machine(crashed=bool(deeds - tidy))
+        self.judge.inspects_the_machine()
 
     def _look_back(self) -> None:
         """Somebody new submits what is done: nothing of it runs again."""
@@ -267,14 +264,14 @@ class World:
         actor = self.turns.actor
         if actor is None:
             if self._is_over:
-                raise Crash("the world is over")
+                raise DeadAlready("the world is over")
             return
         self.trace.append((self.turns.time, actor.name, operation, path))
         if len(self.trace) > MOST_STEPS:
             raise GoesRound(f"{actor.name} goes round in circles")
         process = actor.process
         if process.is_dead:
-            raise Crash("dead already")
+            raise DeadAlready("dead already")
         if process.dies_in is not None:
             process.dies_in -= 1
             if process.dies_in <= 0:
@@ -296,7 +293,7 @@ class World:
             finally:
                 self._depth -= 1
             if process.is_dead:
-                raise Crash("killed meanwhile")
+                raise DeadAlready("killed meanwhile")
 
     def _pause(self) -> float:
         """How long the operation that comes next is kept waiting."""
@@ -305,10 +302,6 @@ class World:
         if self.scenario.jitter and self.random.random() < self.scenario.jitter:
             return 0.004 * self.random.random()
         return 0.0
-
-    def _is_ghost(self) -> bool:
-        actor = self.turns.actor
-        return self._is_over or (actor is not None and actor.process.is_dead)
 
     def _blame(self, path: str) -> None:
         parts = path.split("/")

@@ -11,7 +11,7 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import attempts
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.arrivals import Arrivals
 from tenuto.scheduler.decisions import Verdict
 from tenuto.workspace import job_directory
 
@@ -59,14 +59,14 @@ def _without_tokens(launcher: Any) -> None:
 
 
 def _done_is_forgotten() -> None:
-    found = Scheduler._found
+    look = Arrivals.look
 
-    def forgetful(self: Scheduler, job: Any) -> Any:
-        if not job_directory.look(self.machine, job.paths).evidence.locked:
-            self.machine.files.remove(job.paths.done)
-        return found(self, job)
+    def forgetful(self: Arrivals, job: Any) -> Any:
+        if not job_directory.look(self._machine, job.paths).evidence.locked:
+            self._machine.files.remove(job.paths.done)
+        return look(self, job)
 
-    Scheduler._found = forgetful  # type: ignore[method-assign]
+    Arrivals.look = forgetful  # type: ignore[method-assign]
 
 
 def _launcher_never_closed() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from proof.report import Options
 from proof.simulation import SEEDS_FOR_A_BUG, SEEDS_IN_TESTS, first_finding, lived, run, smallest
+from proof.simulation.disk import DeadAlready, SimulatedDisk
 from proof.simulation.planted import BUGS, planted
 from proof.simulation.scenario import Deed, DeedPlan, JobPlan, RunPlan, Scenario, draw
 from proof.simulation.shrink import shown
@@ -42,9 +43,9 @@ def test_many_worlds_break_no_promise(first: int) -> None:
     assert lived(range(first, first + CHUNK)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886, 7515])
+@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886, 7515, 7745])
 def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
-    """Jobs that were put to sleep twice, and one that was stranded after it had been cancelled."""
+    """Jobs put to sleep twice, one stranded after it was cancelled, one that failed elsewhere as it slept."""
     assert lived(range(seed, seed + 1)).failing == ()
 
 
@@ -73,6 +74,21 @@ def test_the_trace_of_a_seed_does_not_depend_on_the_process() -> None:
         traces.add(subprocess.check_output([sys.executable, "-c", script], env=environment, cwd=ROOT))
     traces.add(f"{[simulate(draw(seed)).trace_hash() for seed in range(12)]}\n".encode())
     assert len(traces) == 1
+
+
+def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:
+    """Who was killed while it was kept waiting still wrote half a marker into that of another."""
+    disk = SimulatedDisk()
+    disk.replace("/marker", b"whole", durable=False)
+
+    def kill(operation: str, path: str) -> None:
+        raise DeadAlready(operation)
+
+    appender = disk.open_append("/marker")
+    disk.interferes = kill
+    with pytest.raises(DeadAlready):
+        appender.append(b" and another")
+    assert disk.peek("/marker") == b"whole"
 
 
 def test_there_are_enough_planted_bugs() -> None:
@@ -131,6 +147,16 @@ KEPT = {
         jobs=(JobPlan("j0"), JobPlan("j1"), JobPlan("j2", needs=("j0", "j1"))),
         runs=(RunPlan(jobs=("j0", "j1", "j2")),),
         deeds=(DeedPlan(at_s=0.0728, deed=Deed.CANCEL, job="j2", amount=99.0),),
+    ),
+    "killed-after-it-was-asked-to-stop": Scenario(
+        seed=615,
+        jobs=(JobPlan("j0", duration_s=0.0011), JobPlan("j1", needs=("j0",)), JobPlan("j3", needs=("j1",))),
+        runs=(RunPlan(jobs=("j0", "j1", "j3")),),
+        deeds=(
+            DeedPlan(at_s=0.0, deed=Deed.SLOW, job="j0", amount=114.493, is_armed=True),
+            DeedPlan(at_s=0.0603, deed=Deed.CANCEL, job="j0", amount=10.91, is_armed=True),
+        ),
+        jitter=0.02,
     ),
     "transient-woken-twice": Scenario(
         seed=0,

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
-from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.testing.host import FakeHost
@@ -75,20 +75,23 @@ class World:
     def scheduler(self) -> SimulatedScheduler:
         return SimulatedScheduler(self.host, self.loop)
 
+    def job(self, name: str, *needs: Job, transient: TransientMode = TransientMode.NONE) -> Job:
+        return Job(
+            "sim.Task",
+            name,
+            layout=Layout("/ws"),
+            launcher=self.launcher,
+            work=NoWork(),
+            clock=self.host.clock,
+            dependencies=[JobDependency(needed) for needed in needs],
+            retry=self.retry,
+            transient=transient,
+        )
+
     def submit_chain(self, scheduler: SimulatedScheduler, owner: FakeOwner, size: int) -> list[Job]:
         jobs: list[Job] = []
         for number in range(size):
-            job = Job(
-                "sim.Task",
-                f"job{number}",
-                layout=Layout("/ws"),
-                launcher=self.launcher,
-                work=NoWork(),
-                clock=self.host.clock,
-                dependencies=[JobDependency(jobs[-1])] if jobs else [],
-                retry=self.retry,
-            )
-            jobs.append(scheduler.submit(job, owner))
+            jobs.append(scheduler.submit(self.job(f"job{number}", *jobs[-1:]), owner))
         return jobs
 
 
@@ -195,3 +198,20 @@ def test_the_same_world_gives_the_same_history() -> None:
         return hashlib.sha256(repr((world.ledger, owner.history)).encode()).hexdigest()
 
     assert history() == history()
+
+
+def test_what_failed_elsewhere_while_it_slept_is_run_when_it_is_needed(world: World) -> None:
+    """Found by the simulation (seed 7745): the failure of before counted as the answer."""
+    owner, other_owner = FakeOwner(), FakeOwner("other")
+    scheduler, other = world.scheduler(), world.scheduler()
+    sleeping = scheduler.submit(world.job("a", transient=TransientMode.TRANSIENT), owner)
+    scheduler.wait(owner, HOUR_S)
+    works, world.payload = world.payload, world.payload._replace(exit_code=3)
+    failed = other.submit(world.job("a"), other_owner)
+    other.wait(other_owner, HOUR_S)
+    assert (sleeping.state, failed.state) == (JobState.UNSCHEDULED, JobState.ERROR)
+    world.payload = works
+    needing = scheduler.submit(world.job("b", sleeping), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (sleeping.state, needing.state) == (JobState.DONE, JobState.DONE)
+    assert sleeping.attempt == 2

@@ -34,6 +34,11 @@ def on_arrival(found: Derived) -> Arrival:
     return Arrival.RUN
 
 
+def known_end(found: Derived) -> int:
+    """The attempt that had ended when a job was asked for, and is no answer to that; 0 if none had."""
+    return found.attempt if found.action is Action.KEEP else 0
+
+
 class RetryLimits(NamedTuple):
     """How often a job may be tried again, and after what."""
 

@@ -4,16 +4,19 @@ Decides nothing about them.
 
 from __future__ import annotations
 
+import threading
 from weakref import WeakValueDictionary
 
+from tenuto.errors import GraphError, UnsubmittedTask
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
 
 class KnownJobs:
-    """One job for each key. Whoever uses it from several threads sees to a lock."""
+    """One job for each key; whoever reads or changes them has the lock."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.current: dict[str, Job] = {}
         self._former: WeakValueDictionary[str, Job] = WeakValueDictionary()
         """A process may run experiments for weeks. What they are done with can be read from its directory; it
@@ -26,6 +29,18 @@ class KnownJobs:
     def keep(self, job: Job) -> Job:
         """The job that counts for this key, kept from now on: the known one, else this."""
         return self.current.setdefault(job.key, self._former.pop(job.key, job))
+
+    def needed_by(self, job: Job, origin: Job) -> Job:
+        """The job that counts for a dependency: it must be known, so there can be no cycle."""
+        if origin.key == job.key:
+            raise GraphError(f"{job.task_id} {job.job_id[:12]} depends on itself")
+        known = self.get(origin.key)
+        if known is None:
+            raise UnsubmittedTask(
+                f"{job.task_id} {job.job_id[:12]} depends on {origin.task_id} {origin.job_id[:12]}, "
+                f"which was not submitted: submit it first"
+            )
+        return known
 
     def let_go(self) -> None:
         """Keep no longer what nobody wants and nothing happens to."""

@@ -7,9 +7,26 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Loop(Protocol):
+    """What the scheduler needs of its event loop; `LoopThread`, or the simulator's."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
+
+    def close(self) -> None: ...
 
 
 class LoopThread:

@@ -23,13 +23,13 @@ class ReadyQueue:
         """Jobs that were not started because nobody wanted them any more."""
         self._is_paused = False
 
-    def add(self, job: Job, *, first: bool = False) -> None:
-        """A job is ready; `first`, if it has waited before."""
-        queue = self._queues.setdefault(job.launcher.name, deque())
-        if first:
-            queue.appendleft(job)
-        else:
-            queue.append(job)
+    def append(self, job: Job) -> None:
+        """A job is ready; nothing is started yet."""
+        self._queues.setdefault(job.launcher.name, deque()).append(job)
+
+    def add_first(self, job: Job) -> None:
+        """A job is ready that has waited before."""
+        self._queues.setdefault(job.launcher.name, deque()).appendleft(job)
         self.start_what_fits()
 
     def want_again(self, job: Job) -> bool:
@@ -37,7 +37,8 @@ class ReadyQueue:
         if job not in self._passed_over:
             return False
         self._passed_over.discard(job)
-        self.add(job)
+        self.append(job)
+        self.start_what_fits()
         return True
 
     def has_room(self, job: Job) -> bool:

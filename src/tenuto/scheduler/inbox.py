@@ -1,0 +1,68 @@
+"""What was asked of a scheduler, from any thread, and is not yet taken in.
+It keeps the order, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tenuto.scheduler.jobs import Job, Owner
+from tenuto.scheduler.loop import Loop
+from tenuto.workspace.derive import Derived
+
+GATHER_S = 0.002
+"""Submissions are taken in together: two threads that take turns for each of them take twice as long."""
+
+
+class Submission(NamedTuple):
+    """Somebody wants a job to be run."""
+
+    job: Job
+    """The job that counts: the first one with this identity."""
+    given: Job
+    owner: Owner
+    is_new: bool
+    """False for an identity that was known already."""
+    found: Derived | None
+    """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
+
+
+class Cancellation(NamedTuple):
+    """Somebody wants a job to end."""
+
+    job: Job
+    message: str
+
+
+Wish = Submission | Cancellation
+
+
+class Inbox:
+    """Wishes in the order they came: a cancellation ends only what was submitted before it."""
+
+    def __init__(self, loop: Loop, take_in: Callable[[], None]) -> None:
+        """`take_in` is called in a step of the loop, soon after a wish came and maybe others."""
+        self._loop = loop
+        self._take_in = take_in
+        self._lock = threading.Lock()
+        self._wishes: deque[Wish] = deque()
+
+    def __len__(self) -> int:
+        return len(self._wishes)
+
+    def put(self, wish: Wish) -> None:
+        """From any thread; returns at once."""
+        with self._lock:
+            self._wishes.append(wish)
+            if len(self._wishes) == 1:
+                self._loop.post(self._loop.later, GATHER_S, self._take_in)
+
+    def emptied(self) -> Iterator[Wish]:
+        """Takes out one wish after the other, also those that come meanwhile."""
+        while self._wishes:  # only one thread takes out
+            with self._lock:
+                wish = self._wishes.popleft()
+            yield wish
