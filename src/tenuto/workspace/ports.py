@@ -4,8 +4,6 @@ Only the adapters (`files`, `locks`, `processes`) and the fakes in `tenuto.testi
 Missing files, full disks and the like surface as the `OSError` of the system call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
