@@ -123,7 +123,11 @@ def write_marker(
 
 def read_markers(files: Files, paths: JobPaths) -> MarkersFound:
     """Read both markers; changes nothing."""
-    return MarkersFound(_read(files, paths.done, failed=False), _read(files, paths.failed, failed=True))
+    done = _read(files, paths.done, failed=False)
+    # A finished job has one of them, nearly always: to ask for the other costs less than to fail to open it.
+    if isinstance(done, Marker) and not files.exists(paths.failed):
+        return MarkersFound(done)
+    return MarkersFound(done, _read(files, paths.failed, failed=True))
 
 
 def set_aside(files: Files, path: str) -> str:
