@@ -4,7 +4,6 @@ The only reader of the environment besides the launchers, which pass it on; it c
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -17,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
+from tenuto.light import difflib
 
 FILE_NAME = "tenuto.toml"
 PREFIX = "TENUTO_"

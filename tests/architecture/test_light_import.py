@@ -13,6 +13,7 @@ HEAVY = """
     fastapi starlette uvicorn pydantic sqlalchemy alembic textual dramatiq loguru
     numpy scipy pandas ribs optuna codecarbon
     multiprocessing concurrent.futures subprocess socket http
+    hashlib _hashlib ssl shutil bz2 lzma difflib json inspect importlib.util
 """.split()
 
 
@@ -41,6 +42,18 @@ def installed_with(name: str) -> set[str]:
 def test_import_tenuto_loads_nothing_heavy() -> None:
     loaded = loaded_by("import tenuto") - loaded_by("pass")  # a .pth file may load modules before us
     assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_import_tenuto_compiles_no_annotation() -> None:
+    """The first text that `typing` compiles costs a millisecond, and each one after it a little.
+
+    So a module that every job loads, and that has a NamedTuple, does not postpone its annotations.
+    """
+    script = (
+        "import gc, typing, tenuto; print(*[found for found in gc.get_objects() "
+        "if isinstance(found, typing.ForwardRef)])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).split() == []
 
 
 def test_the_core_install_stays_under_ten_distributions() -> None:

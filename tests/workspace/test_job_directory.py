@@ -262,6 +262,12 @@ def test_looking_changes_nothing(host: FakeHost) -> None:
     assert {operation for operation, _ in host.disk.operations} <= {"read", "stat", "list"}
 
 
+def test_a_job_that_nobody_asked_for_is_told_by_two_looks(host: FakeHost) -> None:
+    host.disk.operations.clear()
+    assert steps.look(host.machine(), JOB).derived.state is JobState.UNSCHEDULED
+    assert len(host.disk.operations) == 2
+
+
 def test_a_job_that_ends_while_somebody_looks_is_never_taken_for_lost() -> None:
     """Whatever step of the look it ends in: the lock is read before the markers."""
     for moment in range(12):

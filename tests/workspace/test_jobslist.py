@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,28 @@ def test_the_link_of_a_job_leads_to_its_directory_also_after_a_move(tmp_path) ->
     link = tmp_path / "moved/experiments/sweep/1/jobs/a.Task/ab12"
     assert link.is_symlink()
     assert (link / "params.json").read_text() == "{}"
+
+
+def test_a_run_shares_the_links_of_the_run_before_and_keeps_them_when_that_is_removed(tmp_path) -> None:
+    files = DiskFiles()
+    layout = Layout(f"{tmp_path}/ws")
+    before, run = layout.run("sweep", "1"), layout.run("sweep", "2")
+    JobLinks(files, before).add("a.Task", "ab12")
+    links = JobLinks(files, run, before)
+    links.add("a.Task", "ab12")
+    links.add("a.Task", "cd34")
+    first, second = (Path(one.job_link("a.Task", "ab12")) for one in (before, run))
+    assert first.lstat().st_ino == second.lstat().st_ino
+    links.add("a.Task", "ab12")  # listed once more
+    files.remove_tree(before.directory)
+    for job_id in ("ab12", "cd34"):
+        assert files.read_link(run.job_link("a.Task", job_id)) == run.job_link_target("a.Task", job_id)
+
+
+def test_a_run_with_other_jobs_soon_asks_no_more_for_links_to_share(disk: FakeDisk) -> None:
+    links = JobLinks(disk, RUN, Layout("/ws").run("sweep", "0"))
+    for number in range(20):
+        links.add("a.Task", f"{number}")
+    asked = [operation for operation, _ in disk.operations if operation in ("link", "symlink")]
+    assert asked.count("symlink") == 20
+    assert asked.count("link") < 10

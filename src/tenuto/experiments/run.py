@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.experiments.journals import archive_forsaken, writer_name
+from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
 from tenuto.lifecycle.events import (
@@ -27,7 +28,7 @@ from tenuto.scheduler.workers import call_safely
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
-from tenuto.workspace.layout import Layout
+from tenuto.workspace.layout import Layout, RunPaths
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
@@ -76,7 +77,7 @@ class Run:
         for directory in (self.paths.jobs, self.paths.results, self.paths.data):
             self._machine.files.make_directory(directory)
         self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
-        self._links = JobLinks(self._machine.files, self.paths)
+        self._links = JobLinks(self._machine.files, self.paths, self._run_before())
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
@@ -85,6 +86,11 @@ class Run:
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
         self._write_status(RunState.RUNNING)
+
+    def _run_before(self) -> RunPaths | None:
+        names = self._machine.files.list(self.layout.experiment(self.experiment_id))
+        others = [known for name in names if name != self.run_id and (known := parse_run_id(name))]
+        return self.layout.run(self.experiment_id, str(max(others))) if others else None
 
     # What the scheduler tells its owner
 

@@ -29,7 +29,8 @@ class RunId(NamedTuple):
     @property
     def started(self) -> datetime:
         """The second that the id names, aware, in UTC."""
-        return datetime.strptime(self.stamp, _FORM).replace(tzinfo=UTC)
+        day, time = self.stamp.split("_")
+        return datetime.fromisoformat(f"{day}T{time}").replace(tzinfo=UTC)
 
 
 def parse_run_id(text: str) -> RunId | None:

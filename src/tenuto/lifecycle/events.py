@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from tenuto.errors import MalformedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.lifecycle.values import Value
+
+_NO_DEFAULT = object()
 
 EVENT_VERSION = 1
 """Of the wire format. Adding a field with a default leaves it alone."""
@@ -170,7 +173,7 @@ def to_record(event: Event) -> dict[str, Any]:
     """The event as plain JSON values; fields that equal their default are left out."""
     if isinstance(event, UnknownEvent):
         return {**event.unknown, "type": event.type_name, "timestamp": event.timestamp.isoformat()}
-    return {**event.unknown, "type": type(event).__name__, **_encode_fields(event, skip="unknown")}
+    return {**event.unknown, "type": type(event).__name__, **_encode_fields(event)}
 
 
 def from_record(record: object) -> Event:
@@ -193,15 +196,23 @@ def from_record(record: object) -> Event:
     return kind(**_decode_fields(kind, known), unknown=fields)
 
 
-def _encode_fields(value: Value, skip: str | None = None) -> dict[str, Any]:
-    kind = type(value)
+def _encode_fields(value: Value) -> dict[str, Any]:
     encoded = {}
-    for name, annotation in kind.fields.items():
+    for name, default, encode in _encoding(type(value)):
         content = getattr(value, name)
-        if name == skip or (name in kind.defaults and content == kind.defaults[name]):
-            continue
-        encoded[name] = None if content is None else _codec(annotation).encode(content)
+        if content is not default and content != default:
+            encoded[name] = None if content is None else encode(content)
     return encoded
+
+
+@cache
+def _encoding(kind: type[Value]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
+    """(name, its default, how it is encoded), of every field that is encoded."""
+    return tuple(
+        (name, kind.defaults.get(name, _NO_DEFAULT), _codec(annotation).encode)
+        for name, annotation in kind.fields.items()
+        if name != "unknown"
+    )
 
 
 def _decode_fields(kind: type[Value], given: Mapping[str, object]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 Holds no job and reads no clock: `transition` is a function of values and `now`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, IntEnum, unique
@@ -92,7 +90,7 @@ class TransientMode(IntEnum):
     def meaning(self) -> str:
         return _TRANSIENT_MEANINGS[self]
 
-    def merge(self, other: TransientMode) -> TransientMode:
+    def merge(self, other: "TransientMode") -> "TransientMode":
         """The more conservative of two wishes for one job: rather run than not, rather keep than not."""
         return min(self, other)
 

@@ -4,6 +4,7 @@ Stands in for `dataclasses`, whose import (it loads `inspect`) a job's process w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, dataclass_transform
 
 _REQUIRED: Any = object()
@@ -15,6 +16,8 @@ class _ValueType(type):
     fields: dict[str, str]
     """name -> annotation, as written; inherited ones first."""
     defaults: dict[str, Any]
+    slots: tuple[tuple[str, Any, Callable[[Any, Any], None]], ...]
+    """(name, its default or `_REQUIRED`, what fills its slot), of every field."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _ValueType:
         fields: dict[str, str] = {}
@@ -35,6 +38,9 @@ class _ValueType(type):
         made = super().__new__(mcs, name, bases, body)
         made.fields = fields
         made.defaults = defaults
+        made.slots = tuple(
+            (field, defaults.get(field, _REQUIRED), getattr(made, field).__set__) for field in fields
+        )
         return made
 
 
@@ -43,13 +49,11 @@ class Value(metaclass=_ValueType):
     """Base of a value class: annotate fields, give defaults, construct by keyword."""
 
     def __init__(self, **given: Any) -> None:
-        for name in type(self).fields:
-            value = given.pop(name, _REQUIRED)
+        for name, default, fill in type(self).slots:
+            value = given.pop(name, default)
             if value is _REQUIRED:
-                value = type(self).defaults.get(name, _REQUIRED)
-                if value is _REQUIRED:
-                    raise TypeError(f"{type(self).__name__} needs {name}=")
-            object.__setattr__(self, name, value)
+                raise TypeError(f"{type(self).__name__} needs {name}=")
+            fill(self, value)
         if given:
             raise TypeError(f"{type(self).__name__} has no {', '.join(given)}")
 

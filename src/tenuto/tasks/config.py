@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Config")
 
 _set_state = ConfigBase.__dict__["_state"].__set__
 
@@ -358,6 +357,9 @@ def _accepts(config: ConfigBase, name: str, inner: ConfigBase) -> bool:
     except Mismatch:
         return False
     return True
+
+
+C = TypeVar("C", bound=Config)
 
 
 def copyconfig(config: C, **changes: Any) -> C:

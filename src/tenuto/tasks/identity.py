@@ -12,16 +12,14 @@ A config's form is the version, its type id, its counted parameters sorted by na
 task it came from, and its init tasks in order.
 """
 
-from __future__ import annotations
-
 import enum
-import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import PosixPath
 from typing import Any, NamedTuple
 
 from tenuto.errors import MissingValue
+from tenuto.light import sha256
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.location import class_id
@@ -89,7 +87,7 @@ def former_identity(config: ConfigBase) -> str | None:
     for node in postorder(config, lambda _: False):
         schema = schema_of(type(node))
         deprecated = deprecated or schema.replacement is not None
-        digests[id(node)] = hashlib.sha256(_form(node, schema, view)).digest()
+        digests[id(node)] = sha256(_form(node, schema, view)).digest()
     return digests[id(config)].hex() if deprecated else None
 
 
@@ -181,7 +179,7 @@ def _digest_of(config: ConfigBase, view: _View) -> bytes:
             return view.of_converted(replacement.convert(config))
         assert replacement.target is not None
         schema = schema_of(replacement.target)
-    return hashlib.sha256(_form(config, schema, view)).digest()
+    return sha256(_form(config, schema, view)).digest()
 
 
 def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:

@@ -2,11 +2,8 @@
 The only module that imports by name; it imports nothing but files that declare the class.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -14,6 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound
+from tenuto.light import importlib_util
 
 _OF_THE_SCRIPT = ("__main__", "__mp_main__")
 """What the interpreter calls the script itself: where it was started, and in a child of multiprocessing."""
@@ -155,10 +153,10 @@ def _declares(source: Path, qualname: str) -> bool:
 
 
 def _import_file(name: str, file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib_util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ClassNotFound(f"{file} cannot be imported as a module")
-    module = importlib.util.module_from_spec(spec)
+    module = importlib_util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tenuto.errors import NotInJob
+from tenuto.light import shutil
 from tenuto.tasks.base import class_name
 from tenuto.tasks.ports import job_context
 

@@ -2,8 +2,6 @@
 Protocols and one context variable each; `experiments` sets the first, the runner the second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path

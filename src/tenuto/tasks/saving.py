@@ -5,7 +5,6 @@ What the files contain is `serialization`'s business.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from threading import RLock
 from typing import Any
 
 from tenuto.errors import MalformedFile, SerializationError
+from tenuto.light import shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
 from tenuto.tasks.live import instantiate

@@ -2,9 +2,6 @@
 It reads classes; it never touches a config object.
 """
 
-from __future__ import annotations
-
-import difflib
 import re
 import sys
 import typing
@@ -12,12 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ForwardRef, NamedTuple, TypeVar
 
 from tenuto.errors import DeclarationError
+from tenuto.light import difflib
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, help, partial
 from tenuto.tasks.location import class_id
 from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
 
-_ROLE_WORDS = re.compile(r"\b(Param|Meta|Option|Constant|DataPath)\b")
+_ROLE_WORDS = r"\b(Param|Meta|Option|Constant|DataPath)\b"
 
 
 class Declaration(NamedTuple):
@@ -379,7 +377,7 @@ def _evaluated(owner: type, name: str, annotation: Any) -> Any:
     try:
         return eval(annotation, _namespace(owner))
     except Exception as error:  # noqa: BLE001  an annotation may be any expression
-        if not _ROLE_WORDS.search(annotation):
+        if not re.search(_ROLE_WORDS, annotation):
             return annotation
         raise DeclarationError(
             f"{owner.__qualname__}.{name}: the annotation {annotation!r} cannot be read ({error}); "

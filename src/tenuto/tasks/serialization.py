@@ -2,8 +2,6 @@
 It reads and writes values in memory; files are `saving`'s and the runner's business.
 """
 
-from __future__ import annotations
-
 import json
 import os.path
 import re

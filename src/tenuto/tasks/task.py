@@ -4,12 +4,12 @@ Nothing here starts anything; an open experiment does (see `ports`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, ParameterError, SealedConfig
+from tenuto.light import hashlib
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.graph import folders
@@ -20,7 +20,6 @@ from tenuto.tasks.sealing import check, seal
 
 C = TypeVar("C", bound=Config)
 Result = TypeVar("Result")
-OwnTask = TypeVar("OwnTask", bound="Task[Own]")
 
 
 class Own:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
 
     Out_co = DefaultTypeVar("Out_co", default=Own, covariant=True)
+    OwnTask = TypeVar("OwnTask", bound="Task[Own]")
 else:
     Out_co = TypeVar("Out_co", covariant=True)
 

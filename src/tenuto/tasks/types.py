@@ -2,8 +2,6 @@
 It checks values; it does not know which parameter they are for.
 """
 
-from __future__ import annotations
-
 import enum
 import operator
 import types
@@ -30,7 +28,7 @@ class Mismatch(Exception):
         self.where = where
         self.hint = hint
 
-    def inside(self, where: str) -> Mismatch:
+    def inside(self, where: str) -> "Mismatch":
         """The same mismatch, seen from the container."""
         return Mismatch(self.expected, self.given, where + self.where, self.hint)
 

@@ -208,6 +208,21 @@ class FakeDisk:
         link.data = link.durable_data = os.fsencode(target)
         self._directory(_parent(path)).entries[_name(path)] = link
 
+    def link(self, source: str, path: str) -> None:
+        self._step("link", path)
+        found = self._find(source)
+        if found is None:
+            raise _error(errno.ENOENT, source)
+        if found.kind is FileKind.DIRECTORY:
+            raise _error(errno.EPERM, source)
+        if self._find(path) is not None:
+            raise _error(errno.EEXIST, path)
+        self._directory(_parent(path)).entries[_name(path)] = found
+
+    def exists(self, path: str) -> bool:
+        self._step("stat", path)
+        return self._find(path) is not None
+
     def read_link(self, path: str) -> str:
         self._step("read", path)
         found = self._find(path)

@@ -4,9 +4,8 @@ A class inside a package is told apart by its module's name, and is no business 
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from tenuto.errors import WorkspaceError
+from tenuto.light import sha256
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import Fields, from_json, to_json

@@ -132,11 +132,13 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
 
     It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
     """
+    launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
+    if launch is None and cluster is None and not machine.files.exists(paths.directory):
+        return Settled(
+            Evidence(), derive_state(Evidence())
+        )  # nobody has ever asked for it: a dozen looks less
     # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
-    marked = Evidence(
-        launch=read_record(machine.files, paths.launch, LaunchRecord.decode),
-        markers=read_markers(machine.files, paths),
-    )
+    marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
     final = derive_state(marked)
     if final.action is Action.KEEP:
         return Settled(marked, final)

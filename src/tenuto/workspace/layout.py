@@ -2,8 +2,6 @@
 Only joins strings; creates and reads nothing.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

@@ -2,8 +2,6 @@
 Knows nothing of what the lines say.
 """
 
-from __future__ import annotations
-
 from binascii import crc32
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -2,8 +2,6 @@
 Written only by whoever holds the job's lock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, unique
@@ -61,11 +59,11 @@ class Marker(NamedTuple):
         return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
     @classmethod
-    def decode(cls, data: bytes) -> Marker | Corrupt:
+    def decode(cls, data: bytes) -> "Marker | Corrupt":
         return decode_fields(data, cls._from) if data else Corrupt("empty")
 
     @classmethod
-    def _from(cls, fields: Fields) -> Marker:
+    def _from(cls, fields: Fields) -> "Marker":
         return cls(
             attempt=fields.integer("attempt", least=1),
             nonce=fields.text("nonce"),
@@ -125,7 +123,11 @@ def write_marker(
 
 def read_markers(files: Files, paths: JobPaths) -> MarkersFound:
     """Read both markers; changes nothing."""
-    return MarkersFound(_read(files, paths.done, failed=False), _read(files, paths.failed, failed=True))
+    done = _read(files, paths.done, failed=False)
+    # A finished job has one of them, nearly always: to ask for the other costs less than to fail to open it.
+    if isinstance(done, Marker) and not files.exists(paths.failed):
+        return MarkersFound(done)
+    return MarkersFound(done, _read(files, paths.failed, failed=True))
 
 
 def set_aside(files: Files, path: str) -> str:

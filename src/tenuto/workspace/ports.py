@@ -4,8 +4,6 @@ Only the adapters (`files`, `locks`, `processes`) and the fakes in `tenuto.testi
 Missing files, full disks and the like surface as the `OSError` of the system call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
@@ -133,7 +131,18 @@ class Files(Protocol):
         """Make `path` a link to `target`, atomically replacing another link."""
         ...
 
+    def link(self, source: str, path: str) -> None:
+        """Make `path` one more name of what lies at `source`, which may be a link itself.
+
+        Not every disk can, nor any disk without end: `OSError`, also if something has that name.
+        """
+        ...
+
     def read_link(self, path: str) -> str: ...
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there, and may be looked at; a link is not followed."""
+        ...
 
     def stat(self, path: str) -> FileStat | None:
         """What is there, without following a link; None if nothing."""

@@ -2,8 +2,6 @@
 The only place that knows JSON; whatever lies on the disk, it answers `Corrupt` and never raises.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -62,11 +60,11 @@ class LaunchRecord(NamedTuple):
         return _record({**self._asdict(), "requested": self.requested.isoformat()})
 
     @classmethod
-    def decode(cls, data: bytes) -> LaunchRecord | Corrupt:
+    def decode(cls, data: bytes) -> "LaunchRecord | Corrupt":
         return _decoded(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> LaunchRecord:
+    def _from(cls, fields: "Fields") -> "LaunchRecord":
         return cls(
             attempt=fields.integer("attempt", least=1),
             nonce=fields.text("nonce"),
@@ -94,11 +92,11 @@ class PidRecord(NamedTuple):
         return _record(fields)
 
     @classmethod
-    def decode(cls, data: bytes) -> PidRecord | Corrupt:
+    def decode(cls, data: bytes) -> "PidRecord | Corrupt":
         return _decoded(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> PidRecord:
+    def _from(cls, fields: "Fields") -> "PidRecord":
         identity = ProcessIdentity(
             host=fields.text("host"),
             boot_id=fields.text("boot_id"),
@@ -123,11 +121,11 @@ class StopRecord(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> StopRecord | Corrupt:
+    def decode(cls, data: bytes) -> "StopRecord | Corrupt":
         return _decoded(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> StopRecord:
+    def _from(cls, fields: "Fields") -> "StopRecord":
         return cls(
             attempt=fields.integer("attempt", least=1),
             reason=fields.failure("reason"),
@@ -155,11 +153,11 @@ class LocksRecord(NamedTuple):
         return _record({**self._asdict(), "tokens": [token._asdict() for token in self.tokens]})
 
     @classmethod
-    def decode(cls, data: bytes) -> LocksRecord | Corrupt:
+    def decode(cls, data: bytes) -> "LocksRecord | Corrupt":
         return _decoded(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> LocksRecord:
+    def _from(cls, fields: "Fields") -> "LocksRecord":
         tokens = [
             TokenUnits(token.text("name"), token.integers("units")) for token in fields.objects("tokens")
         ]
@@ -193,11 +191,11 @@ class StatusRecord(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> StatusRecord | Corrupt:
+    def decode(cls, data: bytes) -> "StatusRecord | Corrupt":
         return _decoded(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> StatusRecord:
+    def _from(cls, fields: "Fields") -> "StatusRecord":
         standing = Standing(
             state=fields.state("state"),
             reason=fields.optional_failure("reason"),
@@ -302,7 +300,7 @@ class Fields:
             raise ValueError(f"{name}: {value!r:.60} is not a list of texts")
         return tuple(value)
 
-    def objects(self, name: str) -> list[Fields]:
+    def objects(self, name: str) -> "list[Fields]":
         value = self._values.get(name)
         if type(value) is not list:
             raise ValueError(f"{name}: {value!r:.60} is not a list")
@@ -317,6 +315,7 @@ class Fields:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
+_DECODER = json.JSONDecoder()
 
 
 def to_json(value: object) -> bytes:
@@ -327,7 +326,13 @@ def to_json(value: object) -> bytes:
 def from_json(data: bytes) -> Any:
     """Any JSON value. Raises `ValueError`, also for input made to exhaust the parser."""
     try:
-        return json.loads(data)
+        # What Tenuto writes is a value and perhaps a line end, and each job found done has two such files.
+        try:
+            text = data.decode()
+            value, end = _DECODER.raw_decode(text)
+        except ValueError:
+            return json.loads(data)  # which says what is wrong, or knows the encoding
+        return value if text[end:] in ("", "\n") else json.loads(data)
     except (RecursionError, MemoryError) as hostile:
         raise ValueError("nested too deeply") from hostile
 

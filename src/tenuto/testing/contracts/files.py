@@ -136,6 +136,21 @@ class FilesContract:
         assert files.read_link(f"{root}/link") == "two"
         assert files.stat(f"{root}/link").kind is FileKind.LINK  # type: ignore[union-attr]
 
+    def test_a_second_name_of_a_link_outlives_the_first(self, files: Files, root: str) -> None:
+        files.symlink("target", f"{root}/link")
+        files.link(f"{root}/link", f"{root}/second")
+        files.remove(f"{root}/link")
+        assert files.read_link(f"{root}/second") == "target"
+        for source in ("link", "second"):  # one is not there any more; the name of the other is taken
+            with pytest.raises(OSError, match=r"second|link"):
+                files.link(f"{root}/{source}", f"{root}/second")
+
+    def test_tells_what_exists_without_following_a_link(self, files: Files, root: str) -> None:
+        files.write(f"{root}/file", b"")
+        files.symlink("nowhere", f"{root}/dangling")
+        names = ("file", "dangling", "missing", "missing/file", "file/inside")
+        assert [files.exists(f"{root}/{name}") for name in names] == [True, True, False, False, False]
+
     def test_a_renamed_file_keeps_its_inode_and_a_new_one_has_another(self, files: Files, root: str) -> None:
         files.write(f"{root}/a", b"")
         before = files.stat(f"{root}/a")
