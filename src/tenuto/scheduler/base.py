@@ -132,7 +132,7 @@ class Scheduler:
         self._inbox.put(Cancellation(job, message))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
-        """Blocks until no job of this owner is unfinished."""
+        """Blocks until no job of this owner is unfinished, and outputs and callbacks are dealt with."""
         self._runner.wait(self.aio_wait(owner), timeout_s)
 
     def wait_until(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> None:
@@ -247,8 +247,8 @@ class Scheduler:
         return job.state
 
     async def aio_wait(self, owner: Owner) -> None:
-        """Returns once no job of this owner is unfinished."""
-        await self._aio_wait_until(lambda: owner.unfinishedJobs == 0)
+        """Returns once no job of this owner is unfinished, and all that follows from their ends is done."""
+        await self._aio_wait_until(lambda: owner.unfinishedJobs == 0 and owner.taskOutputQueueSize == 0)
 
     async def _aio_wait_until(self, predicate: Callable[[], bool]) -> None:
         self._take_in()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import hashlib
 import io
 import os
 import signal
@@ -24,6 +23,7 @@ from tenuto.launchers.runner.payload import Payload, run_command
 from tenuto.launchers.runner.report import Reporter
 from tenuto.launchers.runner.results import plain
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import sha256
 from tenuto.tasks import Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import read_job
@@ -157,7 +157,7 @@ def _provenance(cls: type, payload: Payload) -> dict[str, str]:
 def digest(file: str) -> str:
     """The SHA-256 of a file."""
     with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256(stream.read()).hexdigest()
 
 
 def _report_result(reporter: Reporter, task: Any, result: Any) -> None:
