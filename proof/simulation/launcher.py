@@ -47,7 +47,7 @@ class SimulatedLauncher(FakeLauncher):
         starter = self.world.turns.actor
         assert starter is not None
         self._starters[order.launch.nonce] = starter.process.name
-        self.world.judge.starts(_name(order), starter.process.name)
+        self.world.judge.starts(_name(order), starter.process.name, order.launch.attempt)
         if self.world.random.random() < 0.3:
             await asyncio.sleep(self._delay(Step.BEGIN))
         process = await super().start(order)
