@@ -78,7 +78,6 @@ class Judge:
         self.submissions: Counter[str] = Counter()
         self.faulty: set[str] = set()
         """Jobs in whose directory an operation failed."""
-        self.refused = 0
         self.was_done: set[str] = set()
         """Jobs of which somebody was told that they are done: for good."""
         self.failed_here: dict[str, set[str]] = {}
@@ -205,8 +204,7 @@ class Judge:
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
-            # A refused start leaves a record of an attempt that nobody ran, which counts as lost, too.
-            losses = self.kills[name] + excuses.crashes + excuses.power_losses + self.refused
+            losses = self.kills[name] + excuses.crashes + excuses.power_losses
             # Who waits for somebody else to take up a lost job gives up after a while.
             return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:

@@ -42,7 +42,6 @@ class SimulatedLauncher(FakeLauncher):
     async def start(self, order: StartOrder) -> FakeProcess:
         if self.refusals:
             self.refusals -= 1
-            self.world.judge.refused += 1
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         starter = self.world.turns.actor
         assert starter is not None

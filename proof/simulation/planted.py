@@ -325,6 +325,11 @@ def _lost_without_limit(patch: Patch) -> None:
     patch.set(attempts, "after_attempt", after_attempt)
 
 
+@_bug("a start that the machine refused counts as a loss")
+def _refusal_counts_as_loss(patch: Patch) -> None:
+    patch.set(job_directory, "withdraw_attempt", lambda files, paths, launch: None)
+
+
 @_bug("a resumable job is not tried again after a timeout")
 def _timeout_is_final(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
