@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proof.simulation.disk import SimulatedDisk
+from proof.simulation.fairness import MOST_OVERTAKINGS
 from proof.simulation.scenario import Does, JobPlan
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -107,6 +108,15 @@ class Judge:
 
     def _is_cancelled(self, name: str, scheduler: str) -> bool:
         return any(scheduler == where for where, _ in self.cancelled.get(name, ()))
+
+    def overtakings(self, count: int) -> None:
+        """How often later ones took the units that a request waits for."""
+        excuses = self.excuses
+        # Whoever is killed right after it took units, and before it counted that, gives them back.
+        most = MOST_OVERTAKINGS + excuses.crashes
+        is_excused = excuses.slow or excuses.full_disk or excuses.power_losses or self.faulty
+        if count > most and not is_excused:
+            self.broken(f"a request for tokens was overtaken {count} times")
 
     # What payloads say
 

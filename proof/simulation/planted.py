@@ -20,6 +20,7 @@ from tenuto.scheduler import (
     dependencies,
     jobs,
     outputs,
+    token_decisions,
     token_desk,
     tokens,
     waiting,
@@ -493,6 +494,22 @@ def _waiting_for_tokens_forgotten(patch: Patch) -> None:
         self._waiting.clear()
 
     patch.set(token_desk.TokenDesk, "_settle", _settle)
+
+
+@_bug("what falls free is never kept for a request that was overtaken often enough")
+def _nothing_reserved(patch: Patch) -> None:
+    patch.set(token_decisions, "_is_due", lambda ticket, picks: False)
+
+
+@_bug("how often a request was overtaken is not written down")
+def _overtakings_forgotten(patch: Patch) -> None:
+    decide = token_decisions.decide
+
+    def forget(*arguments: Any, **options: Any) -> Any:
+        decision = decide(*arguments, **options)
+        return decision._replace(tickets=tuple(t._replace(overtaken={}) for t in decision.tickets))
+
+    patch.set(token_desk, "decide", forget)
 
 
 # Found by the simulation, and fixed since
