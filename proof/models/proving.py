@@ -51,7 +51,8 @@ SUBJECTS: dict[str, Subject] = {
 
 
 NOTE = """Every reachable state of each model was visited, and from each one a good end can be reached without
-a further fault. What a directory means is decided by the real `derive_state` and `after_attempt`."""
+a further fault. What a directory means is decided by the real `derive_state` and `after_attempt`, who gets
+a token by the real `decide`."""
 
 
 class _Order(NamedTuple):

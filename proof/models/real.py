@@ -1,4 +1,4 @@
-"""Owns the bridge from the models to the real code: what a directory shows, `derive_state` itself judges.
+"""Owns the bridge from the models to the real code: `derive_state` judges a directory, `decide` a queue.
 The models hold small tuples; here they become records, and the answer becomes a small tuple again.
 """
 
@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import RetryLimits, Tries, after_attempt
+from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS, Picks, decide
 from tenuto.workspace.derive import Derived, Evidence, derive_state
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord
+from tenuto.workspace.tokens import Need, Ticket
 
 _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -109,3 +111,54 @@ def _derived(shown: Shown) -> Derived:
 
 def _marker(mark: Mark | None) -> Marker | None:
     return None if mark is None else Marker(mark.attempt, str(mark.nonce), mark.reason)
+
+
+Units = tuple[frozenset[int], ...]
+"""token -> units"""
+
+
+class Asked(NamedTuple):
+    """A ticket: whose it is, what it asks for of each token, how often it may still be overtaken on it."""
+
+    is_own: bool
+    needs: tuple[int, ...]
+    patience: tuple[int, ...]
+
+
+class Granted(NamedTuple):
+    """What `decide` made of a queue."""
+
+    picks: tuple[tuple[int, Units], ...]
+    """(place in the queue, units), of those that are granted."""
+    patience: tuple[tuple[int, ...], ...]
+    """How often each may still be overtaken afterwards, by its place in the queue."""
+
+
+@cache
+def give_out(queue: tuple[Asked, ...], free: Units) -> Granted:
+    """Who of a queue gets which units."""
+    tokens = range(len(free))
+    picked: list[tuple[int, Units]] = []
+
+    def claim(ticket: Ticket, picks: Picks) -> bool | None:
+        if not queue[ticket.number].is_own:
+            return None
+        picked.append((ticket.number, tuple(frozenset(picks.get(str(token), ())) for token in tokens)))
+        return True
+
+    decision = decide(
+        [_ticket(place, asked) for place, asked in enumerate(queue)],
+        {str(token): sorted(units) for token, units in enumerate(free)},
+        ignored=lambda ticket: False,
+        claim=claim,
+    )
+    patience = [asked.patience for asked in queue]
+    for ticket in decision.tickets:
+        patience[ticket.number] = tuple(MOST_OVERTAKINGS - ticket.overtaken[str(token)] for token in tokens)
+    return Granted(tuple(picked), tuple(patience))
+
+
+def _ticket(place: int, asked: Asked) -> Ticket:
+    needs = tuple(Need(str(token), amount) for token, amount in enumerate(asked.needs) if amount)
+    overtaken = {str(token): MOST_OVERTAKINGS - left for token, left in enumerate(asked.patience)}
+    return Ticket(place, 0, needs, overtaken)

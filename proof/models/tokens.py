@@ -1,5 +1,6 @@
 """Owns the model of tokens: schedulers share units, tickets put their requests in order, and anybody may die.
-It follows `docs/adr/0009-tokens.md` step by step (P1 to P8); ten overtakings are scaled down to `LIMIT`.
+It follows `docs/adr/0009-tokens.md` step by step (P1 to P8). Who gets what is decided by the real `decide`,
+for requests that were overtaken so often already that only `LIMIT` times are left.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from proof.models.checker import Step
+from proof.models.real import Asked, Units, give_out
 
 LIMIT = 1
-"""How often a request may be overtaken on a token; ten in the code."""
+"""How often a request may still be overtaken on a token, of the ten times that the code allows."""
+NEVER_DUE = 5
+"""Patience that outlasts all requests of the model."""
 
 PLANTED = {
     "no mutex": "a pump reads, decides and writes without having locked the mutex",
@@ -30,7 +34,6 @@ PLANTED = {
 }
 
 Counts = tuple[int, ...]
-Units = tuple[frozenset[int], ...]
 
 
 class Wish(NamedTuple):
@@ -214,63 +217,51 @@ class TokensWithTickets:
     def _decision(
         self, state: State, number: int, tickets: list[Ticket]
     ) -> tuple[list[tuple[int, Units]], list[Ticket]]:
-        free = [self._free(state, token) for token in range(self._tokens)]
+        free: Units = tuple(self._free(state, token) for token in range(self._tokens))
         plan: list[tuple[int, Units]] = []
-        passed: list[int] = []
+        if self._planted == "held while short":
+            plan, free = self._holding(number, tickets, free)
+        held = {request for request, _ in plan}
+        heard = [
+            place
+            for place, ticket in enumerate(tickets)
+            if ticket.request not in held
+            and (ticket.number == number or self._planted != "others ahead are ignored")
+        ]
+        asked = tuple(self._asked(tickets[place], number) for place in heard)
+        given = give_out(asked, free)
+        plan += [(tickets[heard[place]].request, picks) for place, picks in given.picks]
         queue = list(tickets)
-        for at, ticket in enumerate(tickets):
-            if self._planted == "others ahead are ignored" and ticket.number != number:
-                continue
-            needs = self._wishes[ticket.request].needs
-            picks = self._picks(ticket.request, free)
-            short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
-            if self._planted == "held while short" and ticket.number == number and any(picks) and short:
-                plan.append((ticket.request, picks))
-                free = [units - picked for units, picked in zip(free, picks, strict=True)]
-            elif not short:
-                free = [units - picked for units, picked in zip(free, picks, strict=True)]
-                if ticket.number == number:
-                    plan.append((ticket.request, picks))
-                    for ahead in list(passed):
-                        queue[ahead] = self._overtaken(queue[ahead], needs, free)
-                        if self._planted != "reserved from the next pump on" and self._is_due(
-                            queue[ahead], free
-                        ):
-                            free = self._reserved(queue[ahead], free)
-                            passed.remove(ahead)
-            elif self._is_due(ticket, free):
-                free = self._reserved(ticket, free)
-            else:
-                passed.append(at)
-        granted = {request for request, _ in plan}
+        for place, before, after in zip(heard, asked, given.patience, strict=True):
+            suffered = [was - left for was, left in zip(before.patience, after, strict=True)]
+            queue[place] = _overtaken(tickets[place], suffered)
         if self._planted == "job's end not noticed":
             return plan, queue
+        granted = {request for request, _ in plan}
         kept = queue if self._planted != "overtakings not saved" else tickets
         return plan, [t for t in kept if not (t.number == number and t.request in granted)]
 
-    def _picks(self, request: int, free: list[frozenset[int]]) -> Units:
-        needs = self._wishes[request].needs
-        return tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+    def _asked(self, ticket: Ticket, number: int) -> Asked:
+        patience = tuple(LIMIT - count for count in ticket.overtaken)
+        if self._planted == "no reservation":
+            patience = (NEVER_DUE,) * self._tokens
+        elif self._planted == "reserved from the next pump on":
+            patience = tuple(left and NEVER_DUE for left in patience)
+        return Asked(ticket.number == number, self._wishes[ticket.request].needs, patience)
 
-    def _is_due(self, ticket: Ticket, free: list[frozenset[int]]) -> bool:
-        """Whether it was overtaken often enough on everything that it is short of."""
-        picks, needs = self._picks(ticket.request, free), self._wishes[ticket.request].needs
-        short = [t for t, need in enumerate(needs) if len(picks[t]) < need]
-        return self._planted != "no reservation" and all(ticket.overtaken[t] >= LIMIT for t in short)
-
-    def _reserved(self, ticket: Ticket, free: list[frozenset[int]]) -> list[frozenset[int]]:
-        picks = self._picks(ticket.request, free)
-        return [units - picked for units, picked in zip(free, picks, strict=True)]
-
-    def _overtaken(self, ticket: Ticket, needs: Counts, free: list[frozenset[int]]) -> Ticket:
-        wanted = self._wishes[ticket.request].needs
-        return ticket._replace(
-            overtaken=tuple(
-                # Beyond the limit nothing depends on the number.
-                min(count + bool(wanted[t] and needs[t] and len(free[t]) < wanted[t]), LIMIT)
-                for t, count in enumerate(ticket.overtaken)
-            )
-        )
+    def _holding(
+        self, number: int, tickets: list[Ticket], free: Units
+    ) -> tuple[list[tuple[int, Units]], Units]:
+        """Planted: who is short takes what there is."""
+        plan: list[tuple[int, Units]] = []
+        for ticket in tickets:
+            needs = self._wishes[ticket.request].needs
+            picks = tuple(frozenset(sorted(units)[:need]) for units, need in zip(free, needs, strict=True))
+            is_short = any(len(units) < need for units, need in zip(picks, needs, strict=True))
+            if ticket.number == number and is_short and any(picks):
+                plan.append((ticket.request, picks))
+                free = tuple(units - picked for units, picked in zip(free, picks, strict=True))
+        return plan, free
 
     # P6 to P8
 
@@ -397,3 +388,9 @@ def _with(state: State, i: int, s: Scheduler) -> State:
 
 def _job(state: State, j: int, request: Request) -> State:
     return state._replace(requests=(*state.requests[:j], request, *state.requests[j + 1 :]))
+
+
+def _overtaken(ticket: Ticket, suffered: list[int]) -> Ticket:
+    # Beyond the limit nothing depends on the number.
+    counts = zip(ticket.overtaken, suffered, strict=True)
+    return ticket._replace(overtaken=tuple(min(count + more, LIMIT) for count, more in counts))

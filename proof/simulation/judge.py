@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proof.simulation.disk import SimulatedDisk
+from proof.simulation.fairness import MOST_OVERTAKINGS
 from proof.simulation.scenario import Does, JobPlan
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -78,7 +79,6 @@ class Judge:
         self.submissions: Counter[str] = Counter()
         self.faulty: set[str] = set()
         """Jobs in whose directory an operation failed."""
-        self.refused = 0
         self.was_done: set[str] = set()
         """Jobs of which somebody was told that they are done: for good."""
         self.failed_here: dict[str, set[str]] = {}
@@ -86,6 +86,8 @@ class Judge:
         self.cancelled: dict[str, list[tuple[str, float]]] = {}
         """job -> (scheduler, when), until it is submitted there again."""
         self.ever_cancelled: set[str] = set()
+        self._stopped: dict[str, tuple[int, int]] = {}
+        """job -> the attempt that somebody asked to stop while it ran, and how often it was submitted then"""
         self.strangers: list[ProcessIdentity] = []
         """Processes that have nothing to do with Tenuto, and must live."""
         self._jobs = jobs
@@ -99,12 +101,22 @@ class Judge:
 
     # What schedulers do
 
-    def starts(self, name: str, scheduler: str) -> None:
-        if self._is_cancelled(name, scheduler):
+    def starts(self, name: str, scheduler: str, attempt: int) -> None:
+        is_next = self._stopped.get(name) == (attempt - 1, self.submissions[name])
+        if self._is_cancelled(name, scheduler) or (is_next and not self.excuses.power_losses):
             self.broken(f"{name} was started after it was cancelled")
 
     def _is_cancelled(self, name: str, scheduler: str) -> bool:
         return any(scheduler == where for where, _ in self.cancelled.get(name, ()))
+
+    def overtakings(self, count: int) -> None:
+        """How often later ones took the units that a request waits for."""
+        excuses = self.excuses
+        # Whoever is killed right after it took units, and before it counted that, gives them back.
+        most = MOST_OVERTAKINGS + excuses.crashes
+        is_excused = excuses.slow or excuses.full_disk or excuses.power_losses or self.faulty
+        if count > most and not is_excused:
+            self.broken(f"a request for tokens was overtaken {count} times")
 
     # What payloads say
 
@@ -157,6 +169,17 @@ class Judge:
 
     def cancels(self, now: float, name: str, scheduler: str) -> None:
         self.cancelled.setdefault(name, []).append((scheduler, now))
+        attempt = self._attempt_to_stop(self._paths[name])
+        if attempt is not None:
+            self._stopped[name] = attempt, self.submissions[name]
+
+    def _attempt_to_stop(self, paths: JobPaths) -> int | None:
+        """The attempt that a person wants to end, and that has not ended yet."""
+        launch, wish = self._record(paths.launch) or {}, self._record(paths.stop) or {}
+        attempt: int | None = launch.get("attempt")
+        ended = [(self._record(path) or {}).get("attempt") for path in (paths.done, paths.failed)]
+        is_wish = wish.get("attempt") == attempt and wish.get("reason") == JobFailureStatus.CANCELLED.name
+        return attempt if is_wish and attempt not in ended else None
 
     def told(self, name: str, scheduler: str, standing: Standing) -> None:
         if standing.state is JobState.DONE:
@@ -173,7 +196,7 @@ class Judge:
 
     def _told_done(self, name: str) -> None:
         self.was_done.add(name)
-        marker = self._marker(self._paths[name].done)
+        marker = self._record(self._paths[name].done)
         if marker is None:
             self.broken(f"{name} is said to be done, and has no marker")
             return
@@ -191,8 +214,7 @@ class Judge:
         if reason is JobFailureStatus.TIMEOUT:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
-            # A refused start leaves a record of an attempt that nobody ran, which counts as lost, too.
-            losses = self.kills[name] + excuses.crashes + excuses.power_losses + self.refused
+            losses = self.kills[name] + excuses.crashes + excuses.power_losses
             # Who waits for somebody else to take up a lost job gives up after a while.
             return name in self.faulty or excuses.slow or losses > job.max_lost_retries
         if reason is JobFailureStatus.FAILED:
@@ -228,10 +250,10 @@ class Judge:
     def _inspect_directory(self, name: str) -> None:
         paths = self._paths[name]
         for path in (paths.done, paths.failed):
-            if self._disk.peek(path) is not None and self._marker(path) is None:
+            if self._disk.peek(path) is not None and self._record(path) is None:
                 self.broken(f"{path} cannot be read")
         if name in self.was_done:
-            if self._marker(paths.done) is None:
+            if self._record(paths.done) is None:
                 self.broken(f"{name} was done, and its marker is gone")
             if self._disk.peek(paths.failed) is not None:
                 self.broken(f"{name} was done, and is marked as failed, too")
@@ -246,7 +268,7 @@ class Judge:
         was_short = excuses.full_disk or bool(self.faulty)
         return bool(excuses.crashes or excuses.power_losses) or was_short or self.ended_abruptly
 
-    def _marker(self, path: str) -> dict[str, Any] | None:
+    def _record(self, path: str) -> dict[str, Any] | None:
         data = self._disk.peek(path)
         if data is None:
             return None

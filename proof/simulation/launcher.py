@@ -42,12 +42,11 @@ class SimulatedLauncher(FakeLauncher):
     async def start(self, order: StartOrder) -> FakeProcess:
         if self.refusals:
             self.refusals -= 1
-            self.world.judge.refused += 1
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         starter = self.world.turns.actor
         assert starter is not None
         self._starters[order.launch.nonce] = starter.process.name
-        self.world.judge.starts(_name(order), starter.process.name)
+        self.world.judge.starts(_name(order), starter.process.name, order.launch.attempt)
         if self.world.random.random() < 0.3:
             await asyncio.sleep(self._delay(Step.BEGIN))
         process = await super().start(order)

@@ -120,6 +120,7 @@ class Person:
         self.called_back: set[str] = set()
         self._to_submit: list[str] = []
         self._is_submitting = False
+        self._waits = 0
 
     def start(self) -> None:
         """A new scheduler, and everything is submitted to it."""
@@ -148,6 +149,7 @@ class Person:
         self.called_back = set()
         self._to_submit = list(self.plan.jobs)
         self._is_submitting = True
+        self._waits = 0
         turns.later(self.user, 0.0, self._submit_next)
 
     def die(self) -> None:
@@ -180,6 +182,7 @@ class Person:
             self.process is None
             or self.process.is_dead
             or self._is_submitting
+            or self._waits
             or self.scheduler._inbox
             or self.owner.unfinishedJobs
             or self.owner.taskOutputQueueSize
@@ -206,7 +209,7 @@ class Person:
 
     def _submit_next(self) -> None:
         if not self._to_submit:
-            self._is_submitting = False
+            self._wait()
             return
         name = self._to_submit[0]
         assert self.process is not None
@@ -222,7 +225,30 @@ class Person:
         if self._to_submit:
             self.world.turns.later(self.user, self.plan.gap_s, self._submit_next)
         else:
-            self._is_submitting = False
+            self._wait()
+
+    def _wait(self) -> None:
+        """As the end of a script does, once everything is submitted."""
+        assert self.loop is not None
+        self._is_submitting = False
+        self._waits += 1
+        self.loop.call_soon(self._spawn_wait, self.loop)
+
+    def _spawn_wait(self, loop: ProcessLoop) -> None:
+        loop.create_task(self._until_over(self.scheduler, self.owner))
+
+    async def _until_over(self, scheduler: Scheduler, owner: Run) -> None:
+        await scheduler._aio_wait_until(lambda: self._is_over(owner))
+        self._waits -= 1
+
+    def _is_over(self, owner: Run) -> bool:
+        if owner.unfinishedJobs or owner.taskOutputQueueSize:
+            return False
+        for name, job in self.jobs.items():
+            is_called = name in self.called_back or not self.world.jobs[name].calls_back
+            if job.state is JobState.DONE and not is_called:
+                self.world.judge.broken(f"the wait is over, and who asked about {name} was not called back")
+        return True
 
     def _declare_tokens(self) -> None:
         for name, units in self.world.scenario.tokens:

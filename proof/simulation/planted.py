@@ -19,6 +19,8 @@ from tenuto.scheduler import (
     decisions,
     dependencies,
     jobs,
+    outputs,
+    token_decisions,
     token_desk,
     tokens,
     waiting,
@@ -263,6 +265,19 @@ def _lost_reported_done(patch: Patch) -> None:
     patch.set(attempts, "after_attempt", after_attempt)
 
 
+@_bug("a failed job that is found on the disk counts as done")
+def _failure_reused(patch: Patch) -> None:
+    def on_arrival(found: Any) -> Arrival:
+        return Arrival.REUSE if found.action is Action.KEEP else decisions.on_arrival(found)
+
+    def is_at_rest(machine: Any, paths: Any) -> bool:
+        markers_there = [machine.files.stat(path) for path in (paths.done, paths.failed)]
+        return not machine.locks.is_locked(paths.lock) and any(markers_there)
+
+    patch.set(arrivals, "on_arrival", on_arrival)
+    patch.set(job_directory, "is_at_rest", is_at_rest)
+
+
 @_bug("a failure that was known before the submission counts as the answer to it")
 def _old_failure_answers(patch: Patch) -> None:
     patch.set(attempts, "_answers", lambda job, found: found.derived.action is Action.KEEP)
@@ -311,6 +326,11 @@ def _lost_without_limit(patch: Patch) -> None:
     patch.set(attempts, "after_attempt", after_attempt)
 
 
+@_bug("a start that the machine refused counts as a loss")
+def _refusal_counts_as_loss(patch: Patch) -> None:
+    patch.set(job_directory, "withdraw_attempt", lambda files, paths, launch: None)
+
+
 @_bug("a resumable job is not tried again after a timeout")
 def _timeout_is_final(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
@@ -325,6 +345,11 @@ def _timeout_is_final(patch: Patch) -> None:
 @_bug("a job that was cancelled, and whose runner vanished, is started again")
 def _cancelled_job_restarted(patch: Patch) -> None:
     patch.set(attempts.Attempts, "_explained", lambda self, job, derived: derived)
+
+
+@_bug("a job that times out while it is being cancelled is started again")
+def _cancelled_job_tried_again(patch: Patch) -> None:
+    patch.set(attempts.Attempts, "_unless_cancelled", lambda self, job, verdict: verdict)
 
 
 @_bug("a cancelled job is not asked to stop")
@@ -376,6 +401,17 @@ def _transient_never_woken(patch: Patch) -> None:
     patch.set(waiting.WaitingRoom, "_with_sleepers", lambda self, first: [first])
 
 
+@_bug("of transient jobs that need each other only the nearest is woken")
+def _transient_woken_too_late(patch: Patch) -> None:
+    def _with_sleepers(self: Any, first: Any) -> list[Any]:
+        woken = [first, *(d.origin for d in first.dependencies if d.origin in self._asleep)]
+        for job in woken:
+            self._asleep.discard(job)
+        return woken
+
+    patch.set(waiting.WaitingRoom, "_with_sleepers", _with_sleepers)
+
+
 @_bug("changes of a directory are waited for without a look now and then")
 def _no_poll_underneath(patch: Patch) -> None:
     changed = attempts.Attempts.changed
@@ -417,6 +453,16 @@ def _callback_forgotten(patch: Patch) -> None:
     patch.set(jobs.Job, "done_handler", lambda self, state: None)
 
 
+@_bug("nobody waits for the callbacks of a job that was found done")
+def _found_done_not_awaited(patch: Patch) -> None:
+    patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: self._changed)
+
+
+@_bug("who waits is not asked again when a job ends")
+def _who_waits_forgotten(patch: Patch) -> None:
+    patch.set(base.Scheduler, "_ask_again", lambda self: None)
+
+
 # Tokens
 
 
@@ -450,20 +496,23 @@ def _waiting_for_tokens_forgotten(patch: Patch) -> None:
     patch.set(token_desk.TokenDesk, "_settle", _settle)
 
 
+@_bug("what falls free is never kept for a request that was overtaken often enough")
+def _nothing_reserved(patch: Patch) -> None:
+    patch.set(token_decisions, "_is_due", lambda ticket, picks: False)
+
+
+@_bug("how often a request was overtaken is not written down")
+def _overtakings_forgotten(patch: Patch) -> None:
+    decide = token_decisions.decide
+
+    def forget(*arguments: Any, **options: Any) -> Any:
+        decision = decide(*arguments, **options)
+        return decision._replace(tickets=tuple(t._replace(overtaken={}) for t in decision.tickets))
+
+    patch.set(token_desk, "decide", forget)
+
+
 # Found by the simulation, and fixed since
-
-
-@_bug("of transient jobs that are woken together, one that two of them need is woken twice")
-def _transient_woken_twice(patch: Patch) -> None:
-    def _with_sleepers(self: Any, first: Any) -> list[Any]:
-        woken = [first]
-        for job in woken:
-            woken += [needed.origin for needed in job.dependencies if needed.origin in self._asleep]
-        for job in woken:
-            self._asleep.discard(job)
-        return woken
-
-    patch.set(waiting.WaitingRoom, "_with_sleepers", _with_sleepers)
 
 
 @_bug("a cancellation that the disk refuses to record escapes into the loop")

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 LAST_DEED_S = 600.0
 """Nothing goes wrong any more after this long."""
+CROWDED, CROWDED_AT = 40, 17
+"""One world in so many, and which, has a crowd that asks for one token."""
 
 
 @unique
@@ -110,7 +112,7 @@ def draw(seed: int) -> Scenario:
     tokens = _tokens(random)
     jobs = _with_tokens(random, _jobs(random), tokens)
     runs = _runs(random, jobs)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         jobs=jobs,
         runs=runs,
@@ -119,6 +121,27 @@ def draw(seed: int) -> Scenario:
         slots=random.choice((1, 2, 4, 8)),
         hears=random.random() < 0.5,
         jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
+    )
+    return _crowd(scenario) if seed % CROWDED == CROWDED_AT else scenario
+
+
+def _crowd(scenario: Scenario) -> Scenario:
+    """Many that need a little of a token, and one early among them that needs all of it."""
+    random = Random(f"crowd {scenario.seed}")
+    units = random.randint(2, 4)
+    jobs = [
+        JobPlan(f"j{number}", duration_s=round(random.uniform(0.5, 3.0), 4), tokens=(("token0", 1),))
+        for number in range(random.randint(20, 30))
+    ]
+    large = random.randint(units, units + 3)
+    jobs[large] = jobs[large]._replace(tokens=(("token0", units),))
+    names = tuple(job.name for job in jobs)
+    return scenario._replace(
+        jobs=tuple(jobs),
+        runs=tuple(run._replace(jobs=names) for run in scenario.runs[:2]),
+        deeds=tuple(plan for plan in scenario.deeds if plan.job in names)[:2],
+        tokens=(("token0", units),),
+        slots=8,
     )
 
 

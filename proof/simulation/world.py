@@ -9,13 +9,15 @@ import gc
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from proof.simulation.disk import DeadAlready, SimulatedDisk
+from proof.simulation.fairness import Fairness
 from proof.simulation.judge import Judge
 from proof.simulation.launcher import SimulatedLauncher
+from proof.simulation.locks import SimulatedLocks
 from proof.simulation.loop import Actor, GoesRound, Process, ProcessLoop, Turns, VirtualClock
 from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, TOKENS, Person
 from proof.simulation.scenario import Deed, DeedPlan, RunPlan, Scenario
@@ -102,6 +104,10 @@ class World:
         paths = {name: LAYOUT.job(TASK_ID, name) for name in self.jobs}
         self.judge = Judge(self.jobs, paths, PARAMS, self.disk, self.host.processes)
         self.judge.tokens = dict(scenario.tokens)
+        self.host.locks = self.locks = SimulatedLocks(self.disk, self.host.processes, self._locked)
+        self._fairness = Fairness(
+            self.jobs, paths, TOKENS, self.judge.tokens, self.disk.peek, self.locks.peek
+        )
         self.launcher = SimulatedLauncher(self, scenario.slots)
         self.trace: list[tuple[Any, ...]] = []
         self.loops: list[ProcessLoop] = []
@@ -294,6 +300,11 @@ class World:
                 self._depth -= 1
             if process.is_dead:
                 raise DeadAlready("killed meanwhile")
+
+    def _locked(self, path: str, numbers: Sequence[int]) -> None:
+        actor = self.turns.actor
+        if actor is not None and self.judge.tokens:
+            self.judge.overtakings(self._fairness.taken(actor.name, path, numbers))
 
     def _pause(self) -> float:
         """How long the operation that comes next is kept waiting."""

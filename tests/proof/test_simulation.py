@@ -17,7 +17,16 @@ from proof.report import Options
 from proof.simulation import SEEDS_FOR_A_BUG, SEEDS_IN_TESTS, first_finding, lived, run, smallest
 from proof.simulation.disk import DeadAlready, SimulatedDisk
 from proof.simulation.planted import BUGS, planted
-from proof.simulation.scenario import Deed, DeedPlan, JobPlan, RunPlan, Scenario, draw
+from proof.simulation.scenario import (
+    CROWDED,
+    CROWDED_AT,
+    Deed,
+    DeedPlan,
+    JobPlan,
+    RunPlan,
+    Scenario,
+    draw,
+)
 from proof.simulation.shrink import shown
 from proof.simulation.world import simulate
 
@@ -74,6 +83,15 @@ def test_the_trace_of_a_seed_does_not_depend_on_the_process() -> None:
         traces.add(subprocess.check_output([sys.executable, "-c", script], env=environment, cwd=ROOT))
     traces.add(f"{[simulate(draw(seed)).trace_hash() for seed in range(12)]}\n".encode())
     assert len(traces) == 1
+
+
+def test_a_large_request_in_a_crowd_is_overtaken_ten_times_and_no_more() -> None:
+    """F34. Without the rule that keeps free units for it, one more shows."""
+    crowds = [seed for seed in range(200) if seed % CROWDED == CROWDED_AT]
+    assert lived(crowds).failing == ()
+    with planted("nothing-reserved"):
+        broken = [violation for seed in crowds for violation in simulate(draw(seed)).violations]
+    assert "a request for tokens was overtaken 11 times" in broken
 
 
 def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:

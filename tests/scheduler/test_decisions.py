@@ -89,6 +89,12 @@ def test_a_runner_lost_before_the_task_began_is_started_again_a_few_times() -> N
     assert counts == [*(Tries(0, n + 1) for n in range(MAX_UNSTARTED)), None]
 
 
+def test_an_attempt_that_was_withdrawn_costs_no_try() -> None:
+    withdrawn = Tries(1, 3, withdrawn=True)
+    assert after_attempt(lost(ran=False), withdrawn, RetryLimits()).tries == Tries(1, 3)
+    assert after_attempt(lost(ran=True), withdrawn, RetryLimits()).tries is None
+
+
 def test_a_job_marked_as_lost_stays_lost() -> None:
     marked = derived(JobState.ERROR, reason=JobFailureStatus.LOST)
     assert after_attempt(marked, Tries(), RetryLimits(max_lost_retries=9)).tries is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -215,3 +216,15 @@ def test_what_failed_elsewhere_while_it_slept_is_run_when_it_is_needed(world: Wo
     scheduler.wait(owner, HOUR_S)
     assert (sleeping.state, needing.state) == (JobState.DONE, JobState.DONE)
     assert sleeping.attempt == 2
+
+
+def test_a_start_that_the_machine_refused_costs_no_retry(world: World) -> None:
+    """F41. Found by the simulation (seed 440): the one loss that was allowed was used up by it."""
+    world.launcher.errors += [OSError(errno.EAGAIN, "no process left") for _ in range(5)]
+    world.dies_at["job0"] = Step.CONCLUDE
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    (job,) = world.submit_chain(scheduler, owner, 1)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, job.attempt) == (JobState.DONE, 7)
+    assert world.ledger == 2 * [("begin", "job0"), ("end", "job0")]

@@ -106,14 +106,16 @@ class Attempts:
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
             held.callback(descendants.close)
-            self._write_files(job, launch)
-            if grant.units:
-                locks = LocksRecord(launch.attempt, grant.units, grant.directory)
-                job_directory.write_locks(self.machine.files, job.paths, locks)
             try:
+                self._write_files(job, launch, grant)
                 process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants, grant.handles))
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
+                raise
+            except OSError:
+                if not launch.external:  # a cluster may have taken it all the same
+                    with contextlib.suppress(OSError):  # then it counts as lost
+                        job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
                 raise
             self.request_stop(job)
             is_running = await process.confirmed()
@@ -162,11 +164,14 @@ class Attempts:
         job.answered = launch.attempt - 1
         return launch
 
-    def _write_files(self, job: Job, launch: LaunchRecord) -> None:
+    def _write_files(self, job: Job, launch: LaunchRecord, grant: Grant) -> None:
         files = self.machine.files
         job_directory.write_params(files, job.paths, job.work.params(job.layout, job.paths))
         job_directory.write_script(files, job.paths, job_script())
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
+        if grant.units:
+            locks = LocksRecord(launch.attempt, grant.units, grant.directory)
+            job_directory.write_locks(files, job.paths, locks)
 
     # Ending
 

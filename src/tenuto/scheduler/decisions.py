@@ -58,6 +58,8 @@ class Tries(NamedTuple):
 
     retry_count: int = 0
     lost_count: int = 0
+    withdrawn: bool = False
+    """The last of them came to nothing before anything was started."""
 
 
 NO_TRIES = Tries()
@@ -75,7 +77,7 @@ class Verdict(NamedTuple):
 
 def tries_of(launch: LaunchRecord | None) -> Tries:
     """The counts that the current attempt recorded."""
-    return NO_TRIES if launch is None else Tries(launch.retry_count, launch.lost_count)
+    return NO_TRIES if launch is None else Tries(launch.retry_count, launch.lost_count, launch.withdrawn)
 
 
 def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
@@ -89,6 +91,8 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if limits.resumable and again.retry_count <= limits.max_retries:
             return final._replace(tries=again)
     elif found.reason is JobFailureStatus.LOST and found.marker is None:
+        if tries.withdrawn and not found.payload_may_have_run:
+            return final._replace(tries=tries._replace(withdrawn=False))  # the next one takes its place
         again = tries._replace(lost_count=tries.lost_count + 1)
         allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
         if again.lost_count <= allowed:

@@ -231,6 +231,11 @@ def write_external_id(files: Files, paths: JobPaths, launch: LaunchRecord, exter
     return named
 
 
+def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:
+    """Remember that nothing was started, under the lock: the attempt keeps its number, and was no try."""
+    files.replace(paths.launch, launch._replace(withdrawn=True).encode(), durable=False)
+
+
 def _is_untouched(files: Files, paths: JobPaths) -> bool:
     """Whether there is nothing but what `take_lock` makes."""
     made = {path.rpartition("/")[2] for path in (paths.private, paths.lock)}

@@ -53,6 +53,8 @@ class LaunchRecord(NamedTuple):
     """Restarts after a timeout, so far."""
     lost_count: int = 0
     """Restarts after the runner was lost, so far."""
+    withdrawn: bool = False
+    """Nothing was started: the machine was short of something."""
     instructions: Mapping[str, Any] = {}
     """What the launchers' room tells the runner; nobody else reads it."""
 
@@ -76,6 +78,7 @@ class LaunchRecord(NamedTuple):
             external_id=fields.optional_text("external_id"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
+            withdrawn=fields.flag("withdrawn"),
             instructions=fields.mapping("instructions"),
         )
 
