@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -44,6 +45,8 @@ T = TypeVar("T")
 BACK_OFF_S = 1.0
 GATHER_S = 0.002
 """Submissions are taken in together: two threads that take turns for each of them take twice as long."""
+GATHER_DONE_S = 0.05
+"""The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
 REST_POLL_S = 0.05
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
@@ -126,6 +129,8 @@ class Scheduler:
         self._lock = threading.Lock()
         self._inbox: deque[_Submission | _Cancellation] = deque()
         """What was asked for and not yet taken in, in order: a cancellation ends only what came before it."""
+        self._gathers_s = inf
+        """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
         self._graph: WaitingGraph[Job] = WaitingGraph()
         self._dormant: WeakSet[Job] = WeakSet()
         """Transient jobs that nobody needs yet."""
@@ -159,13 +164,15 @@ class Scheduler:
             is_new = self._known.get(job.key) is None
             known = self._known.keep(job)
             known.scheduler = self
-            self._ask(_Submission(known, job, owner, is_new, found))
+            is_done = found is not None and on_arrival(found) is Arrival.REUSE
+            self._ask(_Submission(known, job, owner, is_new, found), GATHER_DONE_S if is_done else GATHER_S)
         return known
 
-    def _ask(self, wish: _Submission | _Cancellation) -> None:
+    def _ask(self, wish: _Submission | _Cancellation, gather_s: float = GATHER_S) -> None:
         self._inbox.append(wish)
-        if len(self._inbox) == 1:
-            self._runner.post(self._runner.later, GATHER_S, self._take_in)
+        if gather_s < self._gathers_s:
+            self._gathers_s = gather_s
+            self._runner.post(self._runner.later, gather_s, self._take_in)
 
     def _found(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used."""
@@ -354,7 +361,10 @@ class Scheduler:
 
     def _next_wish(self) -> _Submission | _Cancellation | None:
         with self._lock:
-            return self._inbox.popleft() if self._inbox else None
+            if self._inbox:
+                return self._inbox.popleft()
+            self._gathers_s = inf
+            return None
 
     def _take_in_one(self, submission: _Submission) -> None:
         try:
