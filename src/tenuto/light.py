@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import difflib
     import hashlib
     import importlib.util as importlib_util
+    import pathlib
     import shutil
     import tomllib
     from hashlib import sha256
@@ -32,6 +33,7 @@ else:
     difflib = _OnFirstUse("difflib")
     hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = _OnFirstUse("importlib.util")
+    pathlib = _OnFirstUse("pathlib")
     shutil = _OnFirstUse("shutil")
     tomllib = _OnFirstUse("tomllib")
 
@@ -61,4 +63,14 @@ class _Pattern:
         return getattr(self._compiled, attribute)
 
 
-__all__ = ["ctypes", "difflib", "hashlib", "importlib_util", "pattern", "sha256", "shutil", "tomllib"]
+__all__ = [
+    "ctypes",
+    "difflib",
+    "hashlib",
+    "importlib_util",
+    "pathlib",
+    "pattern",
+    "sha256",
+    "shutil",
+    "tomllib",
+]

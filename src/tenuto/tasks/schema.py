@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, ForwardRef, NamedTuple, TypeVar
 
 from tenuto.errors import DeclarationError
-from tenuto.light import difflib, pattern
+from tenuto.light import difflib, pathlib, pattern
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, help, partial
+from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
 from tenuto.tasks.location import class_id
 from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
 
@@ -352,6 +352,8 @@ def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
 
     def resolve(annotation: Any) -> Any:
         """What text stands for; all else had its variables replaced at the start, and is left alone."""
+        if annotation is TPath:
+            return pathlib.Path | None
         if isinstance(annotation, ForwardRef):
             annotation = annotation.__forward_arg__
         if not isinstance(annotation, str):
