@@ -159,7 +159,7 @@ ADOPTING = numbered(
         *(*_LOOK, *_EVIDENCE, *_LOOK),
         # Then it watches, sees whether somebody wishes the job to end, and in the end the marker.
         *("pidfd_open", "read stop.json"),
-        *(*_LOOK, "_exit"),
+        *(*_LOOK[:2], "_exit"),
     ]
 )
 """A job at work. Hardly anything of this can be seen by others; so here the looks count as well."""

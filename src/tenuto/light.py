@@ -2,15 +2,19 @@
 For what every job imports; what only some programs load may use the plain modules.
 """
 
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ctypes
     import difflib
     import hashlib
     import importlib.util as importlib_util
+    import pathlib
     import shutil
+    import tomllib
     from hashlib import sha256
 else:
 
@@ -25,10 +29,13 @@ else:
         def __getattr__(self, attribute: str) -> Any:
             return getattr(import_module(self._name), attribute)
 
+    ctypes = _OnFirstUse("ctypes")
     difflib = _OnFirstUse("difflib")
     hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = _OnFirstUse("importlib.util")
+    pathlib = _OnFirstUse("pathlib")
     shutil = _OnFirstUse("shutil")
+    tomllib = _OnFirstUse("tomllib")
 
     # `hashlib` loads OpenSSL first, which takes 3 ms. The interpreter has its own code for the same digest.
     try:
@@ -36,4 +43,34 @@ else:
     except ImportError:
         sha256 = hashlib.sha256
 
-__all__ = ["difflib", "hashlib", "importlib_util", "sha256", "shutil"]
+
+def pattern(text: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+    """A pattern that is compiled when it is first used: to compile one takes as long as to load a module."""
+    return _Pattern(text, flags)  # type: ignore[return-value]
+
+
+class _Pattern:
+    __slots__ = ("_compiled", "_flags", "_text")
+
+    def __init__(self, text: str, flags: re.RegexFlag) -> None:
+        self._text = text
+        self._flags = flags
+        self._compiled: re.Pattern[str] | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        if self._compiled is None:
+            self._compiled = re.compile(self._text, self._flags)
+        return getattr(self._compiled, attribute)
+
+
+__all__ = [
+    "ctypes",
+    "difflib",
+    "hashlib",
+    "importlib_util",
+    "pathlib",
+    "pattern",
+    "sha256",
+    "shutil",
+    "tomllib",
+]

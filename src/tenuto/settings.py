@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, unique
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
-from tenuto.light import difflib
+from tenuto.light import difflib, pattern, tomllib
 
 FILE_NAME = "tenuto.toml"
 PREFIX = "TENUTO_"
@@ -81,7 +80,7 @@ def _take_seconds(value: Any) -> float:
     return float(value)
 
 
-_SIZE = re.compile(r"(\d{1,12})\s*(?:([KMGT])(?:i?B)?)?", re.IGNORECASE)
+_SIZE = pattern(r"(\d{1,12})\s*(?:([KMGT])(?:i?B)?)?", re.IGNORECASE)
 
 
 def _take_bytes(value: Any) -> int:
@@ -92,7 +91,7 @@ def _take_bytes(value: Any) -> int:
     return value
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?", re.ASCII)
+_VARIABLE = pattern(r"[A-Za-z_][A-Za-z0-9_]*\*?", re.ASCII)
 
 
 def _take_variables(value: Any) -> tuple[str, ...]:
@@ -629,10 +628,10 @@ def _assembled(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> Sett
 _STRING = r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'"
 _PART = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
 _KEY = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
-_BLANK = re.compile(r"(?:\s+|#[^\n]*)+")
-_HEADER = re.compile(rf"\[\[?[ \t]*({_KEY})[ \t]*\]\]?")
-_ASSIGNED = re.compile(rf"({_KEY})[ \t]*=")
-_IN_VALUE = re.compile(
+_BLANK = pattern(r"(?:\s+|#[^\n]*)+")
+_HEADER = pattern(rf"\[\[?[ \t]*({_KEY})[ \t]*\]\]?")
+_ASSIGNED = pattern(rf"({_KEY})[ \t]*=")
+_IN_VALUE = pattern(
     rf"(?P<string>{_STRING})|#[^\n]*|(?P<open>[\[{{])|(?P<close>[\]}}])|(?P<end>\n)|[^\"'#\[\]{{}}\n]+",
     re.DOTALL,
 )

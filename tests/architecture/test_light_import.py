@@ -13,7 +13,7 @@ HEAVY = """
     fastapi starlette uvicorn pydantic sqlalchemy alembic textual dramatiq loguru
     numpy scipy pandas ribs optuna codecarbon
     multiprocessing concurrent.futures subprocess socket http
-    hashlib _hashlib ssl shutil bz2 lzma difflib json inspect importlib.util
+    hashlib _hashlib ssl shutil bz2 lzma difflib json inspect importlib.util pathlib urllib ipaddress
 """.split()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.errors import DirtyGitError
+from tenuto.light import pattern
 
 FORMAT = 1
 
@@ -125,7 +126,7 @@ ALLOWED = frozenset(
     SLURM_CLUSTER_NAME
     """.split()
 )
-_SECRET = re.compile(
+_SECRET = pattern(
     r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|JWT|COOKIE|SESSION|PRIVATE|URL|URI|DSN", re.IGNORECASE
 )
 _LONGEST_VALUE = 1000
@@ -150,7 +151,7 @@ def recorded_variables(environ: Mapping[str, str], allow: Iterable[str] = ()) ->
 # By the names of the directories that installers leave, as importlib.metadata reads them. That module itself
 # takes 30 ms to import and half a millisecond a package, which is more than the rest of starting a run.
 
-_NORMAL = re.compile(r"[-_.]+")
+_NORMAL = pattern(r"[-_.]+")
 _INFO = (".dist-info", ".egg-info")
 
 
@@ -213,7 +214,7 @@ _QUIET = """
     -c status.submoduleSummary=false -c color.ui=false
 """.split()
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME")
-_FILTER = re.compile(r"filter\.(.+)\.[^.]*", re.DOTALL)
+_FILTER = pattern(r"filter\.(.+)\.[^.]*", re.DOTALL)
 
 
 class _GitFailed(Exception):
@@ -352,9 +353,9 @@ def _remote(configuration: Iterable[tuple[str, str]]) -> str | None:
 
 
 HIDDEN = "***"
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
-_SCP = re.compile(r"([^/:]*):(.*)", re.DOTALL)
-_HOST = re.compile(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
+_URL = pattern(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
+_SCP = pattern(r"([^/:]*):(.*)", re.DOTALL)
+_HOST = pattern(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 def without_credentials(url: str) -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,13 +15,12 @@ from typing import Any, TypeVar
 from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
-from tenuto.experiments.info import saved_in
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.preparing import Preparations
-from tenuto.experiments.pruning import clear_after_kills, prune_history, remove_transient_jobs
+from tenuto.experiments.pruning import clear_after_kills, prune_history
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
@@ -29,7 +29,6 @@ from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.submission import Defaults, check_script, make_job
-from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
@@ -56,6 +55,10 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 Tok = TypeVar("Tok", bound=CounterToken)
+
+# What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
+_PAST_MODULE = "tenuto.experiments.info"
+_TRANSIENT_MODULE = "tenuto.experiments.transient"
 
 
 class experiment:
@@ -177,8 +180,8 @@ class experiment:
         if run_id is not None or experiment is None:
             run = layout.run(experiment or self.name, run_id or self.run_id)
             return self._submitted_below(load(Path(run.data, name)))
-        view = WorkspaceView(layout, self._scheduler.machine)
-        place, names = saved_in(view, experiment, name)
+        past: Any = import_module(_PAST_MODULE)
+        place, names = past.saved_in(layout, self._scheduler.machine, experiment, name)
         if place is None:
             known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
             raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
@@ -439,8 +442,9 @@ class experiment:
         if reporter is not None:
             reporter.closed(self, state)
         self._scheduler.experiments.pop(self.name, None)
-        if state is RunState.DONE:
-            remove_transient_jobs(machine, self.workspace.layout, run)
+        if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
+            transient: Any = import_module(_TRANSIENT_MODULE)
+            transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings)
 

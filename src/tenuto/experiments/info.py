@@ -10,7 +10,9 @@ from tenuto.experiments.status import RunState
 from tenuto.experiments.view import JobView, RunView, WorkspaceView
 from tenuto.experiments.workspace import Workspace
 from tenuto.settings import load_settings
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
 
 
 class ExperimentInfo(NamedTuple):
@@ -70,8 +72,11 @@ def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None 
     return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)
 
 
-def saved_in(view: WorkspaceView, experiment_id: str, name: str) -> tuple[Path | None, list[str]]:
+def saved_in(
+    layout: Layout, machine: Machine, experiment_id: str, name: str
+) -> tuple[Path | None, list[str]]:
     """Where the newest run that saved something under a name has it, and the names that there are."""
+    view = WorkspaceView(layout, machine)
     names: dict[str, Any] = {}
     for run in view.runs(experiment_id):
         data = Path(view.layout.run(experiment_id, run.run_id).data)

@@ -1,39 +1,18 @@
-"""What an experiment removes when it ends: transient jobs, and runs older than it wants to keep."""
+"""What an experiment removes when it ends: runs older than it wants to keep, and what killed writers left."""
 
 from __future__ import annotations
 
 from tenuto.experiments.history import FinishedRun, runs_to_prune
-from tenuto.experiments.removing import remove
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.run_tags import read_tags
 from tenuto.experiments.status import RunState, read_run_status
-from tenuto.experiments.stored import JobKey
-from tenuto.experiments.users import keepers, users
-from tenuto.experiments.view import WorkspaceView
-from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.settings import Settings
 from tenuto.workspace import trash
 from tenuto.workspace.jobslist import read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.temporaries import clear_forsaken
-
-
-def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
-    """Removes the directories of jobs that were only wanted for the others, unless somebody uses them.
-
-    After a clean end, when the run no longer counts as live. What another experiment asked for stays: if it
-    runs, in any case; if it has ended, unless it wanted the job removed, too.
-    """
-    view = WorkspaceView(layout, machine)
-    keys = [
-        JobKey(job.task_id, job.job_id)
-        for job in run.jobs.values()
-        if job.transient is TransientMode.REMOVE and job.state is JobState.DONE
-    ]
-    if keys:
-        remove(view, keys, lambda view, keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)})
 
 
 def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:

@@ -15,9 +15,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.arrivals import Arrivals, Onward
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
-from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.decisions import Arrival, Verdict, on_arrival
 from tenuto.scheduler.following import Followers
-from tenuto.scheduler.inbox import Cancellation, Inbox, Submission
+from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, Cancellation, Inbox, Submission
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Listener
@@ -124,7 +124,9 @@ class Scheduler:
             is_new = known.get(job.key) is None
             counts = known.keep(job)
             counts.scheduler = self
-            self._inbox.put(Submission(counts, job, owner, is_new, found))
+            is_done = found is not None and on_arrival(found) is Arrival.REUSE
+            gather_s = GATHER_DONE_S if is_done else GATHER_S
+            self._inbox.put(Submission(counts, job, owner, is_new, found), gather_s)
         return counts
 
     def cancel(self, job: Job, message: str = "cancelled") -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import NamedTuple
 
 from tenuto.scheduler.jobs import Job, Owner
@@ -15,6 +16,8 @@ from tenuto.workspace.derive import Derived
 
 GATHER_S = 0.002
 """Submissions are taken in together: two threads that take turns for each of them take twice as long."""
+GATHER_DONE_S = 0.05
+"""The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
 
 
 class Submission(NamedTuple):
@@ -49,20 +52,26 @@ class Inbox:
         self._take_in = take_in
         self._lock = threading.Lock()
         self._wishes: deque[Wish] = deque()
+        self._gathers_s = inf
+        """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
 
     def __len__(self) -> int:
         return len(self._wishes)
 
-    def put(self, wish: Wish) -> None:
+    def put(self, wish: Wish, gather_s: float = GATHER_S) -> None:
         """From any thread; returns at once."""
         with self._lock:
             self._wishes.append(wish)
-            if len(self._wishes) == 1:
-                self._loop.post(self._loop.later, GATHER_S, self._take_in)
+            if gather_s < self._gathers_s:
+                self._gathers_s = gather_s
+                self._loop.post(self._loop.later, gather_s, self._take_in)
 
     def emptied(self) -> Iterator[Wish]:
         """Takes out one wish after the other, also those that come meanwhile."""
-        while self._wishes:  # only one thread takes out
+        while True:
             with self._lock:
+                if not self._wishes:
+                    self._gathers_s = inf
+                    return
                 wish = self._wishes.popleft()
             yield wish

@@ -9,7 +9,6 @@ import types
 from abc import ABCMeta
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 from tenuto.errors import (
@@ -22,6 +21,7 @@ from tenuto.errors import (
     TenutoError,
     UnknownParameter,
 )
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
@@ -34,6 +34,7 @@ from tenuto.tasks.tags import Tagged, add_tag, tags
 from tenuto.tasks.types import Mismatch, describe
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Self
 
 T = TypeVar("T")
@@ -280,7 +281,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
 
     def instance(self, directory: Path | str | None = None) -> Self:
         """The live object, in this process; generated paths lie in `directory` (default: here)."""
-        live: Self = instantiate(self, Path.cwd() if directory is None else Path(directory))
+        live: Self = instantiate(self, pathlib.Path.cwd() if directory is None else directory)
         return live
 
     def tag(self, name: str, value: str | int | float | bool | None) -> Self:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tenuto.errors import ConfigCycle
-from tenuto.light import sha256
+from tenuto.light import pattern, sha256
 from tenuto.tasks.base import ConfigBase, class_name, is_config, key_text
 from tenuto.tasks.schema import Schema, schema_of
 
-# Compiled when they are first used (by `re` itself), since few programs have such folders.
-_UNSAFE = r"[^A-Za-z0-9_-]+"
-_PLAIN_LABEL = r"[A-Za-z0-9_]{1,60}(\[\d{1,9}\]|\['[A-Za-z_][A-Za-z0-9_-]{0,60}'\])*"
+_UNSAFE = pattern(r"[^A-Za-z0-9_-]+")
+_PLAIN_LABEL = pattern(r"[A-Za-z0-9_]{1,60}(\[\d{1,9}\]|\['[A-Za-z_][A-Za-z0-9_-]{0,60}'\])*")
 
 Edge = tuple[str, ConfigBase]
 """How a config is reached from its parent (``data``, ``layers[2]``), and the config."""
@@ -127,9 +126,9 @@ def _folder(config: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None
 
 def _folder_name(label: str) -> str:
     """``layers.2`` for ``layers[2]``; two labels never share a name, or two configs would share files."""
-    if len(label) <= 120 and re.fullmatch(_PLAIN_LABEL, label):
+    if len(label) <= 120 and _PLAIN_LABEL.fullmatch(label):
         return re.sub(r"\['?", ".", label).replace("'", "").replace("]", "")
-    readable = re.sub(_UNSAFE, "_", label).strip("_")[:60]
+    readable = _UNSAFE.sub("_", label).strip("_")[:60]
     return f"{readable}~{sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 

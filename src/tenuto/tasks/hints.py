@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError
+from tenuto.light import pathlib
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import TypeVar as DefaultTypeVar
 
     TPath = DefaultTypeVar("TPath", bound=Path | None, default=Path)
 else:
-    TPath = TypeVar("TPath", bound=Path | None)
+    TPath = TypeVar("TPath")  # in `DataPath` alone it stands for `Path | None`; see `schema`
 
 T = TypeVar("T")
 
@@ -116,7 +118,7 @@ class PathGenerator:
     __slots__ = ("partial", "path")
 
     def __init__(self, path: str, *, partial: partial | None = None) -> None:
-        parts = PurePosixPath(path).parts
+        parts = pathlib.PurePosixPath(path).parts
         if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
             raise DeclarationError(
                 f"PathGenerator({path!r}): give a relative path that stays inside the job's directory"
@@ -126,7 +128,7 @@ class PathGenerator:
 
     def __call__(self) -> Path:
         """The path relative to its directory, which makes it a ``default_factory``."""
-        return Path(self.path)
+        return pathlib.Path(self.path)
 
     def __repr__(self) -> str:
         return f"PathGenerator({self.path!r})"

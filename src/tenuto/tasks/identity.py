@@ -15,11 +15,10 @@ task it came from, and its init tasks in order.
 import enum
 import struct
 from collections.abc import Callable
-from pathlib import PosixPath
 from typing import Any, NamedTuple
 
 from tenuto.errors import MissingValue
-from tenuto.light import sha256
+from tenuto.light import pathlib, sha256
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.location import class_id
@@ -168,6 +167,8 @@ class _View:
                 self.encode(key) + self.encode(item) for key, item in value.items() if not _is_meta(item)
             ]
             return b"d%d:%b" % (len(pairs), b"".join(sorted(pairs)))
+        if isinstance(value, pathlib.PosixPath):
+            return _path(value)
         raise TypeError(f"no canonical form for {type(value)!r}")
 
 
@@ -256,7 +257,7 @@ def _str(value: str) -> bytes:
     return b"s%d:%b" % (len(data), data)
 
 
-def _path(value: PosixPath) -> bytes:
+def _path(value: "pathlib.PosixPath") -> bytes:
     data = str(value).encode("utf-8", "surrogatepass")
     return b"p%d:%b" % (len(data), data)
 
@@ -267,6 +268,5 @@ _SCALARS: dict[type, Callable[[Any], bytes]] = {
     int: _int,
     float: _float,
     str: _str,
-    PosixPath: _path,
 }
 _WHOLE = _View(_reference, digest)

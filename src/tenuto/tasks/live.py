@@ -5,9 +5,9 @@ It builds them from configs in this process; `serialization` builds them in a jo
 from __future__ import annotations
 
 import enum
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.graph import configs_in, folders, postorder
 from tenuto.tasks.hints import PathGenerator
@@ -16,14 +16,17 @@ from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.sealing import check
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def instantiate(value: Any, directory: Path) -> Any:
+
+def instantiate(value: Any, directory: Path | str) -> Any:
     """A value with live objects for its configs: generated paths in `directory`, shared configs shared."""
     built: dict[int, Any] = {}
     for _, root in configs_in(value):
         check(root)
         identity(root)
-        places = {id(node): directory / folder for node, folder in folders(root)}
+        places = {id(node): pathlib.Path(directory, folder) for node, folder in folders(root)}
         for node in postorder(root, lambda node: id(node) in built):
             values = {name: thawed(kept, built) for name, kept in node.__dict__.items()}
             for name in schema_of(type(node)).generators:
@@ -52,7 +55,7 @@ def live_class(config_class: type) -> type:
 
 def thawed(value: Any, built: dict[int, Any]) -> Any:
     """A value with plain, changeable containers, and live objects for configs."""
-    if isinstance(value, str | int | float | Path | enum.Enum | None):
+    if isinstance(value, str | int | float | enum.Enum | None):
         return value
     if isinstance(value, ConfigBase):
         return built[id(value)]
@@ -76,13 +79,13 @@ def generated_path(config: ConfigBase, name: str) -> Path | None:
     task, folder = place
     job = task._state.job
     if generator.partial is not None:
-        return Path(job.partials, partial_folder(config, generator), generator.path)
-    return Path(job.path, folder, generator.path)
+        return pathlib.Path(job.partials, partial_folder(config, generator), generator.path)
+    return pathlib.Path(job.path, folder, generator.path)
 
 
 def generated_paths(live: Any) -> list[Path]:
     """The generated paths of a live object."""
-    return [Path(vars(live)[name]) for name in schema_of(type(live)).generators]
+    return [pathlib.Path(vars(live)[name]) for name in schema_of(type(live)).generators]
 
 
 def partial_folder(config: ConfigBase, generator: PathGenerator) -> str:
@@ -93,11 +96,11 @@ def partial_folder(config: ConfigBase, generator: PathGenerator) -> str:
     return f"{schema.id}/{generator.partial.name}/{partial_identity(config, excluded)}"
 
 
-def _generated(config: ConfigBase, name: str, places: dict[int, Path], root: Path) -> Path:
+def _generated(config: ConfigBase, name: str, places: dict[int, Path], root: Path | str) -> Path:
     known = generated_path(config, name)
     if known is not None:
         return known
     generator = schema_of(type(config)).generators[name]
     if generator.partial is not None:
-        return root / "partials" / partial_folder(config, generator) / generator.path
+        return pathlib.Path(root, "partials", partial_folder(config, generator), generator.path)
     return places[id(config)] / generator.path

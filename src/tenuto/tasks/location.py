@@ -4,9 +4,9 @@ The only module that imports by name; it imports nothing but files that declare 
 
 import functools
 import importlib
+import os.path
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -44,15 +44,14 @@ def name_of_script(script: str) -> str:
     The same name as ``python -m pkg.sub.script`` gives, so that an identity does not
     depend on how the script was started. A ``__main__.py`` is named with its folder.
     """
-    file = Path(script).resolve()
-    parts = [file.stem]
-    folder = file.parent
-    if file.stem == "__main__":
-        parts.append(folder.name)
-        folder = folder.parent
-    while (folder / "__init__.py").is_file():
-        parts.append(folder.name)
-        folder = folder.parent
+    folder, file = os.path.split(os.path.realpath(script))
+    parts = [os.path.splitext(file)[0]]
+    if parts == ["__main__"]:
+        folder, name = os.path.split(folder)
+        parts.append(name)
+    while os.path.isfile(f"{folder}/__init__.py"):
+        folder, name = os.path.split(folder)
+        parts.append(name)
     return ".".join(reversed(parts))
 
 
@@ -72,12 +71,12 @@ def locate(cls: type) -> Location:
             f"{cls.__qualname__} is defined inside a function, so a job could not import it: "
             f"move the class to the top of a module"
         )
-    if not file or not Path(file).is_file():
+    if not file or not os.path.isfile(file):
         raise ClassNotFound(
             f"{cls.__qualname__} is defined in a notebook or at a prompt, so a job could not import it: "
             f"move the class to a .py file (instance() works without one)"
         )
-    return Location(name, cls.__qualname__, str(Path(file).resolve()))
+    return Location(name, cls.__qualname__, os.path.realpath(file))
 
 
 def find_class(location: Location) -> Any:
@@ -102,7 +101,7 @@ def find_class(location: Location) -> Any:
 
 def _import_declaring(location: Location) -> ModuleType:
     importable = _source_of(location.module)
-    stored = Path(location.file)
+    stored = location.file
     try:
         if importable and _declares(importable, location.qualname):
             return importlib.import_module(location.module)
@@ -120,30 +119,31 @@ def _import_declaring(location: Location) -> ModuleType:
     )
 
 
-def _source_of(name: str) -> Path | None:
+def _source_of(name: str) -> str | None:
     """The source file of a module, found as the interpreter would, but without running any code.
 
     The interpreter's own finder cannot do this: it imports a package to look into it.
     """
     *packages, last = name.split(".")
-    folders = [Path(entry) for entry in sys.path]
+    folders = [entry or "." for entry in sys.path]
     for package in packages:
-        inside = [folder / package for folder in folders if (folder / package).is_dir()]
-        regular = [folder for folder in inside if (folder / "__init__.py").is_file()]
+        inside = [f"{folder}/{package}" for folder in folders if os.path.isdir(f"{folder}/{package}")]
+        regular = [folder for folder in inside if os.path.isfile(f"{folder}/__init__.py")]
         folders = regular[:1] or inside
     for folder in folders:
-        for source in (folder / last / "__init__.py", folder / f"{last}.py"):
-            if source.is_file():
+        for source in (f"{folder}/{last}/__init__.py", f"{folder}/{last}.py"):
+            if os.path.isfile(source):
                 return source
     return None
 
 
-def _declares(source: Path, qualname: str) -> bool:
+def _declares(source: str, qualname: str) -> bool:
     """Whether a source file has a class of that name, with a base, as every class that is stored has."""
-    if source.suffix != ".py":
+    if not source.endswith(".py") or not os.path.isfile(source):
         return False
     try:
-        text = source.read_text("utf-8", "replace") if source.is_file() else ""
+        with open(source, encoding="utf-8", errors="replace") as file:
+            text = file.read()
     except OSError:
         return False
     *outer, name = qualname.split(".")
@@ -152,7 +152,7 @@ def _declares(source: Path, qualname: str) -> bool:
     )
 
 
-def _import_file(name: str, file: Path) -> ModuleType:
+def _import_file(name: str, file: str) -> ModuleType:
     spec = importlib_util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ClassNotFound(f"{file} cannot be imported as a module")

@@ -6,13 +6,15 @@ import fcntl
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tenuto.errors import NotInJob
-from tenuto.light import shutil
+from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import class_name
 from tenuto.tasks.ports import job_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -86,4 +88,4 @@ def _cache_folder(live: Any) -> Path:
     known = live.__dict__.get(IDENTITY_ATTRIBUTE)
     if known is None:
         raise NotInJob(f"a cached method of {class_name(live)} needs a live object made from a config")
-    return Path(job_context().cache_path, *known)
+    return pathlib.Path(job_context().cache_path, *known)

@@ -4,10 +4,12 @@ Protocols and one context variable each; `experiments` sets the first, the runne
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.errors import NoExperiment, NotInJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class SubmittedJob(Protocol):
@@ -19,22 +21,22 @@ class SubmittedJob(Protocol):
         ...
 
     @property
-    def path(self) -> Path:
+    def path(self) -> "Path":
         """The job's directory."""
         ...
 
     @property
-    def partials(self) -> Path:
+    def partials(self) -> "Path":
         """Where the workspace keeps the directories shared by partials."""
         ...
 
     @property
-    def stdout(self) -> Path:
+    def stdout(self) -> "Path":
         """The file that holds what the job prints."""
         ...
 
     @property
-    def stderr(self) -> Path:
+    def stderr(self) -> "Path":
         """The file that holds what the job prints to standard error."""
         ...
 
@@ -82,7 +84,7 @@ class JobContext(Protocol):
         ...
 
     @property
-    def cache_path(self) -> Path:
+    def cache_path(self) -> "Path":
         """Where the workspace keeps what `cache` stores."""
         ...
 

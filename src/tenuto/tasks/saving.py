@@ -7,12 +7,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import MalformedFile, SerializationError
-from tenuto.light import shutil
+from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
 from tenuto.tasks.live import instantiate
@@ -30,17 +29,20 @@ from tenuto.tasks.serialization import (
 )
 from tenuto.tasks.task import LightweightTask
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CONFIG_FILE = "config.json"
 
 
 def save(value: Any, directory: Path | str) -> None:
     """Saves a config, or lists, tuples, sets and dicts of configs and values, with their data files."""
-    directory = Path(directory)
+    directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     copied: list[str] = []
 
     def copy_data(_: ConfigBase, name: str, path: Path) -> str:
-        path = Path(os.path.abspath(path))
+        path = pathlib.Path(os.path.abspath(path))
         place = f"data/{len(copied)}-{name}/{path.name}"
         copied.append(place)
         target = directory / place
@@ -64,8 +66,8 @@ def save(value: Any, directory: Path | str) -> None:
 
 def load(directory: Path | str) -> Any:
     """What `save` was given, as configs."""
-    directory = Path(os.path.abspath(directory))
-    return read_value(_read(directory / CONFIG_FILE), directory, no_upstream)
+    directory = os.path.abspath(directory)
+    return read_value(_read(f"{directory}/{CONFIG_FILE}"), directory, no_upstream)
 
 
 def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:
@@ -84,7 +86,7 @@ def deserialize(directory: Path | str) -> Any:
         or not all(isinstance(task, LightweightTask) for task in stored["init_tasks"])
     ):
         raise MalformedFile(f"{directory} was not written by serialize(): use load()")
-    live = instantiate(stored, Path(directory))
+    live = instantiate(stored, directory)
     for init_task in live["init_tasks"]:
         init_task.execute()
     return live["config"]
@@ -92,10 +94,10 @@ def deserialize(directory: Path | str) -> Any:
 
 def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
     """The task whose job has this directory, with the tasks it depends on."""
-    directory = Path(os.path.abspath(directory))
-    tasks: dict[Path, Any] = {}
-    opened: dict[Path, Document] = {}
-    waiting = [directory / PARAMS_FILE]
+    directory = os.path.abspath(directory)
+    tasks: dict[str, Any] = {}
+    opened: dict[str, Document] = {}
+    waiting = [f"{directory}/{PARAMS_FILE}"]
     while waiting:
         file = waiting[-1]
         read = opened[file] if file in opened else opened.setdefault(file, _read(file))
@@ -109,11 +111,11 @@ def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
         waiting.pop()
         if file not in tasks:
 
-            def built(upstream: Upstream, file: Path = file) -> Any:
+            def built(upstream: Upstream, file: str = file) -> Any:
                 return tasks[_upstream_file(file, upstream.file)]
 
-            tasks[file] = read_value(read, file.parent, built)
-    task = tasks[directory / PARAMS_FILE]
+            tasks[file] = read_value(read, os.path.dirname(file), built)
+    task = tasks[f"{directory}/{PARAMS_FILE}"]
     return instantiate(task, directory) if as_instance else task
 
 
@@ -123,9 +125,11 @@ def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
     The tasks it depends on are filled in when first used: a job at the end of a long
     chain reads only what it touches.
     """
-    file = Path(directory, PARAMS_FILE)
+    file = os.path.join(directory, PARAMS_FILE)
     read = _read(file)
-    objects = read_live(read, file.parent, lambda upstream: _filled_on_first_use(file, upstream), task)
+    objects = read_live(
+        read, os.path.dirname(file), lambda upstream: _filled_on_first_use(file, upstream), task
+    )
 
     def at(number: Any) -> Any:
         if type(number) is not int or not 0 <= number < len(objects):
@@ -141,9 +145,9 @@ def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
     return live, [at(position) for position in init_tasks]
 
 
-def _filled_on_first_use(file: Path, upstream: Upstream) -> Any:
+def _filled_on_first_use(file: str, upstream: Upstream) -> Any:
     live: Any = object.__new__(upstream.cls)
-    live._state = _Filling(_upstream_file(file, upstream.file).parent)
+    live._state = _Filling(os.path.dirname(_upstream_file(file, upstream.file)))
     return live
 
 
@@ -154,7 +158,7 @@ class _Filling:
     worker processes before it looked at it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: str) -> None:
         self.directory = directory
         self.lock = RLock()
         self.begun = False
@@ -175,13 +179,13 @@ class _Filling:
         return _Filling, (self.directory,)
 
 
-def _upstream_file(file: Path, relative: Any) -> Path:
+def _upstream_file(file: str, relative: Any) -> str:
     if not isinstance(relative, str):
         raise MalformedFile(f"{file} names an upstream task by {relative!r}")
-    return Path(os.path.normpath(file.parent / relative))
+    return os.path.normpath(os.path.join(os.path.dirname(file), relative))
 
 
-def _read(file: Path) -> Document:
+def _read(file: str) -> Document:
     """Reads a regular file of sane size: a pipe put in its place must not make us wait."""
     try:
         with open(file, "rb", opener=_without_waiting) as stream:
@@ -193,7 +197,7 @@ def _read(file: Path) -> Document:
             content = stream.read(status.st_size + 1)  # a limit is the size of the buffer too
     except (OSError, ValueError) as error:
         raise SerializationError(f"{file} cannot be read: {error}") from None
-    return loads(content, str(file))
+    return loads(content, file)
 
 
 def _without_waiting(file: str, flags: int) -> int:

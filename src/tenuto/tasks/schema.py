@@ -2,20 +2,19 @@
 It reads classes; it never touches a config object.
 """
 
-import re
 import sys
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, ForwardRef, NamedTuple, TypeVar
 
 from tenuto.errors import DeclarationError
-from tenuto.light import difflib
+from tenuto.light import difflib, pathlib, pattern
 from tenuto.tasks.base import ConfigBase
-from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, help, partial
+from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
 from tenuto.tasks.location import class_id
 from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
 
-_ROLE_WORDS = r"\b(Param|Meta|Option|Constant|DataPath)\b"
+_ROLE_WORDS = pattern(r"\b(Param|Meta|Option|Constant|DataPath)\b")
 
 
 class Declaration(NamedTuple):
@@ -353,6 +352,8 @@ def _read_type(declaration: Declaration, bindings: dict[Any, Any]) -> ValueType:
 
     def resolve(annotation: Any) -> Any:
         """What text stands for; all else had its variables replaced at the start, and is left alone."""
+        if annotation is TPath:
+            return pathlib.Path | None
         if isinstance(annotation, ForwardRef):
             annotation = annotation.__forward_arg__
         if not isinstance(annotation, str):
@@ -377,7 +378,7 @@ def _evaluated(owner: type, name: str, annotation: Any) -> Any:
     try:
         return eval(annotation, _namespace(owner))
     except Exception as error:  # noqa: BLE001  an annotation may be any expression
-        if not re.search(_ROLE_WORDS, annotation):
+        if not _ROLE_WORDS.search(annotation):
             return annotation
         raise DeclarationError(
             f"{owner.__qualname__}.{name}: the annotation {annotation!r} cannot be read ({error}); "

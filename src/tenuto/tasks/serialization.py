@@ -6,10 +6,10 @@ import json
 import os.path
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, ParameterError
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, class_name, shown, state_of
 from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.graph import configs_in, folders, postorder
@@ -22,6 +22,9 @@ from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import add_tag
 from tenuto.tasks.task import LightweightTask, Task
 from tenuto.tasks.values import from_json, location_from, to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PARAMS_FILE = "params.json"
 """The document of a job, in its directory."""
@@ -51,7 +54,7 @@ def state_dict(value: Any) -> Document:
 def document(
     value: Any,
     *,
-    data: Callable[[ConfigBase, str, Path], str] | None = None,
+    data: "Callable[[ConfigBase, str, Path], str] | None" = None,
     upstream: Callable[[ConfigBase], str | None] | None = None,
     generated: dict[tuple[int, str], str] | None = None,
 ) -> Document:
@@ -87,7 +90,7 @@ def document(
 def _object(
     config: ConfigBase,
     reference: Callable[[ConfigBase], int],
-    data: Callable[[ConfigBase, str, Path], str] | None,
+    data: "Callable[[ConfigBase, str, Path], str] | None",
     generated: dict[tuple[int, str], str],
 ) -> Document:
     cls = live_class(type(config))
@@ -118,7 +121,9 @@ def _object(
     return {"type": schema.id, "class": list(locate(cls)), "values": values, **given}
 
 
-def job_document(task: ConfigBase, directory: Path, partials: Path, import_path: Sequence[str]) -> Document:
+def job_document(
+    task: ConfigBase, directory: "Path", partials: "Path", import_path: Sequence[str]
+) -> Document:
     """What a job needs to build its task: the document of a submitted task.
 
     Tasks with a job of their own are named by their file, so that the documents of a chain
@@ -127,17 +132,17 @@ def job_document(task: ConfigBase, directory: Path, partials: Path, import_path:
     generated = {}
     for config, folder in folders(task):
         for name, generator in schema_of(type(config)).generators.items():
-            place = Path(folder, generator.path)
+            place = pathlib.Path(folder, generator.path)
             if generator.partial is not None:
-                place = Path(partials, partial_folder(config, generator), generator.path)
-                place = Path(os.path.relpath(place, directory))
+                place = pathlib.Path(partials, partial_folder(config, generator), generator.path)
+                place = pathlib.Path(os.path.relpath(place, directory))
             generated[id(config), name] = str(place)
 
     def upstream(config: ConfigBase) -> str | None:
         job = config._state.job
         if config is task or job is None:
             return None
-        return os.path.relpath(Path(job.path, PARAMS_FILE), directory)
+        return os.path.relpath(pathlib.Path(job.path, PARAMS_FILE), directory)
 
     written = document(task, upstream=upstream, generated=generated)
     return {**written, "identity": identity(task), "import_path": list(import_path)}
@@ -201,15 +206,15 @@ def checked(read: Any, source: str) -> Document:
 
 def from_state_dict(state: Document, *, as_instance: bool = False) -> Any:
     """What `state_dict` was given: configs, or live objects with `as_instance`."""
-    value = read_value(checked(state, "the state"), Path.cwd(), no_upstream)
-    return instantiate(value, Path.cwd()) if as_instance else value
+    value = read_value(checked(state, "the state"), pathlib.Path.cwd(), no_upstream)
+    return instantiate(value, pathlib.Path.cwd()) if as_instance else value
 
 
 def no_upstream(upstream: Upstream) -> Any:
     raise MalformedFile(f"the task {upstream.cls.__name__} is stored elsewhere, in {upstream.file}")
 
 
-def read_value(read: Document, directory: Path, upstream: Callable[[Upstream], Any]) -> Any:
+def read_value(read: Document, directory: "Path | str", upstream: Callable[[Upstream], Any]) -> Any:
     """The value of a document, as configs; every value is checked as if a person had given it."""
     built: list[Any] = []
     for written in read["objects"]:
@@ -222,7 +227,7 @@ def read_value(read: Document, directory: Path, upstream: Callable[[Upstream], A
 
 
 def read_live(
-    read: Document, directory: Path, upstream: Callable[[Upstream], Any], task: Any = None
+    read: Document, directory: "Path | str", upstream: Callable[[Upstream], Any], task: Any = None
 ) -> list[Any]:
     """The objects of a job's own document, live; values are not checked against their types again.
 
@@ -291,7 +296,9 @@ def _class_of(written: Document) -> type[Config]:
     return cls
 
 
-def _config(cls: type[Config], written: Document, directory: Path, referred: Callable[[int], Any]) -> Any:
+def _config(
+    cls: type[Config], written: Document, directory: "Path | str", referred: Callable[[int], Any]
+) -> Any:
     config: Any = open_config(config_class(cls))
     data = _mapping(written, "data")
     paths = {name: _within(directory, path, inside=True) for name, path in data.items()}
@@ -337,11 +344,11 @@ def _mapping(written: Document, key: str) -> dict[str, Any]:
     return found
 
 
-def _within(directory: Path, path: Any, inside: bool) -> Path:
+def _within(directory: "Path | str", path: Any, inside: bool) -> "Path":
     if not isinstance(path, str) or "\0" in path:
         raise MalformedFile(f"{shown(path)} is not a path")
     root = os.path.abspath(directory)  # "." would be a parent of every relative path, also of ../x
-    place = Path(os.path.normpath(os.path.join(root, path)))
+    place = pathlib.Path(os.path.normpath(os.path.join(root, path)))
     if inside and not place.is_relative_to(root):
         raise MalformedFile(f"the data file {path} lies outside of the stored config")
     return place

@@ -4,17 +4,17 @@ Tags never count in an identity.
 
 from __future__ import annotations
 
-import re
 from typing import Any, TypeVar
 
 from tenuto.errors import InvalidValue
+from tenuto.light import pattern
 from tenuto.tasks.base import ConfigBase, caller, class_name, shown, state_of
 from tenuto.tasks.graph import edges, postorder
 
 T = TypeVar("T")
 C = TypeVar("C", bound=ConfigBase)
 
-_UNSAFE = r"[^A-Za-z0-9_.+=-]+"
+_UNSAFE = pattern(r"[^A-Za-z0-9_.+=-]+")
 
 
 class Tagged:
@@ -73,7 +73,7 @@ def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, An
 def tagspath(config: ConfigBase) -> str:
     """The tags as a name for files: ``epochs=10_lr=0.1``, sorted, safe in a path."""
     parts = (f"{name}={value}" for name, value in sorted(tags(config).items()))
-    return "_".join(re.sub(_UNSAFE, "-", part) for part in parts)
+    return "_".join(_UNSAFE.sub("-", part) for part in parts)
 
 
 def stop_tags(config: C) -> C:

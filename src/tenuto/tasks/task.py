@@ -5,11 +5,10 @@ Nothing here starts anything; an open experiment does (see `ports`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, ParameterError, SealedConfig
-from tenuto.light import hashlib
+from tenuto.light import hashlib, pathlib
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.graph import folders
@@ -27,6 +26,8 @@ class Own:
 
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import TypeVar as DefaultTypeVar
 
     Out_co = DefaultTypeVar("Out_co", default=Own, covariant=True)
@@ -191,7 +192,7 @@ class InputFile(Config):
     """A file given to a `CommandTask`: counted by its content, wherever it lies."""
 
     sha256: Param[str]
-    source: Meta[Path]
+    source: Meta[pathlib.Path]
 
 
 def input_file(path: Path | str) -> InputFile:
@@ -203,7 +204,7 @@ def input_file(path: Path | str) -> InputFile:
         raise ParameterError(
             f"the input file {path} cannot be read ({error.strerror}), at {caller()}"
         ) from None
-    return InputFile.C(sha256=content, source=Path(path).resolve())
+    return InputFile.C(sha256=content, source=pathlib.Path(path).resolve())
 
 
 class CommandTask(Task):
@@ -222,7 +223,7 @@ class CommandTask(Task):
         if not self.command or not self.command[0]:
             raise ValueError("command is empty: give the program and its arguments")
         for name in self.files:
-            parts = Path(name).parts
+            parts = pathlib.Path(name).parts
             if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
                 raise ValueError(f"the file name {name!r} must be relative and stay in the job's directory")
 

@@ -4,13 +4,14 @@ It checks values; it does not know which parameter they are for.
 
 import enum
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable
-from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from tenuto.errors import DeclarationError
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, is_config, key_text, shown
 from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
 
@@ -88,11 +89,11 @@ def _none(value: Any) -> None:
         raise Mismatch("None", value)
 
 
-def _path(value: Any) -> Path:
-    if type(value) is str or isinstance(value, PurePath):
+def _path(value: Any) -> "pathlib.Path":
+    if type(value) is str or isinstance(value, pathlib.PurePath):
         if "\0" in str(value):
             raise Mismatch("Path", value, hint="a path cannot contain a NUL character")
-        return Path(value)
+        return pathlib.Path(value)
     raise Mismatch("Path", value)
 
 
@@ -105,8 +106,6 @@ def _anything(value: Any, depth: int = 0) -> Any:
     deeper = depth + 1
     if isinstance(value, enum.Enum):
         return _member(value)
-    if isinstance(value, PurePath):
-        return _path(value)
     if isinstance(value, list):
         return FrozenList([_anything(item, deeper) for item in value])
     if isinstance(value, tuple):
@@ -115,6 +114,8 @@ def _anything(value: Any, depth: int = 0) -> Any:
         return FrozenSet([_hashable(_anything(item, deeper)) for item in value])
     if isinstance(value, dict):
         return FrozenDict({_key(_anything(k, deeper)): _anything(v, deeper) for k, v in value.items()})
+    if isinstance(value, pathlib.PurePath):
+        return _path(value)
     for convert in (_int, _float, _str):
         try:
             return convert(value)
@@ -155,10 +156,18 @@ SCALARS: dict[Any, ValueType] = {
     bool: ValueType("bool", _bool),
     None: ValueType("None", _none),
     type(None): ValueType("None", _none),
-    Path: ValueType("Path", _path),
     Any: ValueType("any value", _anything, True),
     object: ValueType("any value", _anything, True),
 }
+
+
+_PATH = ValueType("Path", _path)
+
+
+def _is_path(annotation: Any) -> bool:
+    """Whoever names the type has loaded its module, which most tasks do without."""
+    loaded = sys.modules.get("pathlib")
+    return loaded is not None and annotation is loaded.Path
 
 
 def value_type(annotation: Any, resolve: Resolve, conforms: Conforms) -> ValueType:
@@ -174,6 +183,8 @@ def value_type(annotation: Any, resolve: Resolve, conforms: Conforms) -> ValueTy
         known = None
     if known is not None:
         return known
+    if _is_path(annotation):
+        return _PATH
     if isinstance(annotation, TypeVar):
         if annotation.__constraints__:
             return _union([read(option) for option in annotation.__constraints__])

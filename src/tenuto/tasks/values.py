@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from pathlib import Path, PurePath
 from typing import Any
 
 from tenuto.errors import MalformedFile
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, class_name, is_config, shown
 from tenuto.tasks.location import Location, find_class, locate
 from tenuto.tasks.types import MAX_DEPTH
@@ -35,8 +35,6 @@ def to_json(value: Any, reference: Callable[[ConfigBase], int]) -> Any:
         if not is_config(value):
             raise TypeError(f"{class_name(value)} is a live object: store the configuration it was made from")
         return {"$ref": reference(value)}
-    if isinstance(value, PurePath):
-        return {"$path": to_json(str(value), reference)}
     if isinstance(value, enum.Enum):
         return {"$enum": [*locate(type(value)), value.name]}
     if isinstance(value, list):
@@ -49,6 +47,8 @@ def to_json(value: Any, reference: Callable[[ConfigBase], int]) -> Any:
         if all(type(key) is str and key[:1] != "$" and _is_text(key) for key in value):
             return {key: to_json(item, reference) for key, item in value.items()}
         return {"$dict": [[to_json(key, reference), to_json(item, reference)] for key, item in value.items()]}
+    if isinstance(value, pathlib.PurePath):
+        return {"$path": to_json(str(value), reference)}
     raise TypeError(f"{shown(value)} cannot be stored: use what a parameter can hold")
 
 
@@ -152,7 +152,7 @@ _SPECIAL: dict[str, Callable[[Any, Inner], Any]] = {
     "$int": lambda content, _: int(_text(content), 16),
     "$float": _float,
     "$str": _str,
-    "$path": lambda content, inner: Path(_text(inner(content))),
+    "$path": lambda content, inner: pathlib.Path(_text(inner(content))),
     "$enum": _enum,
     "$tuple": lambda content, inner: tuple(_items(content, inner)),
     "$set": lambda content, inner: set(_items(content, inner)),

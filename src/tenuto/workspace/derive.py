@@ -93,6 +93,9 @@ class _Current(NamedTuple):
 
 def _current(evidence: Evidence) -> _Current:
     launch = evidence.launch if isinstance(evidence.launch, LaunchRecord) else None
+    plain = launch and _plain_marker(evidence.markers, launch)
+    if plain:
+        return _Current(plain.attempt, Mark.DONE, plain)
     alarm = None
     counted: list[Marker] = []
     for marker in evidence.markers:
@@ -123,6 +126,14 @@ def _current(evidence: Evidence) -> _Current:
     if newest:
         return _Current(attempt, Mark.DONE, newest[0], alarm=alarm)
     return _Current(attempt, Mark.NONE, alarm=alarm)
+
+
+def _plain_marker(markers: MarkersFound, launch: LaunchRecord) -> Marker | None:
+    """The one marker there is, if it ends well the attempt that was launched: as nearly always."""
+    done, failed = markers
+    if failed is not None or not isinstance(done, Marker) or done.reason is not None:
+        return None
+    return done if (done.attempt, done.nonce) == (launch.attempt, launch.nonce) else None
 
 
 def _facts(evidence: Evidence, current: _Current) -> Facts:

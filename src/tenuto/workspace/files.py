@@ -255,27 +255,33 @@ def _remove_content(top: int) -> None:
     resolved against open descriptors, so a directory swapped for a link meanwhile leads nowhere.
     """
     moved = count()
-    while entries := os.listdir(top):
-        for name in entries:
-            child = _enter_or_unlink(name, top)
+    while entries := _entries(top):
+        for entry in entries:
+            child = _enter_or_unlink(entry, top)
             if child is None:
                 continue
             with _closing(child):
-                for grandchild in os.listdir(child):
+                for grandchild in _entries(child):
                     if (inner := _enter_or_unlink(grandchild, child)) is None:
                         continue
                     os.close(inner)
-                    _move_up(grandchild, child, top, moved)
-            os.rmdir(name, dir_fd=top)
+                    _move_up(grandchild.name, child, top, moved)
+            os.rmdir(entry.name, dir_fd=top)
 
 
-def _enter_or_unlink(name: str, parent: int) -> int | None:
+def _entries(directory: int) -> list[os.DirEntry[str]]:
+    """All of them at once, since they are about to go; each knows by itself whether it is a directory."""
+    with os.scandir(directory) as found:
+        return list(found)
+
+
+def _enter_or_unlink(entry: os.DirEntry[str], parent: int) -> int | None:
     """Open a sub-directory; remove anything else."""
-    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=parent)
+    if not entry.is_dir(follow_symlinks=False):
+        os.unlink(entry.name, dir_fd=parent)
         return None
-    os.chmod(name, DIRECTORY_MODE, dir_fd=parent)
-    return os.open(name, _ENTER, dir_fd=parent)
+    os.chmod(entry.name, DIRECTORY_MODE, dir_fd=parent)
+    return os.open(entry.name, _ENTER, dir_fd=parent)
 
 
 def _move_up(name: str, parent: int, top: int, numbers: Iterator[int]) -> None:

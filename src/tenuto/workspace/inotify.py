@@ -4,9 +4,10 @@ Whoever waits keeps a slow poll underneath: a watch may be refused, or miss a ch
 
 from __future__ import annotations
 
-import ctypes
 import os
 from contextlib import suppress
+
+from tenuto.light import ctypes
 
 _BUFFER = 64 * 1024
 _IN_CREATE = 0x100

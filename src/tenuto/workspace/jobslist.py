@@ -150,16 +150,18 @@ class JobLinks:
 
 
 def _to_fields(line: JobLine) -> dict[str, Any]:
-    tokens = {"tokens": dict(line.tokens), "token_directory": line.token_directory}
-    fields = {name: value for name, value in line._asdict().items() if name not in tokens}
-    if line.tokens:
-        fields |= tokens
-    return {
-        **fields,
+    fields: dict[str, Any] = {
+        "job_id": line.job_id,
+        "task_id": line.task_id,
         "submittime": line.submittime.isoformat(),
         "tags": dict(line.tags),
+        "depends_on": line.depends_on,
         "transient": line.transient.name,
+        "max_retries": line.max_retries,
     }
+    if line.tokens:
+        fields |= {"tokens": dict(line.tokens), "token_directory": line.token_directory}
+    return fields
 
 
 def _from_fields(fields: Fields) -> JobLine:

@@ -290,12 +290,18 @@ class Fields:
         return None if self._values.get(name) is None else self.failure(name)
 
     def numbers(self, name: str) -> dict[str, float]:
-        inner = Fields(self._values.get(name, {}))
-        return {key: inner.number(key) for key in inner._values}
+        values = self.mapping(name)
+        for key, value in values.items():
+            if type(value) is not float and type(value) is not int:
+                raise ValueError(f"{key}: {value!r:.60} is not a number")
+        return {key: float(value) for key, value in values.items()}
 
     def texts(self, name: str) -> dict[str, str]:
-        inner = Fields(self._values.get(name, {}))
-        return {key: inner.text(key) for key in inner._values}
+        values = self.mapping(name)
+        for key, value in values.items():
+            if type(value) is not str or not value.isascii():
+                Fields(values).text(key)  # says what is wrong, if anything is
+        return values
 
     def words(self, name: str) -> tuple[str, ...]:
         value = self._values.get(name, [])
@@ -310,7 +316,7 @@ class Fields:
         return [Fields(item) for item in value]
 
     def mapping(self, name: str) -> dict[str, Any]:
-        return Fields(self._values.get(name, {}))._values
+        return Fields(self._values[name])._values if name in self._values else {}
 
     def value(self, name: str) -> Any:
         """Any JSON value; None if absent."""
