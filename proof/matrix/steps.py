@@ -157,7 +157,8 @@ ADOPTING = numbered(
         # Each look is made until two in a row show the same.
         *(*_LOOK, *_EVIDENCE, *_LOOK),
         *(*_LOOK, *_EVIDENCE, *_LOOK),
-        # Then it watches, sees whether somebody wishes the job to end, and in the end the marker.
+        # Then it watches, sees whether somebody wishes the job to end, and in the end the marker: with one
+        # of the two there, the other is not opened.
         *("pidfd_open", "read stop.json"),
         *(*_LOOK[:2], "_exit"),
     ]

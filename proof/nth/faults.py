@@ -14,9 +14,9 @@ from typing import Any
 
 from tenuto.workspace import files, locks
 
-_WRITING = frozenset("write fsync fdatasync ftruncate posix_fallocate mkdir rename symlink".split())
+_WRITING = frozenset("write fsync fdatasync ftruncate posix_fallocate mkdir rename symlink link".split())
 _NAMING = frozenset(
-    "open rename unlink mkdir rmdir symlink readlink lstat stat listdir statvfs chmod".split()
+    "open rename unlink mkdir rmdir symlink link readlink lstat stat listdir scandir statvfs chmod".split()
 )
 _OTHERS = frozenset("read lseek fstat fchmod close fcntl flock".split())
 OPERATIONS = _WRITING | _NAMING | _OTHERS
