@@ -94,6 +94,18 @@ def test_a_large_request_in_a_crowd_is_overtaken_ten_times_and_no_more() -> None
     assert "a request for tokens was overtaken 11 times" in broken
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_who_waits_for_tokens_is_told_when_another_scheduler_starts_the_job(seed: int) -> None:
+    jobs = tuple(JobPlan(name, duration_s=5.0, tokens=(("token0", 1),)) for name in ("j0", "j1"))
+    runs = (RunPlan(("j0", "j1")), RunPlan(("j0", "j1")))
+    outcome = simulate(Scenario(seed, jobs, runs, tokens=(("token0", 1),), hears=True))
+    assert outcome.violations == ()
+    started = next(time for time, _, what, *_ in outcome.trace if what.startswith("starts j1"))
+    known = [time for time, _, what, *_ in outcome.trace if what == "j1 is SCHEDULED"]
+    assert len(known) == 2
+    assert max(known) - started < 0.5
+
+
 def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:
     """Who was killed while it was kept waiting still wrote half a marker into that of another."""
     disk = SimulatedDisk()

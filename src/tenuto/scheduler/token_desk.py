@@ -87,6 +87,8 @@ class TokenDesk:
         self._to_adopt: list[Job] = []
         self._held: dict[Job, Grant] = {}
         """What jobs got, until they gave it back."""
+        self._others: dict[int, tuple[Need, ...]] = {}
+        """What others waited for when this scheduler looked last, by the numbers of their tickets."""
         self._able_since: dict[int, float] = {}
         self._absent: set[int] = set()
         self._is_pumping = False
@@ -98,6 +100,9 @@ class TokenDesk:
         """A job is ready, and has a slot if it gets its tokens now."""
         if job in self._waiting:  # it fell asleep, and was needed again before anybody looked
             self.pump()
+            return
+        if self._slots.has_room(job) and self._is_run_by_others(job):
+            self._leave_to_others(job)
             return
         has_company = any(
             other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
@@ -205,6 +210,7 @@ class TokenDesk:
             for ticket in before.tickets
             if ticket.scheduler in living and (ticket.scheduler != own or ticket.number in self._tickets)
         ]
+        self._watch_what_others_got(tickets, own, outcome)
         next_number = self._draw_tickets(tickets, own, before.next_number)
         states = {token: self.files.state(token) for token in _tokens(tickets)}
         self._refuse_impossible(states, outcome)
@@ -354,8 +360,21 @@ class TokenDesk:
         """A job that another scheduler runs, or has run, needs no tokens here."""
         for job in list(self._tickets.values()):
             if job in self._waiting and self._slots.has_room(job) and self._is_run_by_others(job):
+                self._leave_to_others(job)
+
+    def _leave_to_others(self, job: Job) -> None:
+        self._slots.occupy(job)
+        self._settle(_Outcome([(job, Grant(None))], []))
+
+    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
+        """A ticket of somebody else's is gone: it may have been for a job that waits here, too."""
+        others = {ticket.number: ticket.needs for ticket in tickets if ticket.scheduler != own}
+        gone = {needs for number, needs in self._others.items() if number not in others}
+        self._others = others
+        for job in dict.fromkeys(self._tickets.values()) if gone else ():  # one may have two tickets
+            if job.needs in gone and self._slots.has_room(job) and self._is_run_by_others(job):
                 self._slots.occupy(job)
-                self._settle(_Outcome([(job, Grant(None))], []))
+                outcome.granted.append((job, Grant(None)))
 
     def _is_run_by_others(self, job: Job) -> bool:
         files, locks = self._machine.files, self._machine.locks
