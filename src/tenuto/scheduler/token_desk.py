@@ -16,6 +16,7 @@ from tenuto.scheduler.token_decisions import Picks, decide
 from tenuto.scheduler.token_taking import take, take_again
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.scheduler.troubles import shortage, worded
+from tenuto.workspace import job_directory
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
@@ -377,12 +378,16 @@ class TokenDesk:
                 outcome.granted.append((job, Grant(None)))
 
     def _is_run_by_others(self, job: Job) -> bool:
-        files, locks = self._machine.files, self._machine.locks
         try:
-            return locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None
+            return self._machine.locks.is_locked(job.paths.lock) or self._is_done(job)
         except OSError as error:  # it goes on waiting for its tokens; whoever starts it then will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
+
+    def _is_done(self, job: Job) -> bool:
+        """A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run."""
+        is_marked = self._machine.files.stat(job.paths.done) is not None
+        return is_marked and job_directory.look(self._machine, job.paths).derived.state is JobState.DONE
 
 
 def _tokens(tickets: list[Ticket]) -> list[str]:
