@@ -52,7 +52,7 @@ def test_many_worlds_break_no_promise(first: int) -> None:
     assert lived(range(first, first + CHUNK)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [2429, 3678, 4070, 4886, 7515, 7745])
+@pytest.mark.parametrize("seed", [62, 2429, 3678, 4070, 4886, 7515, 7745])
 def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     """Jobs put to sleep twice, one stranded after it was cancelled, one that failed elsewhere as it slept."""
     assert lived(range(seed, seed + 1)).failing == ()
@@ -92,6 +92,18 @@ def test_a_large_request_in_a_crowd_is_overtaken_ten_times_and_no_more() -> None
     with planted("nothing-reserved"):
         broken = [violation for seed in crowds for violation in simulate(draw(seed)).violations]
     assert "a request for tokens was overtaken 11 times" in broken
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_waits_for_tokens_is_told_when_another_scheduler_starts_the_job(seed: int) -> None:
+    jobs = tuple(JobPlan(name, duration_s=5.0, tokens=(("token0", 1),)) for name in ("j0", "j1"))
+    runs = (RunPlan(("j0", "j1")), RunPlan(("j0", "j1")))
+    outcome = simulate(Scenario(seed, jobs, runs, tokens=(("token0", 1),), hears=True))
+    assert outcome.violations == ()
+    started = next(time for time, _, what, *_ in outcome.trace if what.startswith("starts j1"))
+    known = [time for time, _, what, *_ in outcome.trace if what == "j1 is SCHEDULED"]
+    assert len(known) == 2
+    assert max(known) - started < 0.5
 
 
 def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:
@@ -160,6 +172,14 @@ def test_one_world_can_be_seen_again() -> None:
 # Worlds that broke a promise once, as small as they could be made.
 
 KEPT = {
+    "done-beside-failed": Scenario(
+        seed=62,
+        jobs=(JobPlan("j1", tokens=(("token0", 1),)),),
+        runs=(RunPlan(jobs=("j1",), at_s=6.231, gap_s=0.01),),
+        deeds=(DeedPlan(at_s=0.0, deed=Deed.EIO, job="j1", amount=21.0),),
+        tokens=(("token0", 1), ("token1", 3)),
+        slots=1,
+    ),
     "end-counted-twice": Scenario(
         seed=105,
         jobs=(JobPlan("j0"), JobPlan("j1"), JobPlan("j2", needs=("j0", "j1"))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -579,3 +580,41 @@ def test_whoever_is_killed_nothing_leaks_and_nothing_is_given_out_twice(world: W
     assert world.held() == {"a": 0, "b": 0, "c": 0}
     living = world.files.living()
     assert [ticket for ticket in world.files.queue().tickets if ticket.scheduler in living] == []
+
+
+def test_who_asks_for_tokens_of_a_job_that_another_scheduler_runs_watches_it_at_once(world: World) -> None:
+    """It was seen only at the next poll, two seconds later."""
+    owners, schedulers = (FakeOwner("first"), FakeOwner("second")), (world.scheduler(), world.scheduler())
+    b = world.tokens["b"]
+    world.durations = {"before": 1.0, "shared": 10.0}
+    before = schedulers[0].submit(world.job("before"), owners[0])
+    watched = world.job("shared", b.dependency())
+    watched.dependencies = (JobDependency(before),)
+    watched = schedulers[0].submit(watched, owners[0])
+    runs = schedulers[1].submit(world.job("shared", b.dependency()), owners[1])
+    world.sleep(1.5)
+    assert (runs.state, before.state, watched.state) == (JobState.RUNNING, JobState.DONE, JobState.RUNNING)
+    schedulers[0].wait(owners[0], HOUR_S)
+    assert watched.state is JobState.DONE
+    assert world.begun == ["before", "shared"]
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_what_was_cancelled_and_submitted_again_while_starts_were_paused_is_started_once(
+    world: World, units: int
+) -> None:
+    """It was in the queue of ready jobs twice, got its tokens twice, and waited for itself for ever."""
+    owner, scheduler = FakeOwner(), world.scheduler()
+    a = world.tokens["a"]
+    world.launcher.errors.append(OSError(errno.EAGAIN, "no process left"))
+    scheduler.submit(world.job("refused"), owner)
+    world.sleep(0.1)
+    job = scheduler.submit(world.job("twice", a.dependency(units)), owner)
+    world.sleep(0.1)
+    scheduler.cancel(job)
+    scheduler.submit(world.job("twice", a.dependency(units)), owner)
+    world.sleep(0.1)
+    assert job.state is JobState.READY
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, sorted(world.begun)) == (JobState.DONE, ["refused", "twice"])
+    assert world.held() == {"a": 0, "b": 0}

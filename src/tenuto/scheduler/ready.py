@@ -18,6 +18,9 @@ class ReadyQueue:
         """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
         self._queues: dict[str, deque[Job]] = {}
+        self._queue_of: dict[Job, deque[Job]] = {}
+        """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
+        for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
         self._in_use: Counter[str] = Counter()
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
@@ -25,11 +28,15 @@ class ReadyQueue:
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
-        self._queues.setdefault(job.launcher.name, deque()).append(job)
+        queue = self._queues.setdefault(job.launcher.name, deque())
+        if self._queue_of.get(job) is not queue:
+            self._queue_of[job] = queue
+            queue.append(job)
 
     def add_first(self, job: Job) -> None:
         """A job is ready that has waited before."""
-        self._queues.setdefault(job.launcher.name, deque()).appendleft(job)
+        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.name, deque())
+        queue.appendleft(job)
         self.start_what_fits()
 
     def want_again(self, job: Job) -> bool:
@@ -73,6 +80,9 @@ class ReadyQueue:
         for name, queue in list(self._queues.items()):
             while queue and self._in_use[name] < queue[0].launcher.slots:
                 job = queue.popleft()
+                if self._queue_of.get(job) is not queue:
+                    continue  # it is queued for another launcher by now
+                del self._queue_of[job]
                 if job.state is not JobState.READY:
                     continue
                 if job.is_wanted():

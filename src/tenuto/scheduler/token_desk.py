@@ -16,6 +16,7 @@ from tenuto.scheduler.token_decisions import Picks, decide
 from tenuto.scheduler.token_taking import take, take_again
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.scheduler.troubles import shortage, worded
+from tenuto.workspace import job_directory
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
@@ -87,6 +88,8 @@ class TokenDesk:
         self._to_adopt: list[Job] = []
         self._held: dict[Job, Grant] = {}
         """What jobs got, until they gave it back."""
+        self._others: dict[int, tuple[Need, ...]] = {}
+        """What others waited for when this scheduler looked last, by the numbers of their tickets."""
         self._able_since: dict[int, float] = {}
         self._absent: set[int] = set()
         self._is_pumping = False
@@ -98,6 +101,9 @@ class TokenDesk:
         """A job is ready, and has a slot if it gets its tokens now."""
         if job in self._waiting:  # it fell asleep, and was needed again before anybody looked
             self.pump()
+            return
+        if self._slots.has_room(job) and self._is_run_by_others(job):
+            self._leave_to_others(job)
             return
         has_company = any(
             other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
@@ -205,6 +211,7 @@ class TokenDesk:
             for ticket in before.tickets
             if ticket.scheduler in living and (ticket.scheduler != own or ticket.number in self._tickets)
         ]
+        self._watch_what_others_got(tickets, own, outcome)
         next_number = self._draw_tickets(tickets, own, before.next_number)
         states = {token: self.files.state(token) for token in _tokens(tickets)}
         self._refuse_impossible(states, outcome)
@@ -354,16 +361,33 @@ class TokenDesk:
         """A job that another scheduler runs, or has run, needs no tokens here."""
         for job in list(self._tickets.values()):
             if job in self._waiting and self._slots.has_room(job) and self._is_run_by_others(job):
+                self._leave_to_others(job)
+
+    def _leave_to_others(self, job: Job) -> None:
+        self._slots.occupy(job)
+        self._settle(_Outcome([(job, Grant(None))], []))
+
+    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
+        """A ticket of somebody else's is gone: it may have been for a job that waits here, too."""
+        others = {ticket.number: ticket.needs for ticket in tickets if ticket.scheduler != own}
+        gone = {needs for number, needs in self._others.items() if number not in others}
+        self._others = others
+        for job in dict.fromkeys(self._tickets.values()) if gone else ():  # one may have two tickets
+            if job.needs in gone and self._slots.has_room(job) and self._is_run_by_others(job):
                 self._slots.occupy(job)
-                self._settle(_Outcome([(job, Grant(None))], []))
+                outcome.granted.append((job, Grant(None)))
 
     def _is_run_by_others(self, job: Job) -> bool:
-        files, locks = self._machine.files, self._machine.locks
         try:
-            return locks.is_locked(job.paths.lock) or files.stat(job.paths.done) is not None
+            return self._machine.locks.is_locked(job.paths.lock) or self._is_done(job)
         except OSError as error:  # it goes on waiting for its tokens; whoever starts it then will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
+
+    def _is_done(self, job: Job) -> bool:
+        """A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run."""
+        is_marked = self._machine.files.stat(job.paths.done) is not None
+        return is_marked and job_directory.look(self._machine, job.paths).derived.state is JobState.DONE
 
 
 def _tokens(tickets: list[Ticket]) -> list[str]:
