@@ -2,8 +2,6 @@
 The same for every launcher; of a job's parameters nothing is repeated here but a short command.
 """
 
-from __future__ import annotations
-
 import os.path
 from collections.abc import Mapping
 from datetime import datetime
@@ -103,7 +101,7 @@ class Instructions(NamedTuple):
         return written
 
     @classmethod
-    def decode(cls, written: Mapping[str, Any]) -> Instructions:
+    def decode(cls, written: Mapping[str, Any]) -> "Instructions":
         """What `encode` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
         command = written.get("command")
         submitted = written.get("submitted")
@@ -121,7 +119,7 @@ class Instructions(NamedTuple):
         )
 
     @classmethod
-    def of(cls, launch: LaunchRecord) -> Instructions:
+    def of(cls, launch: LaunchRecord) -> "Instructions":
         return cls.decode(launch.instructions)
 
     def layout(self, paths: JobPaths) -> Layout:

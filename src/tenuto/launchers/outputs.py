@@ -2,8 +2,6 @@
 Written by the payload, line by line; read by a scheduler, in order, again after a restart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple

@@ -219,10 +219,6 @@ class FakeDisk:
             raise _error(errno.EEXIST, path)
         self._directory(_parent(path)).entries[_name(path)] = found
 
-    def exists(self, path: str) -> bool:
-        self._step("stat", path)
-        return self._find(path) is not None
-
     def read_link(self, path: str) -> str:
         self._step("read", path)
         found = self._find(path)

@@ -133,9 +133,6 @@ class DiskFiles:
     def link(self, source: str, path: str) -> None:
         os.link(source, path, follow_symlinks=False)
 
-    def exists(self, path: str) -> bool:
-        return os.access(path, os.F_OK, follow_symlinks=False)  # unlike `lstat`, it raises nothing
-
     def read_link(self, path: str) -> str:
         return os.readlink(path)
 

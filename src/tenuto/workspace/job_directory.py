@@ -133,7 +133,7 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
     It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
     """
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
-    if launch is None and cluster is None and not machine.files.exists(paths.directory):
+    if launch is None and cluster is None and machine.files.stat(paths.directory) is None:
         return Settled(
             Evidence(), derive_state(Evidence())
         )  # nobody has ever asked for it: a dozen looks less

@@ -125,7 +125,7 @@ def read_markers(files: Files, paths: JobPaths) -> MarkersFound:
     """Read both markers; changes nothing."""
     done = _read(files, paths.done, failed=False)
     # A finished job has one of them, nearly always: to ask for the other costs less than to fail to open it.
-    if isinstance(done, Marker) and not files.exists(paths.failed):
+    if isinstance(done, Marker) and files.stat(paths.failed) is None:
         return MarkersFound(done)
     return MarkersFound(done, _read(files, paths.failed, failed=True))
 

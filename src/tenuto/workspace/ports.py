@@ -140,10 +140,6 @@ class Files(Protocol):
 
     def read_link(self, path: str) -> str: ...
 
-    def exists(self, path: str) -> bool:
-        """Whether anything is there, and may be looked at; a link is not followed."""
-        ...
-
     def stat(self, path: str) -> FileStat | None:
         """What is there, without following a link; None if nothing."""
         ...

@@ -2,8 +2,6 @@
 What each step does is another module's business; here is only the order, and what happens if a step fails.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -7,12 +7,12 @@ from __future__ import annotations
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.outputs import OutputsWriter
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.results import plain
+from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class RunningJob:
         return self._payload.launch.attempt
 
     @property
-    def cache_path(self) -> Path:
-        return Path(self._layout.config)
+    def cache_path(self) -> pathlib.Path:
+        return pathlib.Path(self._layout.config)
 
     def remaining_time(self) -> float | None:
         deadline = self._payload.deadline

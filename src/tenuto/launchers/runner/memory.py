@@ -2,8 +2,6 @@
 Also answers whether the kernel killed something for want of memory, limit or not.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from contextlib import suppress

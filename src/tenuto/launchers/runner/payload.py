@@ -2,8 +2,6 @@
 Loads nothing for a Python task before the fork; `task` is loaded here, in the child, by name.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from importlib import import_module

@@ -2,8 +2,6 @@
 A payload may die at any point, so a line counts only if it is whole, and the exit status outranks them all.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple

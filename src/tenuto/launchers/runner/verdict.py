@@ -2,8 +2,6 @@
 Reads nothing; the supervisor collects, and writes the marker.
 """
 
-from __future__ import annotations
-
 import errno
 from signal import SIGKILL, Signals
 from typing import NamedTuple

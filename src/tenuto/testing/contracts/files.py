@@ -145,12 +145,6 @@ class FilesContract:
             with pytest.raises(OSError, match=r"second|link"):
                 files.link(f"{root}/{source}", f"{root}/second")
 
-    def test_tells_what_exists_without_following_a_link(self, files: Files, root: str) -> None:
-        files.write(f"{root}/file", b"")
-        files.symlink("nowhere", f"{root}/dangling")
-        names = ("file", "dangling", "missing", "missing/file", "file/inside")
-        assert [files.exists(f"{root}/{name}") for name in names] == [True, True, False, False, False]
-
     def test_a_renamed_file_keeps_its_inode_and_a_new_one_has_another(self, files: Files, root: str) -> None:
         files.write(f"{root}/a", b"")
         before = files.stat(f"{root}/a")
