@@ -88,6 +88,8 @@ class Judge:
         self.ever_cancelled: set[str] = set()
         self._stopped: dict[str, tuple[int, int]] = {}
         """job -> the attempt that somebody asked to stop while it ran, and how often it was submitted then"""
+        self._too_late: set[tuple[str, str]] = set()
+        """(job, scheduler) of cancellations that came when the end of the attempt was on record already."""
         self.strangers: list[ProcessIdentity] = []
         """Processes that have nothing to do with Tenuto, and must live."""
         self._jobs = jobs
@@ -166,20 +168,23 @@ class Judge:
         self.submissions[name] += 1
         if name in self.cancelled:
             self.cancelled[name] = [entry for entry in self.cancelled[name] if entry[0] != scheduler]
+            self._too_late.discard((name, scheduler))
 
     def cancels(self, now: float, name: str, scheduler: str) -> None:
         self.cancelled.setdefault(name, []).append((scheduler, now))
-        attempt = self._attempt_to_stop(self._paths[name])
-        if attempt is not None:
+        paths = self._paths[name]
+        attempt: int | None = (self._record(paths.launch) or {}).get("attempt")
+        if attempt is None:
+            return
+        if attempt in [(self._record(path) or {}).get("attempt") for path in (paths.done, paths.failed)]:
+            self._too_late.add((name, scheduler))
+        elif self._is_to_stop(paths, attempt):
             self._stopped[name] = attempt, self.submissions[name]
 
-    def _attempt_to_stop(self, paths: JobPaths) -> int | None:
-        """The attempt that a person wants to end, and that has not ended yet."""
-        launch, wish = self._record(paths.launch) or {}, self._record(paths.stop) or {}
-        attempt: int | None = launch.get("attempt")
-        ended = [(self._record(path) or {}).get("attempt") for path in (paths.done, paths.failed)]
-        is_wish = wish.get("attempt") == attempt and wish.get("reason") == JobFailureStatus.CANCELLED.name
-        return attempt if is_wish and attempt not in ended else None
+    def _is_to_stop(self, paths: JobPaths, attempt: int) -> bool:
+        """Whether it is written down that a person wants the attempt to end."""
+        wish = self._record(paths.stop) or {}
+        return wish.get("attempt") == attempt and wish.get("reason") == JobFailureStatus.CANCELLED.name
 
     def told(self, name: str, scheduler: str, standing: Standing) -> None:
         if standing.state is JobState.DONE:
@@ -188,7 +193,8 @@ class Judge:
             failed = self.failed_here.setdefault(scheduler, set())
             failed.add(name)
             is_lost = standing.reason is JobFailureStatus.LOST and not self.excuses.slow
-            if is_lost and self._is_cancelled(name, scheduler):
+            was_in_time = (name, scheduler) not in self._too_late
+            if is_lost and was_in_time and self._is_cancelled(name, scheduler):
                 self.broken(f"{name} was cancelled, and is said to be lost")
             if not self._is_excused(name, scheduler, standing.reason):
                 reason = standing.reason.name if standing.reason else "nothing"
