@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--no-peers", action="store_true", help="measure Tenuto alone")
     parser.add_argument("--peers", type=names(peers.NAMES), help="these peers alone, separated by commas")
+    parser.add_argument("--minutes", type=float, help="that the run may take; what does not fit is named")
     parser.add_argument("--repetitions", type=int, default=3, help="of each measurement")
     parser.add_argument(
         "--directory", type=Path, default=ROOT / "work", help="where the measured systems write"
@@ -82,9 +84,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def options_of(given: argparse.Namespace, slowness: float = 1.0) -> Options:
     scale = Scale.QUICK if given.quick else Scale(given.sizes)
     chosen = () if given.no_peers else tuple(given.peers or peers.NAMES)
-    return Options(
-        scale, given.repetitions, chosen, given.directory.absolute(), Budget(LIMITS[scale], slowness=slowness)
-    )
+    limits = LIMITS[scale]
+    if given.minutes is not None:
+        limits = replace(limits, total_s=given.minutes * 60)
+    budget = Budget(limits, slowness=slowness)
+    return Options(scale, given.repetitions, chosen, given.directory.absolute(), budget)
 
 
 def run(options: Options, only: Sequence[str]) -> list[Row]:

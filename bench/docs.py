@@ -22,12 +22,12 @@ NAMED = re.compile(r"\(\.\./bench/results/(?P<name>[\w-]+\.json)\)")
 COMPARED = {"W1": "no-op jobs", "W2": "a chain", "W3": "nothing to do"}
 
 
-def kept() -> list[Path]:
+def kept(results: Path = RESULTS) -> list[Path]:
     """The results that git knows, oldest first."""
     said = subprocess.run(
-        ["git", "ls-files", "--", str(RESULTS)], cwd=RESULTS, capture_output=True, text=True, check=False
+        ["git", "ls-files", "--", str(results)], cwd=results, capture_output=True, text=True, check=False
     )
-    return sorted(RESULTS / Path(line).name for line in said.stdout.splitlines() if line.endswith(".json"))
+    return sorted(results / Path(line).name for line in said.stdout.splitlines() if line.endswith(".json"))
 
 
 def named(page: str) -> Path | None:

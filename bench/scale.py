@@ -35,7 +35,7 @@ class Limits:
 LIMITS = {
     Scale.TINY: Limits(3_600, 15),
     Scale.QUICK: Limits(150, 9),
-    Scale.FULL: Limits(2_400, 75),
+    Scale.FULL: Limits(1_800, 60),
     Scale.LARGE: Limits(7_200, 75),
 }
 

@@ -29,15 +29,16 @@ class Case:
     job_s: float
 
 
-WARM = Sizes((5, 10), (50, 200), (1_000, 10_000))
+MANY = Sizes((5, 10), (50, 200), (1_000, 10_000), (100_000,))
+WARM = Sizes((5, 10), (50, 200), (200, 1_000))
 SPAWN = Sizes((3, 6), (10, 40), (200, 1_000))
 CASES = (
-    Case("no-op task, warm", "warm", "noop", 0.4, replace(WARM, large=(100_000,)), 0.004),
-    Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.004),
-    Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.02),
-    Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.004),
-    Case("/bin/true, spawn", "spawn", "command", 1.1, SPAWN, 0.015),
-    Case("W1b: numpy task, warm", "warm", "numpy", None, WARM, 0.005),
+    Case("no-op task, warm", "warm", "noop", 0.4, MANY, 0.0075),
+    Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.0075),
+    Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.03),
+    Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.006),
+    Case("/bin/true, spawn", "spawn", "command", 1.1, WARM, 0.006),
+    Case("W1b: numpy task, warm", "warm", "numpy", None, WARM, 0.014),
 )
 OVER_IMPORT = 1.15
 """A Python task may cost so many times `python -c 'import tenuto'`, spawned."""

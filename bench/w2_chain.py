@@ -12,8 +12,8 @@ from bench.workload import Workload
 
 # launcher -> the most that a hop may take, sizes, an estimate
 CASES = {
-    "warm": (0.0035, Sizes((3, 6), (30, 100), (200, 2_000, 10_000)), 0.006),
-    "spawn": (0.012, Sizes((2, 4), (8, 24), (200, 1_000)), 0.03),
+    "warm": (0.0035, Sizes((3, 6), (30, 100), (200, 2_000, 10_000)), 0.015),
+    "spawn": (0.012, Sizes((2, 4), (8, 24), (50, 200)), 0.055),
 }
 
 
@@ -40,4 +40,4 @@ def peers(options: Options) -> Iterator[Row]:
     return many(options, "W2", "chain", "chain", Sizes((2, 4), (10, 50), (20, 50, 200, 1_000)))
 
 
-WORKLOAD = Workload("W2", "chain: each job needs the one before", own, peers, share=0.1)
+WORKLOAD = Workload("W2", "chain: each job needs the one before", own, peers, share=0.12)
