@@ -27,7 +27,7 @@ from bench import (
 from bench.measure import reference
 from bench.peers.environments import version
 from bench.peers.systems import PEERS
-from bench.places import ROOT
+from bench.places import ROOT, clear
 from bench.rows import REF_S, Row
 from bench.scale import LIMITS, Budget, Options, Scale
 from bench.table import page, time_text
@@ -128,7 +128,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     around = results.circumstances(options)
     around["ref"] = f"{time_text(ref.wall_s)} wall, {time_text(ref.cpu_s)} CPU"
     around["peers"] = {p.name: version(p) for p in PEERS if p.name in options.peers} or "left out by request"
-    rows = run(options, given.only or list(WORKLOADS))
+    try:
+        rows = run(options, given.only or list(WORKLOADS))
+    finally:
+        clear(options.directory)
     around["load_after"] = round(os.getloadavg()[0], 2)
     around["took"] = f"{time.monotonic() - began:.0f} s"
     result = results.Result(around, tuple(rows), tuple(options.budget.left_out))

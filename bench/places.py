@@ -1,6 +1,6 @@
-"""Owns where measured systems write: a fresh tree on a real disk for each run, removed after it.
+"""Owns where measured systems write: a fresh tree on a real disk for each repetition; all go at the end.
 
-Fresh, because ext4 becomes slow where directories are deleted and made again under the same names.
+Not before: where many files were deleted, ext4 looks for free inodes slowly, and what is measured next pays.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ ROOT = Path(__file__).parents[1] / ".bench"
 """Ignored by git: work trees and the environments of peers."""
 
 
+_PREFIX = "tree-"
+
+
 @contextmanager
 def fresh(directory: Path) -> Iterator[Path]:
-    """An empty directory."""
+    """An empty directory. What it is left with stays until `clear`."""
     directory.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(dir=directory))
-    try:
-        yield place
-    finally:
+    yield Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
+
+
+def clear(directory: Path) -> None:
+    """Removes every tree that `fresh` made."""
+    for place in directory.glob(f"{_PREFIX}*"):
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure import Broken, Cost, Measured, child, pairs, reason, spread, summarise, tree
-from bench.places import file_system, fresh, last_changes
+from bench.places import clear, file_system, fresh, last_changes
 
 
 def test_a_summary_is_of_medians_and_the_spread_between_extremes() -> None:
@@ -78,11 +78,15 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
         pairs(["false"], 2)
 
 
-def test_a_fresh_directory_is_gone_afterwards(tmp_path: Path) -> None:
-    with fresh(tmp_path / "work") as first, fresh(tmp_path / "work") as second:
+def test_fresh_directories_go_when_all_is_measured(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with fresh(work) as first, fresh(work) as second:
         assert first != second
         (first / "file").touch()
-    assert list((tmp_path / "work").iterdir()) == []
+    assert first.exists()
+    (work / "of-somebody-else").touch()
+    clear(work)
+    assert [place.name for place in work.iterdir()] == ["of-somebody-else"]
 
 
 def test_a_change_is_seen(tmp_path: Path) -> None:
