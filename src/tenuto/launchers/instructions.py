@@ -111,7 +111,7 @@ class Instructions(NamedTuple):
             workspace=written["workspace"],
             limits=Limits(**written["limits"]),
             environment=written.get("environment", {}),
-            durability=Durability(written.get("durability", Durability.MARKER.value)),
+            durability=Durability(written["durability"]) if "durability" in written else Durability.MARKER,
             command=command and Command(tuple(command["arguments"]), command["files"]),
             submitted=submitted and datetime.fromisoformat(submitted),
             retry=written.get("retry", {}),

@@ -105,6 +105,8 @@ def keep_result(
 
     Raises `TypeError` or `ValueError` for what JSON cannot say.
     """
+    if result is None:
+        return marker
     data = to_json(result)
     if len(data) <= RESULT_LIMIT:
         return marker._replace(result=result, result_stored=False)

@@ -48,7 +48,7 @@ class Marker(NamedTuple):
 
     def encode(self) -> bytes:
         """At most `MARKER_LIMIT` bytes: an over-long message is cut, and if need be the details go."""
-        if len(to_json(self.result)) > RESULT_LIMIT:
+        if self.result is not None and len(to_json(self.result)) > RESULT_LIMIT:
             raise ValueError("the result is too large for a marker; `job_directory.keep_result` stores it")
         data = to_json(self._plain())
         if len(data) <= MARKER_LIMIT:

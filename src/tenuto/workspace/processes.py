@@ -13,6 +13,7 @@ from tenuto.workspace.ports import Liveness, ProcessIdentity
 _STATE = 0
 _START_TIME = 19
 _GONE = (b"Z", b"X", b"x")
+_LONGEST_STAT = 4096
 
 
 class SystemProcesses:
@@ -22,6 +23,7 @@ class SystemProcesses:
         """`boot_id`: what to believe instead of the kernel's, to play a reboot in a test."""
         self._host = os.uname().nodename
         self._boot_id = boot_id or _boot_id()
+        self._pid_namespace = _pid_namespace()
         self._own: ProcessIdentity | None = None
 
     def own(self) -> ProcessIdentity:
@@ -34,12 +36,12 @@ class SystemProcesses:
         start_time = _start_time(pid)
         if start_time is None:
             return None
-        return ProcessIdentity(self._host, self._boot_id, _pid_namespace(), pid, start_time)
+        return ProcessIdentity(self._host, self._boot_id, self._pid_namespace, pid, start_time)
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
         if identity.boot_id != self._boot_id:
             return Liveness.REBOOTED if identity.host == self._host else Liveness.UNKNOWN
-        if identity.pid_namespace != _pid_namespace():
+        if identity.pid_namespace != self._pid_namespace:
             return Liveness.UNKNOWN
         return Liveness.ALIVE if _start_time(identity.pid) == identity.start_time else Liveness.DEAD
 
@@ -104,8 +106,11 @@ def _pid_namespace() -> str:
 def _start_time(pid: int) -> int | None:
     """When the process with this pid started, in clock ticks after boot; None if it ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(fd, _LONGEST_STAT)
+        finally:
+            os.close(fd)
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold spaces and parentheses

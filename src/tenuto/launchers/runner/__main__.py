@@ -29,8 +29,9 @@ if sys.argv[1] == "--payload":
 from tenuto.launchers.runner.attempt import Inherited, run  # noqa: E402  the bare package had to come first
 
 if sys.argv[1] == "--warm":
-    serve = import_module("tenuto.launchers.warm.serving").serve
-    inherited = serve(*map(int, sys.argv[2:]))  # returns in each child that it forks
+    # It has a name, or each child would begin by taking it apart.
+    parent = import_module("tenuto.launchers.warm.serving").Parent(*map(int, sys.argv[2:]))
+    inherited = parent.serve()  # returns in each child that it forks
     if inherited is None:
         os._exit(0)
 else:

@@ -18,7 +18,7 @@ from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
 from tenuto.launchers.runner.payload import Payload, Preloaded, close_all_but, run_payload
 from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.signals import SIGNALS, pthread_sigmask
 from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -70,7 +70,7 @@ class Attempt(NamedTuple):
 
 def run(inherited: Inherited) -> int:
     """Run the attempt; returns, twice, the exit code: of the runner, and in its child of the payload."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     machine = inherited.machine or this_machine()
     paths = JobPaths(inherited.directory, inherited.script_name)
     launch = _current_launch(machine, paths, inherited)
@@ -150,7 +150,9 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         message = f"the runner failed: {type(error).__name__}: {error}"
         _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
         return BROKEN
-    marker = _marker(attempt, judge(ending))._replace(
+    marker = _marker(
+        attempt,
+        judge(ending),
         exit_code=ending.exit_code,
         signal=ending.signal,
         usage=supervisor.usage(),
@@ -173,7 +175,7 @@ def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:
         )
 
 
-def _marker(attempt: Attempt, verdict: Verdict) -> Marker:
+def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
     return Marker(
         attempt=attempt.launch.attempt,
         nonce=attempt.launch.nonce,
@@ -181,6 +183,7 @@ def _marker(attempt: Attempt, verdict: Verdict) -> Marker:
         message=verdict.message,
         starttime=attempt.started,
         endtime=attempt.machine.clock.now(),
+        **seen,
     )
 
 

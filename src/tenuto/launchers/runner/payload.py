@@ -12,6 +12,7 @@ from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.runner.kernel import die_with_parent
 from tenuto.launchers.runner.memory import MemoryLimit
 from tenuto.launchers.runner.report import Reporter
+from tenuto.launchers.runner.signals import pthread_sigmask
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.files import DIRECTORY_MODE
@@ -114,7 +115,7 @@ def release_signals() -> None:
     """Let signals through again, each with the effect that a program expects at its start."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def run_command(command: Command, reporter: Reporter | None) -> int:

@@ -56,23 +56,24 @@ def open_report() -> int:
 
 def read_report(fd: int) -> Report:
     """All whole lines, the later over the earlier."""
-    report = Report()
+    said: dict[str, Any] = {}
     for line in os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")[:-1]:
         try:
-            report = _after(report, from_json(line))
+            said |= _said(from_json(line))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # the task wrote into a descriptor it found: not a word of ours
-    return report
+    return Report(**said)
 
 
-def _after(report: Report, line: Any) -> Report:
+def _said(line: Any) -> dict[str, Any]:
+    """What a line says, as fields of the report."""
     if "provenance" in line:
-        return report._replace(provenance=line["provenance"])
+        return {"provenance": line["provenance"]}
     if "done" in line:
-        return report._replace(
-            done=True,
-            result=line["result"],
-            message=line["message"],
-            flags=tuple(line["flags"]),
-        )
-    return report._replace(done=False, reason=JobFailureStatus[line["reason"]], message=line["message"])
+        return {
+            "done": True,
+            "result": line["result"],
+            "message": line["message"],
+            "flags": tuple(line["flags"]),
+        }
+    return {"done": False, "reason": JobFailureStatus[line["reason"]], "message": line["message"]}

@@ -22,6 +22,7 @@ from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.payload import Payload, run_command
 from tenuto.launchers.runner.report import Reporter
 from tenuto.launchers.runner.results import plain
+from tenuto.launchers.runner.signals import pthread_sigmask
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import sha256
 from tenuto.tasks import Prepare, ResumableTask
@@ -60,7 +61,7 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
 
 
 def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    pthread_sigmask(signal.SIG_SETMASK, ())
     if payload.preloaded is None:
         complete_package()
         look_like_a_plain_program()
@@ -115,10 +116,10 @@ def _leave_forked_children_alone() -> None:
     held: dict[int, set[int]] = {}  # thread -> what it had blocked before
 
     def hold() -> None:
-        held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        held[get_ident()] = pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def release() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
+        pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
 
     def release_in_child() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

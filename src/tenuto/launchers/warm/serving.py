@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.signals import SIGNALS, pthread_sigmask
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
@@ -29,37 +29,29 @@ _REAP_EVERY_S = 1.0
 _LEAST_DESCRIPTORS = 3
 
 
-def serve(fd: int, launcher: int) -> Inherited | None:
-    """Serve the launcher at the other end, which is this process; None once nobody is left to serve.
-
-    Returns once more in every child that is forked.
-    """
-    parent = Parent(socket(fileno=fd), launcher)
-    return parent.serve() if parent.load() else None
-
-
 class Parent:
     """The process that forks."""
 
-    def __init__(self, launcher: socket, pid: int) -> None:
-        self._socket = launcher
+    def __init__(self, fd: int, pid: int) -> None:
+        """`fd`: a socket, with the launcher at its other end; `pid`: the launcher's."""
+        self._socket = socket(fileno=fd)
         self._launcher_pid = pid
         self._loaded: Loaded | None = None
         self._python = ""
         self._machine = this_machine()
         self._runners: set[int] = set()
         self._poll = select.poll()
-        self._poll.register(launcher.fileno(), select.POLLIN)
+        self._poll.register(fd, select.POLLIN)
         # A process that the launcher's forked may keep the other end open after the launcher died.
         self._launcher_exit = os.pidfd_open(pid)
         self._poll.register(self._launcher_exit, select.POLLIN)
 
-    def load(self) -> bool:
+    def _load(self) -> bool:
         """Do what the first message says, and say how it went."""
         first = self._next()
         if first is None:
             return False
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        pthread_sigmask(signal.SIG_SETMASK, ())
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
@@ -72,6 +64,9 @@ class Parent:
         return True
 
     def serve(self) -> Inherited | None:
+        """Serve the launcher; None once nobody is left to serve. Returns once more in every child."""
+        if not self._load():
+            return None
         while (order := self._next()) is not None:
             if "kill" in order.content:
                 self._kill(order.content["kill"])
@@ -106,17 +101,17 @@ class Parent:
 
     def _fork(self, order: Received) -> int:
         """Fork; in the parent, answer. The descriptors are closed before the next message is received."""
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        mask = pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = fork_quietly()
         except OSError as error:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            pthread_sigmask(signal.SIG_SETMASK, mask)
             close_all(order.descriptors)
             self._answer(order, {"errno": error.errno, "problem": f"fork: {error.strerror}"})
             return -1
         if pid == 0:
             return 0
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        pthread_sigmask(signal.SIG_SETMASK, mask)
         self._runners.add(pid)
         # The second byte first: who holds it without the first is taken for a leftover, and killed.
         close_all(order.descriptors[::-1])
