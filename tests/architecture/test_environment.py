@@ -1,4 +1,4 @@
-"""Owns the rule that the environment has one reader: settings.py, and launchers, which pass it on to jobs.
+"""Owns the rule that the environment has one reader: settings, and launchers, which pass it on to jobs.
 
 Everybody else is handed what they need as a value, so that a test, a service and a simulator can choose it.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "tenuto"
-READERS = ("settings.py", "launchers/")
+READERS = ("settings/", "launchers/")
 OF_OS = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ANYWHERE = {"expanduser", "expandvars"}  # of os.path and of Path: they read HOME and the rest
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tenuto.settings import TABLE, WORKSPACE_TABLE, Declared
+from tenuto.settings.tree import TABLE, WORKSPACE_TABLE, Declared
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 BEGIN, END = "<!-- begin: settings -->", "<!-- end: settings -->"

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
-from tenuto.settings import TABLE, Settings, Source, key_lines, load_settings
+from tenuto.settings import Settings, load_settings
+from tenuto.settings.toml_lines import key_lines
+from tenuto.settings.tree import TABLE, Source
 
 
 class Place:

@@ -1,0 +1,8 @@
+"""One tree of settings, and where each value comes from: file < environment < arguments.
+What may be said of a value is in `kinds`, what there is in `tree`, where it is written in `sources`.
+"""
+
+from tenuto.settings.loading import load_settings, process_environment
+from tenuto.settings.tree import CarbonSettings, Settings
+
+__all__ = ["CarbonSettings", "Settings", "load_settings", "process_environment"]
