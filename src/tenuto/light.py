@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     import importlib.util as importlib_util
     import pathlib
     import shutil
+    import signal
     import tomllib
     from hashlib import sha256
 else:
+    import _signal as signal  # `signal` makes enums of all its numbers first, which takes 1 ms
 
     class _OnFirstUse:
         """Stands for a module until something of it is needed."""
@@ -72,5 +74,6 @@ __all__ = [
     "pattern",
     "sha256",
     "shutil",
+    "signal",
     "tomllib",
 ]

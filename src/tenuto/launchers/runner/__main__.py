@@ -2,7 +2,7 @@
 
 Arguments: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
 or, for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
-or, for a payload in a fresh interpreter: --payload and what `fresh` says.
+or, for a payload in a fresh interpreter: --payload and what `begin` says.
 """
 
 import gc
@@ -24,7 +24,7 @@ _PACKAGE.__file__, _PACKAGE.__path__ = _SPEC.origin, list(_SPEC.submodule_search
 sys.modules["tenuto"] = _PACKAGE
 
 if sys.argv[1] == "--payload":
-    sys.exit(import_module("tenuto.launchers.runner.fresh").be_payload(*sys.argv[2:]))
+    sys.exit(import_module("tenuto.launchers.runner.begin").be_payload(*sys.argv[2:]))
 
 from tenuto.launchers.runner.attempt import Inherited, run  # noqa: E402  the bare package had to come first
 

@@ -16,8 +16,9 @@ from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Preloaded, close_all_but, run_payload
+from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
 from tenuto.launchers.runner.report import open_report
+from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge

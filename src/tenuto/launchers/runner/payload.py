@@ -9,9 +9,10 @@ from typing import NamedTuple, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
-from tenuto.launchers.runner.kernel import die_with_parent
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.memory import MemoryLimit
-from tenuto.launchers.runner.report import Reporter
+from tenuto.launchers.runner.reporter import Reporter
+from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.files import DIRECTORY_MODE
@@ -19,8 +20,6 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
-CANNOT_EXECUTE = 126
-NOT_FOUND = 127
 _TASK_MODULE = "tenuto.launchers.runner.task"
 _COPY_BYTES = 1 << 20
 
@@ -66,9 +65,7 @@ class Payload(NamedTuple):
 
 def run_payload(payload: Payload) -> int:
     """In the forked child: become the job. Returns its exit code, unless it becomes another program."""
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != payload.parent:
-        os._exit(NOT_FOUND)  # the runner died before the kernel was told to end us with it
+    live_no_longer_than(payload.parent)
     reporter = Reporter(payload.report)
     try:
         _settle_in(payload)
@@ -78,7 +75,7 @@ def run_payload(payload: Payload) -> int:
     program = payload.instructions.program
     if program is not None:
         return run_command(program, reporter)
-    exit_code: int = import_module(_TASK_MODULE).run_task(payload, reporter)
+    exit_code: int = import_module(_TASK_MODULE).run_task(Assignment.of(payload), reporter)
     return exit_code
 
 
@@ -86,28 +83,18 @@ def _settle_in(payload: Payload) -> None:
     os.setpgid(0, 0)
     for standard, log in enumerate(payload.logs, start=1):
         os.dup2(log, standard)
-    if payload.memory is not None:
-        payload.memory.enter()
-    # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
-    close_all_but({0, 1, 2, payload.descendants, payload.report})
-    os.set_inheritable(payload.descendants, True)
     os.environ.update(added_variables(payload.instructions, payload.launch))
-    os.chdir(payload.paths.directory)
+    settle_in(
+        payload.paths.directory,
+        memory=payload.memory,
+        report=payload.report,
+        descendants=payload.descendants,
+    )
 
 
 def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
     """The variables that the job has besides the inherited ones."""
     return {**instructions.environment, STAMP: launch.nonce}
-
-
-def close_all_but(kept: set[int]) -> None:
-    """Close every other descriptor of this process."""
-    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if fd not in kept:
-            try:
-                os.close(fd)
-            except OSError:
-                continue  # the one that listed the directory
 
 
 def release_signals() -> None:
