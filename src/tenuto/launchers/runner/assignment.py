@@ -4,8 +4,9 @@ It loads nothing that a task may never ask for: in a fresh interpreter every job
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tenuto.light import import_module
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner.payload import Payload, Preloaded

@@ -4,11 +4,10 @@ It loads nothing that a task which ends well can do without, since every job wai
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.settling import CANNOT_EXECUTE, live_no_longer_than, settle_in
+from tenuto.light import import_module
 
 _FAILURES_MODULE = "tenuto.launchers.runner.failures"
 _MEMORY_MODULE = "tenuto.launchers.runner.memory"

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.results import plain
-from tenuto.light import pathlib
+from tenuto.light import import_module, pathlib
 from tenuto.tasks.base import ConfigBase
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Mapping
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import JournalError
 from tenuto.launchers.runner.assignment import Assignment
+from tenuto.light import import_module
 
 if TYPE_CHECKING:
     from tenuto.workspace.journal import EventWriter

@@ -10,7 +10,6 @@ import io
 import os
 import sys
 from _thread import get_ident
-from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -20,7 +19,7 @@ from tenuto.launchers.runner.context import RunningJob
 from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.results import plain
-from tenuto.light import sha256, signal
+from tenuto.light import import_module, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import build_job, read_params
