@@ -23,8 +23,8 @@ _SERVING_MODULE = "tenuto.launchers.warm.serving"
 def start(kind: str, *arguments: str) -> NoReturn:
     gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
     if kind == "--payload":
-        # To find out whether the interpreter must be torn down, as `leaving` does, would take longer here than
-        # to do it: what was loaded before the task began is frozen.
+        # To find out whether the interpreter must be torn down, as `leaving` does, would take longer here
+        # than to do it: what was loaded before the task began is frozen.
         sys.exit(import_module(_BEGIN_MODULE).be_payload(*arguments))
     attempt = import_module(_ATTEMPT_MODULE)
     if kind == "--warm":
