@@ -153,6 +153,21 @@ def test_what_waits_for_the_end_of_the_process_is_done(task: TaskBuilder, ended:
     assert Path(job.paths.directory, "left").read_text() == "words"
 
 
+@pytest.mark.parametrize("stream", ["sys.stdout", "sys.__stdout__", "open(1, 'w', closefd=False)"])
+def test_what_is_in_the_buffer_of_a_stream_is_in_the_log(
+    task: TaskBuilder, ended: Ended, stream: str
+) -> None:
+    body = f"""
+        kept.append({stream})
+        sys.stdout.reconfigure(line_buffering=False)
+        kept[0].write("words")
+        sys.stdout = None
+    """
+    job = task(body, before="kept = []")
+    assert ended(job).reason is None
+    assert Path(job.paths.out).read_text() == "words"
+
+
 def test_a_database_that_was_left_open_is_closed(task: TaskBuilder, ended: Ended) -> None:
     body = """
         import sqlite3

@@ -10,7 +10,8 @@ import io
 import os
 import sys
 from _thread import _count as threads
-from itertools import islice
+from collections.abc import Iterator
+from itertools import compress, islice
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -22,7 +23,6 @@ _CLOSED_AT_THE_END = ("_dbm", "_gdbm", "_sqlite3")
 """Modules of the standard library that write something out when what they opened is taken apart."""
 _STANDARD = f"{os.path.dirname(os.__file__)}/"
 _PACKAGES = f"{_STANDARD}site-packages/"
-_STANDARD_STREAMS = (0, 1, 2)
 _IN_MEMORY = (io.BytesIO, io.StringIO)
 
 
@@ -72,29 +72,26 @@ def _wants_an_end(module: ModuleType) -> bool:
 
 
 def _any_last_words(made: list[Any]) -> bool:
-    # There are tens of thousands of objects, and a few hundred kinds: only some of these are worth a look.
-    kinds = {kind for kind in set(map(type, made)) if _may_have_last_words(kind)}
-    return any(_has_last_words(one) for one in made if type(one) in kinds)
+    # There are tens of thousands of objects, and a hundred kinds: only objects of a few kinds are looked at.
+    kinds = {kind for kind in set(map(type, made)) if kind in _SUSPENDABLE or hasattr(kind, "__del__")}
+    own = list(_own_streams())
+    return any(_has_last_words(one, own) for one in compress(made, map(kinds.__contains__, map(type, made))))
 
 
-def _may_have_last_words(kind: type) -> bool:
-    return kind in _SUSPENDABLE or hasattr(kind, "__del__")
-
-
-def _has_last_words(made: Any) -> bool:
+def _has_last_words(made: Any, own_streams: list[Any]) -> bool:
     kind = type(made)
     if kind in _SUSPENDABLE:
         return getattr(made, "gi_suspended", True)
     if isinstance(made, io.IOBase):
-        return kind not in _IN_MEMORY and _is_open(made)
+        return kind not in _IN_MEMORY and not made.closed and not any(made is own for own in own_streams)
     return True
 
 
-def _is_open(stream: io.IOBase) -> bool:
-    try:
-        return not stream.closed and stream.fileno() not in _STANDARD_STREAMS
-    except Exception:  # noqa: BLE001  who knows what it writes to: it may be a class of the user's
-        return True
+def _own_streams() -> Iterator[Any]:
+    """The standard streams as the interpreter made them, which `_flush` takes care of."""
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        buffer = getattr(stream, "buffer", None)
+        yield from (stream, buffer, getattr(buffer, "raw", None))
 
 
 def _suspendable() -> tuple[type, ...]:
@@ -116,6 +113,6 @@ _SUSPENDABLE = _suspendable()
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         if stream is not None and not stream.closed:
             stream.flush()
