@@ -4,6 +4,7 @@ It loads nothing that a task may never ask for: in a fresh interpreter every job
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tenuto.light import import_module
@@ -72,14 +73,14 @@ class Assignment:
             payload.preloaded,
         )
 
-    def arguments(self) -> list[str]:
-        """For the command line of a fresh interpreter."""
+    def arguments(self) -> list[str | bytes]:
+        """For the command line of a fresh interpreter, which may decode it otherwise than this one."""
         return [
             self.directory,
             self.script_name,
             self.workspace,
-            self.task_id,
-            self.job_id,
+            self.task_id.encode(),
+            self.job_id.encode(),
             str(self.attempt),
             _ENDLESS if self.deadline is None else repr(self.deadline),
         ]
@@ -97,7 +98,7 @@ class Assignment:
     ) -> Assignment:
         """What `arguments` gave."""
         until = None if deadline == _ENDLESS else float(deadline)
-        return cls(directory, script_name, workspace, task_id, job_id, int(attempt), until)
+        return cls(directory, script_name, workspace, _utf8(task_id), _utf8(job_id), int(attempt), until)
 
     @property
     def machine(self) -> Machine:
@@ -114,3 +115,7 @@ class Assignment:
     def layout(self) -> Layout:
         layout: Layout = import_module(_LAYOUT_MODULE).Layout(self.workspace)
         return layout
+
+
+def _utf8(argument: str) -> str:
+    return os.fsencode(argument).decode()
