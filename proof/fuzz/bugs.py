@@ -14,7 +14,7 @@ from proof.fuzz.targets import NONCE
 from proof.report import Planted
 from tenuto.experiments import stored
 from tenuto.lifecycle import events
-from tenuto.workspace import lines, records
+from tenuto.workspace import json_bytes, lines, records
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.records import Fields
 
@@ -52,7 +52,7 @@ def _any_integer(self: Fields, name: str, *, least: int = 0, default: int | None
 
 
 def _unseal_unchecked(line: bytes) -> Any:
-    return records.from_json(line)
+    return json_bytes.from_json(line)
 
 
 _RIGHT_STORED = stored.read_stored

@@ -8,7 +8,8 @@ from typing import Any
 
 from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.runner.report import Reporter, open_report, read_report
+from tenuto.launchers.runner.report import open_report, read_report
+from tenuto.launchers.runner.reporter import Reporter
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory
 from tenuto.workspace.layout import directory_name, name_of_directory

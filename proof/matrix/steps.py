@@ -82,7 +82,7 @@ PARENT = [
 ]
 # The same for a Python task in a fresh interpreter.
 FRESH_RUNNER = ["posix_spawn" if step == "fork" else step for step in WARM_RUNNER]
-FRESH_PAYLOAD = "begin, setpgid, dup2, dup2 #2, chdir job, execvp".split(", ")
+FRESH_PAYLOAD = "begin, chdir job, execvp".split(", ")
 # The same for a job that needs a token.
 TOKEN = [
     # 2 the lock of the queue, the number of the scheduler, then all or none

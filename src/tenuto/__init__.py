@@ -4,7 +4,6 @@ The public face: what is here is frozen by a test; what is not may change.
 Names that most programs do not need are imported when they are first asked for.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import (
@@ -18,6 +17,7 @@ from tenuto.errors import (
     TaskCancelled,
     TenutoError,
 )
+from tenuto.light import import_module
 from tenuto.tasks import (
     Choices,
     CommandTask,

@@ -4,37 +4,52 @@ For what every job imports; what only some programs load may use the plain modul
 
 import re
 import sys
-from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+
+def import_module(name: str) -> ModuleType:
+    """The module of that name, as `importlib` has it, which would have to be loaded itself."""
+    __import__(name)
+    return sys.modules[name]
+
 
 if TYPE_CHECKING:
     import ctypes
     import difflib
+    import fcntl
     import hashlib
     import importlib.util as importlib_util
     import pathlib
     import shutil
+    import signal
+    import struct
     import tomllib
     from hashlib import sha256
 else:
+    # `signal` makes enums of all its numbers first, which takes 1 ms, and then of every mask that it returns,
+    # which in a process just forked is dozens of pages to copy.
+    import _signal as signal
 
     class _OnFirstUse:
         """Stands for a module until something of it is needed."""
-
-        __slots__ = ("_name",)
 
         def __init__(self, name: str) -> None:
             self._name = name
 
         def __getattr__(self, attribute: str) -> Any:
-            return getattr(import_module(self._name), attribute)
+            found = getattr(import_module(self._name), attribute)
+            setattr(self, attribute, found)
+            return found
 
     ctypes = _OnFirstUse("ctypes")
     difflib = _OnFirstUse("difflib")
+    fcntl = _OnFirstUse("fcntl")
     hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = _OnFirstUse("importlib.util")
     pathlib = _OnFirstUse("pathlib")
     shutil = _OnFirstUse("shutil")
+    struct = _OnFirstUse("struct")
     tomllib = _OnFirstUse("tomllib")
 
     # `hashlib` loads OpenSSL first, which takes 3 ms. The interpreter has its own code for the same digest.
@@ -66,11 +81,15 @@ class _Pattern:
 __all__ = [
     "ctypes",
     "difflib",
+    "fcntl",
     "hashlib",
+    "import_module",
     "importlib_util",
     "pathlib",
     "pattern",
     "sha256",
     "shutil",
+    "signal",
+    "struct",
     "tomllib",
 ]

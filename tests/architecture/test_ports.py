@@ -37,7 +37,7 @@ MACHINE: dict[str, set[str]] = {
 }
 OPENS_FILES = {"workspace.locks", "workspace.processes"}
 READS_THE_TIME = {"clock"}
-KNOWS_JSON = {"workspace.records"}
+KNOWS_JSON = {"workspace.json_bytes"}
 
 # What the process of a job must not pay for.
 HEAVY = "asyncio dataclasses inspect logging subprocess socket concurrent multiprocessing pathlib".split()
@@ -117,7 +117,7 @@ def test_every_adapter_of_the_table_exists_and_needs_its_line() -> None:
             assert name in uses[adapter], f"{adapter} does not import {name} any more"
 
 
-def test_only_the_records_know_json() -> None:
+def test_only_one_module_knows_json() -> None:
     rooms = {module: tree for module, tree in core().items() if not module.startswith("scheduler")}
     users = {module for module, tree in rooms.items() if "json" in {name for name, _ in imported(tree)}}
     assert users == KNOWS_JSON

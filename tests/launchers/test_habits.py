@@ -66,6 +66,12 @@ GOOD_HABITS = {
         threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
         return 7
     """,
+    "text and bytes in memory": """
+        import io
+        global kept
+        kept = [io.StringIO("a"), io.BytesIO(b"a"), io.TextIOWrapper(io.BytesIO())]
+        return 7
+    """,
     "sys.argv": "return 7 if len(sys.argv) == 1 else sys.argv",
     "signals": """
         import signal
@@ -145,6 +151,32 @@ def test_what_waits_for_the_end_of_the_process_is_done(task: TaskBuilder, ended:
     job = task(LAST_WORDS[kind], before="kept = []")
     assert ended(job).reason is None
     assert Path(job.paths.directory, "left").read_text() == "words"
+
+
+@pytest.mark.parametrize("stream", ["sys.stdout", "sys.__stdout__", "open(1, 'w', closefd=False)"])
+def test_what_is_in_the_buffer_of_a_stream_is_in_the_log(
+    task: TaskBuilder, ended: Ended, stream: str
+) -> None:
+    body = f"""
+        kept.append({stream})
+        sys.stdout.reconfigure(line_buffering=False)
+        kept[0].write("words")
+        sys.stdout = None
+    """
+    job = task(body, before="kept = []")
+    assert ended(job).reason is None
+    assert Path(job.paths.out).read_text() == "words"
+
+
+def test_a_database_that_was_left_open_is_closed(task: TaskBuilder, ended: Ended) -> None:
+    body = """
+        import sqlite3
+        kept.append(sqlite3.connect("left"))
+        kept[0].executescript("pragma journal_mode = wal; create table words (word text)")
+    """
+    job = task(body, before="kept = []")
+    assert ended(job).reason is None
+    assert sorted(path.name for path in Path(job.paths.directory).glob("left*")) == ["left"]
 
 
 def test_a_finalizer_of_an_object_made_on_import_is_called(task: TaskBuilder, ended: Ended) -> None:

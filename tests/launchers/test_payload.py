@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from tenuto.launchers.outputs import read_outputs
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus
@@ -31,6 +33,16 @@ def out(job: ReadyJob) -> str:
 
 def err(job: ReadyJob) -> str:
     return Path(job.paths.err).read_text("utf-8")
+
+
+# What it is told.
+
+
+def test_an_assignment_survives_the_command_line() -> None:
+    told = Assignment("/tmp/a b", "Aufgabe", "/tmp", "модуль.Задача", "0a", 3, 12.5)
+    heard = Assignment.from_arguments(*map(os.fsdecode, told.arguments()))
+    names = [name for name in Assignment.__slots__ if name[0] != "_"]
+    assert [getattr(heard, name) for name in names] == [getattr(told, name) for name in names]
 
 
 # Results.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.reports import RANK_VARIABLES, ProgressReports, rank
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.testing.clock import FakeClock
@@ -35,17 +33,14 @@ def reports(bench: JobBench, clock: FakeClock) -> ProgressReports:
     job = bench.command("true")
     job.release()
     return ProgressReports(
-        Payload(
+        Assignment(
+            job.paths.directory,
+            job.paths.script_name,
+            bench.layout.root,
+            TASK_ID,
+            job.job_id,
+            job.launch.attempt,
             machine=bench.machine._replace(clock=clock),
-            paths=job.paths,
-            launch=job.launch,
-            instructions=Instructions.of(job.launch),
-            logs=(1, 2),
-            report=-1,
-            descendants=-1,
-            deadline=None,
-            memory=None,
-            parent=os.getppid(),
         )
     )
 

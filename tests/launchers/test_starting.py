@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -153,6 +154,31 @@ print(*(set(sys.modules) - base))
     loaded = done.stdout.split()
     assert "tenuto.launchers.runner.attempt" in loaded
     assert [name for name in heavy if name in loaded] == []
+
+
+def test_the_process_of_a_python_task_is_light(
+    bench: JobBench, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It pays for nothing that only a supervisor, or a task that asks for it, needs."""
+    heavy = """
+        signal datetime threading struct fcntl select resource importlib
+        tenuto.lifecycle tenuto.workspace.layout tenuto.workspace.ports tenuto.workspace.records
+        tenuto.launchers.runner.payload tenuto.launchers.instructions tenuto.launchers.outputs
+    """.split()
+    source = (
+        "import sys\nfrom tenuto import Task\nclass Work(Task):\n def execute(self): return [*sys.modules]\n"
+    )
+    (tmp_path / "light_work.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    work: Any = importlib.import_module("light_work").Work
+    job = bench.task(work.C(), import_path=sys.path)
+    launcher = SpawnLauncher(bench.machine)
+    run(finished(launcher, job))
+    launcher.close()
+    loaded = job.marker().result
+    bare = subprocess.check_output([sys.executable, "-P", "-c", "import sys; print(*sys.modules)"], text=True)
+    assert "tenuto.launchers.runner.task" in loaded
+    assert [name for name in heavy if name in {*loaded} - {*bare.split()}] == []
 
 
 def test_a_launcher_that_nobody_closes_lets_its_parent_go(bench: JobBench, run: Run, until: Until) -> None:

@@ -93,6 +93,30 @@ def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
     assert (job.marker().reason, job.marker().result) == (None, "finished all the same")
 
 
+def test_a_task_is_stopped_though_the_reason_cannot_be_read(
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
+) -> None:
+    """The signal may come while the task itself is loading what the handler needs, for its first report."""
+    body = """
+    sys.modules["tenuto.launchers.runner.stops"] = None
+    try:
+        print('ready')
+        time.sleep(1000)
+    finally:
+        print('cleaned up')
+    """
+    job = task(body)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await printed(job)
+        await stopped(job, process, message="enough of it")
+
+    run(scenario())
+    assert (job.marker().reason, job.marker().message) == (JobFailureStatus.CANCELLED, "enough of it")
+    assert Path(job.paths.out).read_text() == "ready\ncleaned up\n"
+
+
 def test_a_suspended_job_can_be_stopped(task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids) -> None:
     job = task("print(os.getpid()); time.sleep(1000)")
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing import FakeDisk
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import ProcessIdentity
 from tenuto.workspace.records import (
@@ -23,9 +24,7 @@ from tenuto.workspace.records import (
     StatusRecord,
     StopRecord,
     TokenUnits,
-    from_json,
     read_record,
-    to_json,
 )
 
 NOW = datetime(2030, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 
 from tenuto.errors import ExperimentLocked, WorkspaceError
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.records import Fields, from_json, to_json
+from tenuto.workspace.records import Fields
 
 _LIMIT = 4096
 

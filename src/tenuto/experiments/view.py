@@ -24,10 +24,11 @@ from tenuto.workspace.carbon import Measured, plain_metrics, read_carbon
 from tenuto.workspace.derive import Evidence
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.jobslist import JobLine, read_jobs
+from tenuto.workspace.json_bytes import from_json
 from tenuto.workspace.layout import JobPaths, Layout, RunPaths, is_job_id, name_of_directory
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import FileKind, Machine
-from tenuto.workspace.records import Fields, LaunchRecord, from_json
+from tenuto.workspace.records import Fields, LaunchRecord
 
 CRASHED = "its process ended without closing the run"
 _ENVIRONMENT_LIMIT = 1 << 20

@@ -9,7 +9,8 @@ from typing import Any
 from tenuto.launchers.instructions import Command
 from tenuto.tasks import CommandTask
 from tenuto.tasks.base import is_config, state_of
-from tenuto.workspace.records import RECORD_LIMIT, to_json
+from tenuto.workspace.json_bytes import to_json
+from tenuto.workspace.records import RECORD_LIMIT
 
 _LONGEST = RECORD_LIMIT // 2
 IN_PARAMETERS = Command(())

@@ -32,11 +32,12 @@ from tenuto.launchers.warm.parent import (
 )
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
+from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine, ProcessHandle
 from tenuto.workspace.processes import PidfdHandle
-from tenuto.workspace.records import LaunchRecord, PidRecord, to_json
+from tenuto.workspace.records import LaunchRecord, PidRecord
 
 logger = logging.getLogger("tenuto.launchers")
 

@@ -8,7 +8,6 @@ import sys
 import types
 from abc import ABCMeta
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 from tenuto.errors import (
@@ -21,7 +20,7 @@ from tenuto.errors import (
     TenutoError,
     UnknownParameter,
 )
-from tenuto.light import pathlib
+from tenuto.light import import_module, pathlib
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field

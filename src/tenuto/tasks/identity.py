@@ -13,12 +13,11 @@ task it came from, and its init tasks in order.
 """
 
 import enum
-import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tenuto.errors import MissingValue
-from tenuto.light import pathlib, sha256
+from tenuto.light import pathlib, sha256, struct
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.location import class_id
@@ -26,7 +25,7 @@ from tenuto.tasks.schema import Schema, schema_of
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
-_NAN = struct.pack(">d", float("nan"))
+_NAN = b"\x7f\xf8" + bytes(6)
 
 
 class _Epoch:

@@ -3,7 +3,6 @@ The only module that imports by name; it imports nothing but files that declare 
 """
 
 import functools
-import importlib
 import os.path
 import re
 import sys
@@ -11,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound
-from tenuto.light import importlib_util
+from tenuto.light import import_module, importlib_util
 
 _OF_THE_SCRIPT = ("__main__", "__mp_main__")
 """What the interpreter calls the script itself: where it was started, and in a child of multiprocessing."""
@@ -104,7 +103,7 @@ def _import_declaring(location: Location) -> ModuleType:
     stored = location.file
     try:
         if importable and _declares(importable, location.qualname):
-            return importlib.import_module(location.module)
+            return import_module(location.module)
         if _declares(stored, location.qualname):
             return _import_file(location.module, stored)
     except Exception as error:

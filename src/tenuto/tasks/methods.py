@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tenuto.errors import NotInJob
-from tenuto.light import pathlib, shutil
+from tenuto.light import fcntl, pathlib, shutil
 from tenuto.tasks.base import class_name
 from tenuto.tasks.ports import job_context
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import stat
+from _thread import RLock
 from collections.abc import Sequence
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import MalformedFile, SerializationError
@@ -125,8 +125,17 @@ def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
     The tasks it depends on are filled in when first used: a job at the end of a long
     chain reads only what it touches.
     """
+    return build_job(read_params(directory), directory, task)
+
+
+def read_params(directory: Path | str) -> Document:
+    """The document of the job that has this directory."""
+    return _read(os.path.join(directory, PARAMS_FILE))
+
+
+def build_job(read: Document, directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
+    """What `read_job` returns, of a document that was read."""
     file = os.path.join(directory, PARAMS_FILE)
-    read = _read(file)
     objects = read_live(
         read, os.path.dirname(file), lambda upstream: _filled_on_first_use(file, upstream), task
     )

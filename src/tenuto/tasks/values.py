@@ -8,7 +8,6 @@ with ``$``: ``$int $float $str $path $enum $tuple $set $dict $ref``.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,7 @@ def to_json(value: Any, reference: Callable[[ConfigBase], int]) -> Any:
     if type(value) is int:
         return value if -_SAFE_INT < value < _SAFE_INT else {"$int": hex(value)}
     if type(value) is float:
-        return value if math.isfinite(value) else {"$float": repr(value)}
+        return value if _is_finite(value) else {"$float": repr(value)}
     if isinstance(value, ConfigBase):
         if not is_config(value):
             raise TypeError(f"{class_name(value)} is a live object: store the configuration it was made from")
@@ -52,6 +51,10 @@ def to_json(value: Any, reference: Callable[[ConfigBase], int]) -> Any:
     raise TypeError(f"{shown(value)} cannot be stored: use what a parameter can hold")
 
 
+def _is_finite(value: float) -> bool:
+    return value - value == 0  # `math` would be one more library to load, for this
+
+
 def _is_text(value: str) -> bool:
     """Whether JSON keeps a string as it is: it would join two lone surrogates to one character."""
     try:
@@ -65,7 +68,7 @@ def from_json(data: Any, referred: Callable[[int], Any], depth: int = 0) -> Any:
     """The value that a JSON form stands for; a form that Tenuto does not write is refused."""
     if data is None or isinstance(data, str | int):
         return data
-    if isinstance(data, float) and math.isfinite(data):
+    if isinstance(data, float) and _is_finite(data):
         return data
     if depth > 2 * MAX_DEPTH:
         raise MalformedFile(f"values are nested more than {2 * MAX_DEPTH} deep")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, write_marker
 from tenuto.workspace.ports import Files
@@ -18,9 +19,7 @@ from tenuto.workspace.records import (
     PidRecord,
     StatusRecord,
     StopRecord,
-    from_json,
     read_record,
-    to_json,
 )
 
 STORED_RESULT_LIMIT = 256 << 20

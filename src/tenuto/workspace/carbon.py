@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import from_json, to_json
 
 _LIMIT = 1 << 20
 _FAR_TOO_MUCH = 1e15

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from tenuto.errors import WorkspaceError
 from tenuto.light import sha256
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import Fields, from_json, to_json
+from tenuto.workspace.records import Fields
 
 _LIMIT = 64 * 1024
 _SOURCE_LIMIT = 64 << 20

@@ -6,8 +6,8 @@ from binascii import crc32
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import from_json, to_json
 
 LINE_LIMIT = 1 << 20
 """A longer line was not written by Tenuto, and is not worth the memory."""

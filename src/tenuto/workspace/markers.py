@@ -8,9 +8,10 @@ from enum import Enum, unique
 from typing import Any, NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record, to_json
+from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record
 
 MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""

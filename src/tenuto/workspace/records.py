@@ -1,14 +1,14 @@
 """The small JSON files of a job directory: launch, pid, stop, locks, status.
-The only place that knows JSON; whatever lies on the disk, it answers `Corrupt` and never raises.
+Whatever lies on the disk, it answers `Corrupt` and never raises.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import FileTooLarge, NotRegularFile
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files, ProcessIdentity
 
 RECORD_VERSION = 1
@@ -321,29 +321,6 @@ class Fields:
     def value(self, name: str) -> Any:
         """Any JSON value; None if absent."""
         return self._values.get(name)
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
-_DECODER = json.JSONDecoder()
-
-
-def to_json(value: object) -> bytes:
-    """Compact, one line, UTF-8. Raises `TypeError` or `ValueError` for what JSON cannot say."""
-    return _ENCODER.encode(value).encode()
-
-
-def from_json(data: bytes) -> Any:
-    """Any JSON value. Raises `ValueError`, also for input made to exhaust the parser."""
-    try:
-        # What Tenuto writes is a value and perhaps a line end, and each job found done has two such files.
-        try:
-            text = data.decode()
-            value, end = _DECODER.raw_decode(text)
-        except ValueError:
-            return json.loads(data)  # which says what is wrong, or knows the encoding
-        return value if text[end:] in ("", "\n") else json.loads(data)
-    except (RecursionError, MemoryError) as hostile:
-        raise ValueError("nested too deeply") from hostile
 
 
 def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:

@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.errors import FileTooLarge, NotRegularFile
+from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record, to_json
+from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record
 
 MOST_UNITS = 100_000
 _LARGEST_QUEUE = 64 << 20

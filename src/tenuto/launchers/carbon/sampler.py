@@ -15,7 +15,7 @@ from tenuto.launchers.instructions import CarbonPlan
 from tenuto.launchers.leftovers import descendants
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.workspace.carbon import metrics_of
-from tenuto.workspace.records import from_json
+from tenuto.workspace.json_bytes import from_json
 
 _METER = f"{__file__.rpartition('/')[0]}/meter.py"
 _LOOK_EVERY_S = 1.0

@@ -3,7 +3,6 @@ What each step does is another module's business; here is only the order, and wh
 """
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from datetime import datetime
@@ -16,12 +15,14 @@ from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Preloaded, close_all_but, run_payload
+from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
 from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.signals import SIGNALS, pthread_sigmask
+from tenuto.launchers.runner.settling import close_all_but
+from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.light import signal
 from tenuto.workspace.attempt_files import finish, keep_result, read_launch, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
@@ -70,7 +71,7 @@ class Attempt(NamedTuple):
 
 def run(inherited: Inherited) -> int:
     """Run the attempt; returns, twice, the exit code: of the runner, and in its child of the payload."""
-    pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     machine = inherited.machine or this_machine()
     paths = JobPaths(inherited.directory, inherited.script_name)
     launch = _current_launch(machine, paths, inherited)

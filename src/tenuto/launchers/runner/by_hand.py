@@ -10,9 +10,11 @@ from typing import NoReturn
 
 from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.attempt import STALE
-from tenuto.launchers.runner.payload import Payload, added_variables, run_command
-from tenuto.launchers.runner.report import Reporter, open_report, read_report
+from tenuto.launchers.runner.payload import added_variables, run_command
+from tenuto.launchers.runner.report import open_report, read_report
+from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.task import run_task
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace.job_directory import read_launch, take_lock
@@ -39,24 +41,21 @@ def run_by_hand(paths: JobPaths) -> int:
         return _refused(f"the job is running (process {holders}); nothing was started")
     instructions = Instructions.of(launch)
     report = open_report()
-    payload = Payload(
-        machine=machine,
-        paths=paths,
-        launch=launch,
-        instructions=instructions,
-        logs=(1, 2),
-        report=report,
-        descendants=lock.fileno(),
-        deadline=None,
-        memory=None,
-        parent=os.getppid(),
-    )
     os.environ.update(added_variables(instructions, launch))
     os.chdir(paths.directory)
     os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
     if instructions.program is not None:
         return run_command(instructions.program, None)
-    exit_code = run_task(payload, Reporter(report))
+    assignment = Assignment(
+        paths.directory,
+        paths.script_name,
+        instructions.layout(paths).root,
+        instructions.task_id,
+        instructions.job_id,
+        launch.attempt,
+        machine=machine,
+    )
+    exit_code = run_task(assignment, Reporter(report))
     said = read_report(report)
     if said.done and said.result is not None:
         print(said.result)  # noqa: T201  a person is looking

@@ -6,31 +6,31 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tenuto.launchers.outputs import OutputsWriter
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.results import plain
-from tenuto.light import pathlib
+from tenuto.light import import_module, pathlib
 from tenuto.tasks.base import ConfigBase
 
 if TYPE_CHECKING:
+    from tenuto.launchers.outputs import OutputsWriter
     from tenuto.launchers.runner.reports import ProgressReports
 
+# What a task without outputs and progress need not pay for.
+_OUTPUTS_MODULE = "tenuto.launchers.outputs"
 _REPORTS_MODULE = "tenuto.launchers.runner.reports"
 
 
 class RunningJob:
     """The job that this process runs."""
 
-    def __init__(self, payload: Payload) -> None:
-        self._payload = payload
-        self._layout = payload.instructions.layout(payload.paths)
-        self._outputs = OutputsWriter(payload.machine.files, payload.paths, payload.launch.attempt)
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
         self._task: Any = None
         self._held: list[int] = []
         self._lock = allocate_lock()
+        self._outputs: OutputsWriter | None = None
         self._reports: ProgressReports | None = None
 
     def holds(self, descriptors: list[int]) -> None:
@@ -43,20 +43,20 @@ class RunningJob:
 
     @property
     def attempt(self) -> int:
-        return self._payload.launch.attempt
+        return self._assignment.attempt
 
     @property
     def cache_path(self) -> pathlib.Path:
-        return pathlib.Path(self._layout.config)
+        return pathlib.Path(self._assignment.layout.config)
 
     def remaining_time(self) -> float | None:
-        deadline = self._payload.deadline
-        return None if deadline is None else max(deadline - self._payload.machine.clock.monotonic(), 0.0)
+        deadline = self._assignment.deadline
+        return None if deadline is None else max(deadline - self._assignment.machine.clock.monotonic(), 0.0)
 
     def progress(self, value: float, level: int, desc: str | None) -> None:
         with self._lock:
-            if self._reports is None:  # what a task without progress need not pay for
-                self._reports = import_module(_REPORTS_MODULE).ProgressReports(self._payload)
+            if self._reports is None:
+                self._reports = import_module(_REPORTS_MODULE).ProgressReports(self._assignment)
                 assert self._reports is not None
         self._reports.report(value, level, desc)
 
@@ -72,7 +72,13 @@ class RunningJob:
         way = _way(self._task, config)
         if way is None:
             raise ValueError(f"{method!r} is not a method of this task or of a config inside it")
+        assignment = self._assignment
         with self._lock:
+            if self._outputs is None:
+                self._outputs = import_module(_OUTPUTS_MODULE).OutputsWriter(
+                    assignment.machine.files, assignment.paths, assignment.attempt
+                )
+                assert self._outputs is not None
             self._outputs.write(way, method.__name__, [plain(given) for given in arguments], plain(named))
 
 

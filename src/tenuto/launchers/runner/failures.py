@@ -31,6 +31,18 @@ def explained(error: BaseException) -> tuple[JobFailureStatus, str]:
     return reason, text[:_LONGEST_MESSAGE] + _place(error.__traceback__)
 
 
+def left(code: object) -> tuple[JobFailureStatus, str]:
+    """The same for `sys.exit(code)`."""
+    if isinstance(code, int):
+        return JobFailureStatus.FAILED, f"the task called sys.exit({code})"
+    return JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE]
+
+
+def not_begun(error: OSError) -> tuple[JobFailureStatus, str]:
+    """The same for a payload that could not settle in."""
+    return JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}"
+
+
 def _place(trace: TracebackType | None) -> str:
     """Where it was raised, in the code of the task."""
     frames = traceback.extract_tb(trace)

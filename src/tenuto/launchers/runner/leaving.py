@@ -9,8 +9,9 @@ import gc
 import io
 import os
 import sys
-import threading
-from itertools import islice
+from _thread import _count as threads
+from collections.abc import Iterator
+from itertools import compress, islice
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -18,9 +19,11 @@ from tenuto.launchers.runner.kernel import exit_like_c
 
 _KNOWN_EXTENSIONS = ("numpy",)
 """Packages with machine code of which nothing has to be closed when a process ends."""
+_CLOSED_AT_THE_END = ("_dbm", "_gdbm", "_sqlite3")
+"""Modules of the standard library that write something out when what they opened is taken apart."""
 _STANDARD = f"{os.path.dirname(os.__file__)}/"
 _PACKAGES = f"{_STANDARD}site-packages/"
-_STANDARD_STREAMS = (0, 1, 2)
+_IN_MEMORY = (io.BytesIO, io.StringIO)
 
 
 def leave(exit_code: int, *, known: int | None) -> NoReturn:
@@ -29,8 +32,9 @@ def leave(exit_code: int, *, known: int | None) -> NoReturn:
     `known`: how many modules were loaded before the fork, after which `must_be_torn_down` said no; None if
     it said yes.
     """
-    shutdown: Any = threading._shutdown  # type: ignore[attr-defined]
-    shutdown()
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
     atexit._run_exitfuncs()
     if known is not None and not must_be_torn_down(known):
         try:
@@ -44,35 +48,50 @@ def leave(exit_code: int, *, known: int | None) -> NoReturn:
 
 
 def must_be_torn_down(known: int = 0) -> bool:
-    """Whether something waits for the end: a file to be written out, a method `__del__`, a `finally`.
+    """Whether something waits for the end: a file to be written out, `__del__`, a `finally`, a thread.
 
     After a fork only what came since is looked at: modules after the first `known`, and what is not frozen.
     To look at the rest would copy its pages.
     """
     modules = islice(reversed(sys.modules.values()), len(sys.modules) - known)
-    return any(map(_is_foreign_extension, modules)) or any(map(_has_last_words, gc.get_objects()))
+    return threads() > 0 or any(map(_wants_an_end, modules)) or _any_last_words(gc.get_objects())
 
 
-def _is_foreign_extension(module: ModuleType) -> bool:
+def _wants_an_end(module: ModuleType) -> bool:
     """Whether it is machine code that may want to be told of the end, beyond Python's knowledge."""
+    name = str(getattr(module, "__name__", ""))
+    if name in _CLOSED_AT_THE_END:
+        return True
     file = getattr(module, "__file__", None)
     return (
         isinstance(file, str)
         and file.endswith(".so")
         and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
-        and str(module.__name__).partition(".")[0] not in _KNOWN_EXTENSIONS
+        and name.partition(".")[0] not in _KNOWN_EXTENSIONS
     )
 
 
-def _has_last_words(made: object) -> bool:
+def _any_last_words(made: list[Any]) -> bool:
+    # There are tens of thousands of objects, and a hundred kinds: only objects of a few kinds are looked at.
+    kinds = {kind for kind in set(map(type, made)) if kind in _SUSPENDABLE or hasattr(kind, "__del__")}
+    own = list(_own_streams())
+    return any(_has_last_words(one, own) for one in compress(made, map(kinds.__contains__, map(type, made))))
+
+
+def _has_last_words(made: Any, own_streams: list[Any]) -> bool:
     kind = type(made)
     if kind in _SUSPENDABLE:
         return getattr(made, "gi_suspended", True)
-    if not hasattr(kind, "__del__"):
-        return False
     if isinstance(made, io.IOBase):
-        return not made.closed and made.fileno() not in _STANDARD_STREAMS
+        return kind not in _IN_MEMORY and not made.closed and not any(made is own for own in own_streams)
     return True
+
+
+def _own_streams() -> Iterator[Any]:
+    """The standard streams as the interpreter made them, which `_flush` takes care of."""
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        buffer = getattr(stream, "buffer", None)
+        yield from (stream, buffer, getattr(buffer, "raw", None))
 
 
 def _suspendable() -> tuple[type, ...]:
@@ -94,6 +113,6 @@ _SUSPENDABLE = _suspendable()
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         if stream is not None and not stream.closed:
             stream.flush()

@@ -4,11 +4,11 @@ The kernel frees them with the process, however that ends.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from typing import Any
 
+from tenuto.light import fcntl
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.schema import schema_of
 

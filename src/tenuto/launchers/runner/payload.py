@@ -3,25 +3,23 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 """
 
 import os
-import signal
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
-from tenuto.launchers.runner.kernel import die_with_parent
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.memory import MemoryLimit
-from tenuto.launchers.runner.report import Reporter
-from tenuto.launchers.runner.signals import pthread_sigmask
+from tenuto.launchers.runner.reporter import Reporter
+from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import signal
 from tenuto.workspace.files import DIRECTORY_MODE
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
-CANNOT_EXECUTE = 126
-NOT_FOUND = 127
 _TASK_MODULE = "tenuto.launchers.runner.task"
 _COPY_BYTES = 1 << 20
 
@@ -67,9 +65,7 @@ class Payload(NamedTuple):
 
 def run_payload(payload: Payload) -> int:
     """In the forked child: become the job. Returns its exit code, unless it becomes another program."""
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != payload.parent:
-        os._exit(NOT_FOUND)  # the runner died before the kernel was told to end us with it
+    live_no_longer_than(payload.parent)
     reporter = Reporter(payload.report)
     try:
         _settle_in(payload)
@@ -79,7 +75,7 @@ def run_payload(payload: Payload) -> int:
     program = payload.instructions.program
     if program is not None:
         return run_command(program, reporter)
-    exit_code: int = import_module(_TASK_MODULE).run_task(payload, reporter)
+    exit_code: int = import_module(_TASK_MODULE).run_task(Assignment.of(payload), reporter)
     return exit_code
 
 
@@ -87,13 +83,13 @@ def _settle_in(payload: Payload) -> None:
     os.setpgid(0, 0)
     for standard, log in enumerate(payload.logs, start=1):
         os.dup2(log, standard)
-    if payload.memory is not None:
-        payload.memory.enter()
-    # All that the payload ever starts holds the second byte of the lock file, unless it closes it on purpose.
-    close_all_but({0, 1, 2, payload.descendants, payload.report})
-    os.set_inheritable(payload.descendants, True)
     os.environ.update(added_variables(payload.instructions, payload.launch))
-    os.chdir(payload.paths.directory)
+    settle_in(
+        payload.paths.directory,
+        memory=payload.memory,
+        report=payload.report,
+        descendants=payload.descendants,
+    )
 
 
 def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
@@ -101,21 +97,11 @@ def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[st
     return {**instructions.environment, STAMP: launch.nonce}
 
 
-def close_all_but(kept: set[int]) -> None:
-    """Close every other descriptor of this process."""
-    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if fd not in kept:
-            try:
-                os.close(fd)
-            except OSError:
-                continue  # the one that listed the directory
-
-
 def release_signals() -> None:
     """Let signals through again, each with the effect that a program expects at its start."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
         signal.signal(number, signal.SIG_DFL)
-    pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def run_command(command: Command, reporter: Reporter | None) -> int:

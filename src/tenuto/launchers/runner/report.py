@@ -1,4 +1,4 @@
-"""What a payload tells its supervisor: lines of JSON in a file that only the two of them have.
+"""What a payload told its supervisor (see `reporter`), as the supervisor reads it.
 A payload may die at any point, so a line counts only if it is whole, and the exit status outranks them all.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.workspace.records import from_json, to_json
+from tenuto.workspace.json_bytes import from_json
 
 
 class Report(NamedTuple):
@@ -19,28 +19,6 @@ class Report(NamedTuple):
     message: str | None = None
     provenance: Mapping[str, str] = {}
     flags: tuple[str, ...] = ()
-
-
-class Reporter:
-    """The payload's end. Forked children of the payload have it too, but are not heard."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._pid = os.getpid()
-
-    def provenance(self, provenance: Mapping[str, str]) -> None:
-        self._say({"provenance": dict(provenance)})
-
-    def done(self, result: Any = None, *, message: str | None = None, flags: tuple[str, ...] = ()) -> None:
-        """`result` is plain JSON data already."""
-        self._say({"done": True, "result": result, "message": message, "flags": flags})
-
-    def failed(self, reason: JobFailureStatus, message: str) -> None:
-        self._say({"reason": reason.name, "message": message})
-
-    def _say(self, line: dict[str, Any]) -> None:
-        if os.getpid() == self._pid:
-            os.write(self._fd, to_json(line) + b"\n")
 
 
 def open_report() -> int:

@@ -9,11 +9,11 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Mapping
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import JournalError
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.runner.assignment import Assignment
+from tenuto.light import import_module
 
 if TYPE_CHECKING:
     from tenuto.workspace.journal import EventWriter
@@ -59,9 +59,9 @@ class Report(NamedTuple):
 class ProgressReports:
     """The reports of one process of the payload; one that was forked from it has a file of its own."""
 
-    def __init__(self, payload: Payload) -> None:
-        self._payload = payload
-        self._clock = payload.machine.clock
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._clock = assignment.machine.clock
         self._began = self._clock.monotonic()
         self._lock = allocate_lock()
         self._writer: EventWriter | None = None
@@ -108,13 +108,12 @@ class ProgressReports:
     def _write(self, level: int, report: Report) -> None:
         if rank(os.environ) > 0:
             return  # the first process of a distributed program speaks for all
-        instructions = self._payload.instructions
         # 8 ms that a task without progress need not pay
         event = import_module(_EVENTS_MODULE).JobProgressEvent(
             timestamp=report.timestamp,
-            job_id=instructions.job_id,
-            task_id=instructions.task_id,
-            attempt=self._payload.launch.attempt,
+            job_id=self._assignment.job_id,
+            task_id=self._assignment.task_id,
+            attempt=self._assignment.attempt,
             progress=report.value,
             level=level,
             desc=report.desc,
@@ -127,10 +126,9 @@ class ProgressReports:
     def _open_writer(self) -> EventWriter:
         if self._writer is None or os.getpid() != self._pid:  # a forked child must not write to our file
             self._pid = os.getpid()
-            payload = self._payload
-            layout = payload.instructions.layout(payload.paths)
-            place = layout.job_journal(payload.instructions.task_id, payload.instructions.job_id)
-            machine = payload.machine
+            assignment = self._assignment
+            place = assignment.layout.job_journal(assignment.task_id, assignment.job_id)
+            machine = assignment.machine
             writer: EventWriter = import_module(_JOURNAL_MODULE).EventWriter(
                 machine.files, place, machine.randomness.nonce()
             )

@@ -8,51 +8,46 @@ import faulthandler
 import gc
 import io
 import os
-import signal
 import sys
 from _thread import get_ident
-from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
 
 from tenuto.errors import TaskCancelled
-from tenuto.launchers.commands import command_of
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.context import RunningJob
 from tenuto.launchers.runner.partials import hold_partials
-from tenuto.launchers.runner.payload import Payload, run_command
-from tenuto.launchers.runner.report import Reporter
+from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.results import plain
-from tenuto.launchers.runner.signals import pthread_sigmask
-from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.light import sha256
-from tenuto.tasks import Prepare, ResumableTask
+from tenuto.light import import_module, sha256, signal
+from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
-from tenuto.tasks.saving import read_job
-from tenuto.tasks.serialization import MAX_BYTES, loads
-from tenuto.workspace.attempt_files import read_stop
-from tenuto.workspace.records import to_json
+from tenuto.tasks.saving import build_job, read_params
 
-_LONGEST_MESSAGE = 1500
+# What a good end need not pay for.
+_COMMANDS_MODULE = "tenuto.launchers.commands"
 _FAILURES_MODULE = "tenuto.launchers.runner.failures"
+_PAYLOAD_MODULE = "tenuto.launchers.runner.payload"
+_STOPS_MODULE = "tenuto.launchers.runner.stops"
 
 
-def run_task(payload: Payload, reporter: Reporter) -> int:
+def run_task(assignment: Assignment, reporter: Reporter) -> int:
     """Run the task of the job's directory; the exit code for this process.
 
     The process then ends as any Python program does: threads joined, `atexit` honoured, files flushed.
     """
-    cancellation = _Cancellation(payload)
+    cancellation = _Cancellation(assignment)
     signal.signal(signal.SIGTERM, cancellation)
     _leave_forked_children_alone()
-    job = RunningJob(payload)
+    job = RunningJob(assignment)
     try:
-        exit_code = _run(payload, reporter, job, cancellation)
+        exit_code = _run(assignment, reporter, job, cancellation)
         _flush()
     except SystemExit as leaving:
         exit_code = _left(leaving, reporter)
     except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
         exit_code = 1
-        failures: Any = import_module(_FAILURES_MODULE)  # 6 ms that a good end need not pay
+        failures: Any = import_module(_FAILURES_MODULE)
         reporter.failed(*failures.explained(error))
         _say(failures.shown(error))
     cancellation.over = True
@@ -60,30 +55,32 @@ def run_task(payload: Payload, reporter: Reporter) -> int:
     return exit_code
 
 
-def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
-    pthread_sigmask(signal.SIG_SETMASK, ())
-    if payload.preloaded is None:
+def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if assignment.preloaded is None:
         complete_package()
         look_like_a_plain_program()
     current_job.set(job)
     gc.freeze()  # or every collection would go through all that Tenuto loaded
     gc.enable()
-    if payload.preloaded is not None:
-        payload.preloaded.settle()
+    params = read_params(assignment.directory)
+    if assignment.preloaded is not None:
+        assignment.preloaded.settle()
     else:
-        parameters = payload.machine.files.read(payload.paths.params, MAX_BYTES)
-        sys.path[:] = loads(parameters, payload.paths.params)["import_path"]
-    task, init_tasks = read_job(payload.paths.directory)
+        sys.path[:] = params["import_path"]
+    task, init_tasks = build_job(params, assignment.directory)
     job.runs(task)
-    cancellation.graceful = isinstance(task, ResumableTask)
-    reporter.provenance(_provenance(type(task), payload))
+    if isinstance(task, ResumableTask):
+        cancellation.leave_timeouts_to_the_task()
+    reporter.provenance(_provenance(type(task), assignment))
     job.holds(hold_partials(task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
             init_task.execute()
-    command = command_of(task)
-    if command is not None:
-        return run_command(command, reporter)
+    if isinstance(task, CommandTask):
+        command = import_module(_COMMANDS_MODULE).command_of(task)
+        not_run: int = import_module(_PAYLOAD_MODULE).run_command(command, reporter)
+        return not_run
     _report_result(reporter, task, task.execute())
     return 0
 
@@ -91,19 +88,26 @@ def _run(payload: Payload, reporter: Reporter, job: RunningJob, cancellation: _C
 class _Cancellation:
     """The handler of TERM."""
 
-    def __init__(self, payload: Payload) -> None:
-        self._payload = payload
-        self.graceful = False
-        """A timeout is left to the task, which finds that it has no time left."""
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._graceful = False
         self.over = False
+
+    def leave_timeouts_to_the_task(self) -> None:
+        """From now on a timeout does not end the task, which finds that it has no time left."""
+        import_module(_STOPS_MODULE)  # now, since a signal that comes while others load cannot do it
+        self._graceful = True
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.over:
             return
-        stop = read_stop(self._payload.machine.files, self._payload.paths, self._payload.launch.attempt)
-        if self.graceful and stop is not None and stop.reason is JobFailureStatus.TIMEOUT:
+        try:
+            stop = import_module(_STOPS_MODULE).asked(self._assignment)
+        except (ImportError, AttributeError):
+            stop = None  # it came while the task was just loading what this needs
+        if self._graceful and stop is not None and stop.is_timeout:
             return
-        raise TaskCancelled(stop.message or stop.reason.meaning if stop else "the job is being stopped")
+        raise TaskCancelled("the job is being stopped" if stop is None else stop.message)
 
 
 def _leave_forked_children_alone() -> None:
@@ -116,10 +120,10 @@ def _leave_forked_children_alone() -> None:
     held: dict[int, set[int]] = {}  # thread -> what it had blocked before
 
     def hold() -> None:
-        held[get_ident()] = pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def release() -> None:
-        pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
 
     def release_in_child() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -147,11 +151,11 @@ def look_like_a_plain_program() -> None:
     faulthandler.enable()
 
 
-def _provenance(cls: type, payload: Payload) -> dict[str, str]:
+def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if not file:
         return {}
-    known = payload.preloaded.digests if payload.preloaded is not None else {}
+    known = assignment.preloaded.digests if assignment.preloaded is not None else {}
     return {"file": file, "sha256": known.get(file) or digest(file)}
 
 
@@ -163,15 +167,12 @@ def digest(file: str) -> str:
 
 def _report_result(reporter: Reporter, task: Any, result: Any) -> None:
     try:
-        kept = plain(result)
-        to_json(kept)
+        reporter.done(plain(result))
     except (TypeError, ValueError, RecursionError) as error:
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; return plain values or dataclasses")
         reporter.done(message=problem, flags=("result_not_kept",))
-    else:
-        reporter.done(kept)
 
 
 def _left(leaving: SystemExit, reporter: Reporter) -> int:
@@ -180,11 +181,10 @@ def _left(leaving: SystemExit, reporter: Reporter) -> int:
     if code is None or code == 0:
         reporter.done()
         return 0
+    reporter.failed(*import_module(_FAILURES_MODULE).left(code))
     if isinstance(code, int):
-        reporter.failed(JobFailureStatus.FAILED, f"the task called sys.exit({code})")
         return code & 0xFF
     _say(str(code))
-    reporter.failed(JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE])
     return 1
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import FileTooLarge
 from tenuto.launchers.instructions import Instructions
+from tenuto.workspace.json_bytes import from_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
-from tenuto.workspace.records import from_json
 
 PREFIXES = (
     *("LD_", "OMP_", "OPENBLAS_", "MKL_", "CUDA_", "PYTHON"),

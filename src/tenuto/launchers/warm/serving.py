@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 from _socket import socket
 from contextlib import suppress
 from importlib import import_module
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
-from tenuto.launchers.runner.signals import SIGNALS, pthread_sigmask
+from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
+from tenuto.light import signal
 from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
@@ -51,7 +51,7 @@ class Parent:
         first = self._next()
         if first is None:
             return False
-        pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
@@ -101,17 +101,17 @@ class Parent:
 
     def _fork(self, order: Received) -> int:
         """Fork; in the parent, answer. The descriptors are closed before the next message is received."""
-        mask = pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = fork_quietly()
         except OSError as error:
-            pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             close_all(order.descriptors)
             self._answer(order, {"errno": error.errno, "problem": f"fork: {error.strerror}"})
             return -1
         if pid == 0:
             return 0
-        pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._runners.add(pid)
         # The second byte first: who holds it without the first is taken for a leftover, and killed.
         close_all(order.descriptors[::-1])

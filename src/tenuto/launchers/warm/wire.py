@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tenuto.workspace.records import from_json, to_json
+from tenuto.workspace.json_bytes import from_json, to_json
 
 MOST_DESCRIPTORS = 250
 """The kernel passes 253 at once."""

@@ -1,0 +1,121 @@
+"""What the process of a Python task is told of its job: enough to run it, and where the rest is found.
+It loads nothing that a task may never ask for: in a fresh interpreter every job would wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tenuto.light import import_module
+
+if TYPE_CHECKING:
+    from tenuto.launchers.runner.payload import Payload, Preloaded
+    from tenuto.workspace.layout import JobPaths, Layout
+    from tenuto.workspace.ports import Machine
+
+_LAYOUT_MODULE = "tenuto.workspace.layout"
+_MACHINE_MODULE = "tenuto.workspace.machine"
+_ENDLESS = "-"
+
+
+class Assignment:
+    """The attempt that this process is to run."""
+
+    __slots__ = (
+        "_machine",
+        "attempt",
+        "deadline",
+        "directory",
+        "job_id",
+        "preloaded",
+        "script_name",
+        "task_id",
+        "workspace",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        script_name: str,
+        workspace: str,
+        task_id: str,
+        job_id: str,
+        attempt: int,
+        deadline: float | None = None,
+        machine: Machine | None = None,
+        preloaded: Preloaded | None = None,
+    ) -> None:
+        self.directory = directory
+        self.script_name = script_name
+        self.workspace = workspace
+        """The workspace's root."""
+        self.task_id = task_id
+        self.job_id = job_id
+        self.attempt = attempt
+        self.deadline = deadline
+        """When the walltime ends, on the monotonic clock."""
+        self.preloaded = preloaded
+        self._machine = machine
+
+    @classmethod
+    def of(cls, payload: Payload) -> Assignment:
+        instructions = payload.instructions
+        return cls(
+            payload.paths.directory,
+            payload.paths.script_name,
+            instructions.layout(payload.paths).root,
+            instructions.task_id,
+            instructions.job_id,
+            payload.launch.attempt,
+            payload.deadline,
+            payload.machine,
+            payload.preloaded,
+        )
+
+    def arguments(self) -> list[str | bytes]:
+        """For the command line of a fresh interpreter, which may decode it otherwise than this one."""
+        return [
+            self.directory,
+            self.script_name,
+            self.workspace,
+            self.task_id.encode(),
+            self.job_id.encode(),
+            str(self.attempt),
+            _ENDLESS if self.deadline is None else repr(self.deadline),
+        ]
+
+    @classmethod
+    def from_arguments(
+        cls,
+        directory: str,
+        script_name: str,
+        workspace: str,
+        task_id: str,
+        job_id: str,
+        attempt: str,
+        deadline: str,
+    ) -> Assignment:
+        """What `arguments` gave."""
+        until = None if deadline == _ENDLESS else float(deadline)
+        return cls(directory, script_name, workspace, _utf8(task_id), _utf8(job_id), int(attempt), until)
+
+    @property
+    def machine(self) -> Machine:
+        if self._machine is None:
+            self._machine = import_module(_MACHINE_MODULE).this_machine()
+        return self._machine
+
+    @property
+    def paths(self) -> JobPaths:
+        paths: JobPaths = import_module(_LAYOUT_MODULE).JobPaths(self.directory, self.script_name)
+        return paths
+
+    @property
+    def layout(self) -> Layout:
+        layout: Layout = import_module(_LAYOUT_MODULE).Layout(self.workspace)
+        return layout
+
+
+def _utf8(argument: str) -> str:
+    return os.fsencode(argument).decode()

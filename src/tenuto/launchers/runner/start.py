@@ -1,0 +1,47 @@
+"""What the interpreter that begins in `__main__` is to be, by its arguments; it ends with that.
+
+For a runner: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
+for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
+for a payload in a fresh interpreter: --payload and what `begin` says.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import NoReturn
+
+from tenuto.light import import_module
+
+_ATTEMPT_MODULE = "tenuto.launchers.runner.attempt"
+_BEGIN_MODULE = "tenuto.launchers.runner.begin"
+_LEAVING_MODULE = "tenuto.launchers.runner.leaving"
+_SERVING_MODULE = "tenuto.launchers.warm.serving"
+
+
+def start(kind: str, *arguments: str) -> NoReturn:
+    gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
+    if kind == "--payload":
+        # To find out whether the interpreter must be torn down, as `leaving` does, would take longer here
+        # than to do it: what was loaded before the task began is frozen.
+        sys.exit(import_module(_BEGIN_MODULE).be_payload(*arguments))
+    attempt = import_module(_ATTEMPT_MODULE)
+    if kind == "--warm":
+        parent = import_module(_SERVING_MODULE).Parent(*map(int, arguments))
+        inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
+        if inherited is None:
+            os._exit(0)
+    else:
+        script_name, nonce, python, *descriptors = arguments
+        lock, descendants, ready, *tokens = map(int, descriptors)
+        inherited = attempt.Inherited(
+            kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens)
+        )
+    runner = os.getpid()
+    exit_code = attempt.run(inherited)
+    if os.getpid() == runner:
+        os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
+    if inherited.preloaded is not None:
+        import_module(_LEAVING_MODULE).leave(exit_code, known=inherited.preloaded.modules)
+    sys.exit(exit_code)
