@@ -169,7 +169,7 @@ if step:
     def watching(name, globals=None, locals=None, fromlist=(), level=0):
         module = real_import(name, globals, locals, fromlist, level)
         attempt = sys.modules.get("tenuto.launchers.runner.attempt")
-        if name == "tenuto.launchers.runner.attempt" and "run" in (fromlist or ()):
+        if name == "tenuto.launchers.runner.attempt" and hasattr(attempt, "run"):
             builtins.__import__ = real_import
             if step.startswith("os."):
                 fake = type(os)("os")

@@ -2,8 +2,11 @@
 It goes on in `start`: of this file Python keeps no compiled form, so every job pays for each of its lines.
 """
 
+import gc
 import sys
 from _frozen_importlib_external import PathFinder  # `importlib` loads more
+
+gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
 
 # A supervisor needs a tenth of what `import tenuto` loads. So the package is put up bare, without running its
 # `__init__`; the payload of a Python task finishes it (see `task.complete_package`).

@@ -7,7 +7,6 @@ for a payload in a fresh interpreter: --payload and what `begin` says.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from typing import NoReturn
@@ -21,7 +20,6 @@ _SERVING_MODULE = "tenuto.launchers.warm.serving"
 
 
 def start(kind: str, *arguments: str) -> NoReturn:
-    gc.disable()  # nothing that a runner loads is garbage; a Python task turns it on again
     if kind == "--payload":
         # To find out whether the interpreter must be torn down, as `leaving` does, would take longer here
         # than to do it: what was loaded before the task began is frozen.
