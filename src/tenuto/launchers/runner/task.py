@@ -103,8 +103,8 @@ class _Cancellation:
             return
         try:
             stop = import_module(_STOPS_MODULE).asked(self._assignment)
-        except (ImportError, AttributeError):
-            stop = None  # it came while the task was just loading what this needs
+        except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
+            stop = None  # the task is told why as a courtesy; that it ends is a must
         if self._graceful and stop is not None and stop.is_timeout:
             return
         raise TaskCancelled("the job is being stopped" if stop is None else stop.message)
