@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
@@ -93,15 +95,24 @@ def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
     assert (job.marker().reason, job.marker().result) == (None, "finished all the same")
 
 
+# The signal may come while the task itself is loading what the handler needs; or there is no descriptor left.
+HINDRANCES = (
+    'sys.modules["tenuto.launchers.runner.stops"] = None',
+    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+)
+
+
+@pytest.mark.parametrize("hindrance", HINDRANCES)
 def test_a_task_is_stopped_though_the_reason_cannot_be_read(
-    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
+    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed, hindrance: str
 ) -> None:
-    """The signal may come while the task itself is loading what the handler needs, for its first report."""
-    body = """
-    sys.modules["tenuto.launchers.runner.stops"] = None
+    body = f"""
+    {hindrance}
     try:
         print('ready')
         time.sleep(1000)
+    except Exception:
+        print('went on')
     finally:
         print('cleaned up')
     """
