@@ -40,19 +40,38 @@ Subscriber = Callable[[Event], object]
 class _Journal:
     """The journal of a run, and those in this process who hear what is written there."""
 
-    def __init__(self, writer: journal.EventWriter) -> None:
+    def __init__(self, writer: journal.EventWriter, soon: Callable[[Callable[[], None]], None]) -> None:
+        """`soon` has a function called after all that is to be told by now."""
         self.subscribers: list[Subscriber] = []
         self._writer = writer
+        self._soon = soon
+        self._unheard: list[Event] = []
+        """Events that are not in the file yet: those of many jobs are written together."""
 
     def write(self, event: Event) -> None:
-        try:
-            self._writer.write(event)
-        finally:
-            for subscriber in self.subscribers:
-                call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+        """Takes an event, which is written soon, together with what is told meanwhile."""
+        self._writer.add(event)
+        self._unheard.append(event)
+        if len(self._unheard) == 1:
+            self._soon(self._flush)
 
-    def close(self) -> None:
-        self._writer.close()
+    def end(self, event: Event) -> None:
+        """Writes the last event, and closes; from another thread, once everything was told."""
+        self._writer.add(event)
+        self._unheard.append(event)
+        try:
+            self._flush()
+        finally:
+            self._writer.close()
+
+    def _flush(self) -> None:
+        events, self._unheard = self._unheard, []
+        try:
+            self._writer.flush()
+        finally:
+            for event in events if self.subscribers else ():
+                for subscriber in self.subscribers:
+                    call_safely(lambda: subscriber(event))  # noqa: B023  called at once
 
 
 class Run:
@@ -81,7 +100,9 @@ class Run:
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
-        self._writer = _Journal(journal.EventWriter(self._machine.files, self._journal, writer))
+        self._writer = _Journal(
+            journal.EventWriter(self._machine.files, self._journal, writer), scheduler.tell
+        )
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
@@ -233,7 +254,7 @@ class Run:
     ) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
-        self._writer.write(
+        self._writer.end(
             RunCompletedEvent(
                 **self._event_fields(),
                 failed=state is not RunState.DONE,
@@ -243,7 +264,6 @@ class Run:
                 carbon=carbon,
             )
         )
-        self._writer.close()
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
         self._write_status(state, message, carbon)

@@ -170,7 +170,8 @@ class Scheduler:
     def drain(self) -> None:
         """Returns once everybody was told of everything that happened so far."""
         told = threading.Event()
-        self._notifications.call(told.set)
+        # In two steps: who is told of something may have the rest of it done in a step of its own.
+        self._notifications.call(lambda: self._notifications.call(told.set))
         told.wait()
 
     def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:

@@ -34,7 +34,9 @@ class ThreadWorker:
         """`gather_s`: how long a thread with nothing left to do lets calls pile up before it looks again."""
         self._name = name
         self._gather_s = gather_s
-        self._closing = threading.Event()
+        self._gathering = threading.Lock()
+        """Held until `close`: to try and take it is to wait until then, at most as long as calls pile up."""
+        self._gathering.acquire()
         self._wanted = threads
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -57,7 +59,8 @@ class ThreadWorker:
             threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
-        self._closing.set()
+        if self._gathering.locked():
+            self._gathering.release()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -68,7 +71,11 @@ class ThreadWorker:
             with self._lock:
                 self._unfinished -= 1
             if self._gather_s and self._queue.empty():
-                self._closing.wait(self._gather_s)
+                self._gather()
+
+    def _gather(self) -> None:
+        if self._gathering.acquire(timeout=self._gather_s):
+            self._gathering.release()  # for the next time, which is after the end, too
 
 
 def call_safely(function: Call) -> None:
