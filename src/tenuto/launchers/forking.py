@@ -4,7 +4,6 @@ What else a parent should have loaded is for the launchers to say that are made 
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -178,8 +177,8 @@ class ForkingLauncher:
         started: LocalProcess | _Otherwise
         try:
             try:
-                async with asyncio.timeout(self._answer_takes_s if parent.loaded else self._import_takes_s):
-                    answer = await parent.fork(order, changes, ready_there)
+                takes_s = self._answer_takes_s if parent.loaded else self._import_takes_s
+                answer = await parent.fork(order, changes, ready_there, takes_s)
             except NotSent:
                 self._drop(parent)
                 started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.DO_WITHOUT

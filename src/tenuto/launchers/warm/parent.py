@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from signal import SIGKILL
 from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 from typing import Any
@@ -90,8 +90,13 @@ class WarmParent:
     def busy(self) -> bool:
         return bool(self._pending)
 
-    async def fork(self, order: StartOrder, changes: Mapping[str, str | None], ready: int) -> Answer:
-        """Have a runner forked, which is given `ready` to say that it is up. Raises `ParentGone`."""
+    async def fork(
+        self, order: StartOrder, changes: Mapping[str, str | None], ready: int, takes_s: float
+    ) -> Answer:
+        """Have a runner forked, which is given `ready` to say that it is up.
+
+        Raises `ParentGone`, and `TimeoutError` if there is no answer for too long.
+        """
         self._orders += 1
         number = self._orders
         content = {
@@ -107,18 +112,22 @@ class WarmParent:
             ready,
             *(token.fileno() for token in order.tokens),
         ]
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._pending[number] = answer
-        self._listen()
+        self._listen(loop)
+        too_long = loop.call_later(takes_s, self._give_up, number)
         try:
             try:
-                await self._send(content, descriptors)
+                await self._send(content, descriptors, answer)
             finally:
                 os.close(ready)
             return await answer
         finally:
+            too_long.cancel()
             del self._pending[number]
-            self._stop_listening()
+            if not self.usable:
+                self._hang_up()
 
     def kill_runner(self, pid: int) -> None:
         with suppress(OSError):  # it died: so did, or will, its runner be found by other means
@@ -131,10 +140,9 @@ class WarmParent:
             os.kill(self.pid, SIGKILL)
 
     def close(self) -> None:
-        """Let the parent go: it ends when it sees that nobody is there."""
+        """Let the parent go: it ends when it sees that nobody is there. From any thread."""
         self.usable = False
-        if not self._pending:
-            self._socket.close()
+        self._hang_up()
 
     def reap(self) -> bool:
         """Whether the process is gone."""
@@ -143,30 +151,44 @@ class WarmParent:
         except ChildProcessError:  # somebody else's `wait` got it
             return True
 
-    async def _send(self, content: dict[str, Any], descriptors: list[int]) -> None:
+    async def _send(
+        self, content: dict[str, Any], descriptors: list[int], answer: asyncio.Future[Answer]
+    ) -> None:
         while True:
             try:
                 send(self._socket, content, descriptors)
             except BlockingIOError:
+                if answer.done():  # it took too long
+                    return
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
                 raise NotSent from None
             else:
                 return
 
-    # Listening, only while somebody waits: a launcher may be used from one loop after another.
+    # Listening, from the first order on: a launcher may be used from one loop after another.
 
-    def _listen(self) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._socket.fileno(), self._take)
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop:
+            self._stop_listening()
+            loop.add_reader(self._socket.fileno(), self._take)
+            self._loop = loop
 
     def _stop_listening(self) -> None:
-        if not self._pending and self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._socket.fileno())
-            self._loop = None
-            if not self.usable:
-                self._socket.close()
+        self._loop = None
+
+    def _hang_up(self) -> None:
+        """Close the socket once nobody waits, in the thread of the loop that listens to it."""
+        loop = self._loop
+        if loop is not None and loop.is_running() and loop is not _running_loop():
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self._hang_up)
+                return
+        if not self._pending:
+            self._stop_listening()
+            self._socket.close()
 
     def _take(self) -> None:
         try:
@@ -175,6 +197,7 @@ class WarmParent:
             return
         if received is None:
             self.usable = False
+            self._stop_listening()
             self._settle_all(ParentGone())
         elif "loaded" in received.content:
             self.loaded = True
@@ -196,16 +219,27 @@ class WarmParent:
         return True
 
     def _settle_all(self, error: Exception) -> None:
-        assert self._loop is not None
-        self._loop.remove_reader(self._socket.fileno())
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(error)
 
+    def _give_up(self, number: int) -> None:
+        future = self._pending.get(number)
+        if future is not None and not future.done():
+            future.set_exception(TimeoutError())
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
 
 async def said_ready(ready: int) -> bool:
     """Whether a runner says that it is up; False if there is none any more that could."""
-    await Readable(ready).wait()
+    with closing(Readable(ready)) as word:
+        await word.wait()
     return bool(os.read(ready, 1))
 
 
