@@ -20,7 +20,7 @@ from tenuto.launchers.local import LocalProcess, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
 from tenuto.launchers.warm.fitness import MEMORY_LIMIT
-from tenuto.launchers.warm.needs import LEAN, Needs
+from tenuto.launchers.warm.needs import LEAN, Environment, Needs, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
     NotSent,
@@ -86,6 +86,7 @@ class ForkingLauncher:
         self._import_takes_s = import_takes_s
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
+        self._surroundings = Surroundings()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
         weakref.finalize(self, _retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
@@ -94,13 +95,13 @@ class ForkingLauncher:
         """needs -> when the files of their modules had last been changed."""
 
     async def start(self, order: StartOrder) -> LocalProcess:
-        environment = dict(os.environ)
+        environment = self._surroundings.now()
         for needs in self._parents_for(order, environment):
             for _ in range(2):  # once more if the source has changed since it was imported
                 parent = self._parent(needs)
                 if parent is None:
                     break
-                changes = changed_variables(parent.environment, environment)
+                changes = changed_variables(parent.environment, environment.variables)
                 started = await self._fork(parent, order, changes)
                 if isinstance(started, LocalProcess):
                     return started
@@ -124,11 +125,11 @@ class ForkingLauncher:
 
     # Which parent.
 
-    def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs:
+    def _needs(self, order: StartOrder, environment: Environment) -> Needs:
         """What the job's parent should have loaded."""
         return LEAN
 
-    def _parents_for(self, order: StartOrder, environment: dict[str, str]) -> list[Needs]:
+    def _parents_for(self, order: StartOrder, environment: Environment) -> list[Needs]:
         """From which parents the job can be forked, the best first."""
         if self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS:
             return []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, transition
@@ -34,6 +35,7 @@ class CounterChange(NamedTuple):
     failed: int
 
 
+@cache
 def counter_change(before: JobState, after: JobState) -> CounterChange:
     return CounterChange(
         unfinished=after.unfinished() - before.unfinished(),

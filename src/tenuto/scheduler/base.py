@@ -172,6 +172,7 @@ class Scheduler:
         told = threading.Event()
         # In two steps: who is told of something may have the rest of it done in a step of its own.
         self._notifications.call(lambda: self._notifications.call(told.set))
+        self._notifications.hurry()
         told.wait()
 
     def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:

@@ -22,6 +22,10 @@ class Worker(Protocol):
         """Has the function called once, soon."""
         ...
 
+    def hurry(self) -> None:
+        """Lets what was handed over be called at once."""
+        ...
+
     def close(self) -> None:
         """Returns once everything handed over was called."""
         ...
@@ -35,7 +39,7 @@ class ThreadWorker:
         self._name = name
         self._gather_s = gather_s
         self._gathering = threading.Lock()
-        """Held until `close`: to try and take it is to wait until then, at most as long as calls pile up."""
+        """Taken, but for a moment after `hurry`: who waits for it lets calls pile up until then."""
         self._gathering.acquire()
         self._wanted = threads
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
@@ -54,13 +58,17 @@ class ThreadWorker:
                 thread.start()
         self._queue.put(function)
 
+    def hurry(self) -> None:
+        with self._lock:
+            if self._gathering.locked():
+                self._gathering.release()
+
     def close(self) -> None:
         with self._lock:
             threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
-        if self._gathering.locked():
-            self._gathering.release()
+        self.hurry()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -71,11 +79,7 @@ class ThreadWorker:
             with self._lock:
                 self._unfinished -= 1
             if self._gather_s and self._queue.empty():
-                self._gather()
-
-    def _gather(self) -> None:
-        if self._gathering.acquire(timeout=self._gather_s):
-            self._gathering.release()  # for the next time, which is after the end, too
+                self._gathering.acquire(timeout=self._gather_s)
 
 
 def call_safely(function: Call) -> None:
@@ -100,4 +104,4 @@ class NotificationWorker(ThreadWorker):
     """Tells listeners what happened, one event after the other, off the loop."""
 
     def __init__(self) -> None:
-        super().__init__("tenuto-notify", 1, gather_s=0.005)
+        super().__init__("tenuto-notify", 1, gather_s=0.05)
