@@ -17,7 +17,7 @@ from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.decisions import Arrival, Verdict, on_arrival
 from tenuto.scheduler.following import Followers
-from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, Cancellation, Inbox, Submission
+from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, MOST_GATHERED, Cancellation, Inbox, Submission
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Listener
@@ -113,6 +113,12 @@ class Scheduler:
 
         Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
+        counts = self._hand_in(job, owner)
+        if len(self._inbox) >= MOST_GATHERED:
+            self.call(self._take_in)
+        return counts
+
+    def _hand_in(self, job: Job, owner: Owner) -> Job:
         known = self._known
         with known.lock:
             before = known.get(job.key)
@@ -200,7 +206,7 @@ class Scheduler:
 
     async def aio_registerJob(self, job: Job, owner: Owner) -> Job:
         """Like `submit`, in the loop, and returns once the submission was taken in."""
-        known = self.submit(job, owner)
+        known = self._hand_in(job, owner)
         self._take_in()
         return known
 

@@ -16,8 +16,10 @@ from tenuto.workspace.derive import Derived
 
 GATHER_S = 0.002
 """Submissions are taken in together: two threads that take turns for each of them take twice as long."""
-GATHER_DONE_S = 0.05
+GATHER_DONE_S = 0.1
 """The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
+MOST_GATHERED = 256
+"""Who submits more waits until these were taken in: again, it is faster if one thread works at a time."""
 
 
 class Submission(NamedTuple):
