@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tenuto.errors import TenutoError
@@ -427,4 +428,4 @@ class Scheduler:
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
         """Calls somebody off the loop, after all that was told before."""
-        self._notifications.call(lambda: function(*arguments))
+        self._notifications.call(partial(function, *arguments))
