@@ -97,7 +97,9 @@ class Instructions(NamedTuple):
         if self.retry:
             written["retry"] = dict(self.retry)
         if self.carbon is not None:
-            written["carbon"] = self.carbon._asdict()
+            usual = CarbonPlan._field_defaults
+            plan = self.carbon._asdict()
+            written["carbon"] = {name: value for name, value in plan.items() if value != usual[name]}
         return written
 
     @classmethod

@@ -35,6 +35,9 @@ class CounterChange(NamedTuple):
     failed: int
 
 
+_NO_CHANGE = CounterChange(0, 0)
+
+
 @cache
 def counter_change(before: JobState, after: JobState) -> CounterChange:
     return CounterChange(
@@ -99,7 +102,9 @@ class BaseJob:
         """
         before = self._standing
         self._standing = transition(before, state, self.clock.now(), reason, message)
-        self._count(counter_change(before.state, state))
+        change = counter_change(before.state, state)
+        if change != _NO_CHANGE:
+            self._count(change)
         if state is JobState.WAITING and before.state.finished():
             self._reset_final_state()
         self._notify(before)

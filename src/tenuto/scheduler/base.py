@@ -123,8 +123,11 @@ class Scheduler:
         known = self._known
         with known.lock:
             before = known.get(job.key)
-            needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
-            job.dependencies = tuple(dict.fromkeys(needed))  # two submissions may have been of one identity
+            if job.dependencies:
+                needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
+                job.dependencies = tuple(
+                    dict.fromkeys(needed)
+                )  # two submissions may have been of one identity
         is_to_run = before is None or before.state is JobState.ERROR
         found = self._arrivals.look(job) if is_to_run else None
         with known.lock:
