@@ -16,7 +16,7 @@ from enum import Enum, unique
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
-from tenuto.launchers.local import LocalProcess, find_local, sweep_local
+from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
 from tenuto.launchers.warm.fitness import MEMORY_LIMIT
@@ -175,11 +175,12 @@ class ForkingLauncher:
     ) -> LocalProcess | _Otherwise:
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
+        word = Readable(ready)
         started: LocalProcess | _Otherwise
         try:
             try:
                 takes_s = self._answer_takes_s if parent.loaded else self._import_takes_s
-                answer = await parent.fork(order, changes, ready_there, takes_s)
+                answer = await parent.fork(order, changes, ready_there, word, takes_s)
             except NotSent:
                 self._drop(parent)
                 started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.DO_WITHOUT
@@ -187,23 +188,25 @@ class ForkingLauncher:
                 started = _Otherwise.DO_WITHOUT
             except (ParentGone, TimeoutError):
                 parent.kill()
-                started = await self._after_its_death(parent, order, ready)
+                started = await self._after_its_death(parent, order, ready, word)
             else:
-                started = self._answered(parent, order, answer, ready)
+                started = self._answered(parent, order, answer, ready, word)
         except BaseException:
+            word.close()
             os.close(ready)
             raise
         if not isinstance(started, LocalProcess):
+            word.close()
             os.close(ready)
         return started
 
     def _answered(
-        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int
+        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int, word: Readable
     ) -> LocalProcess | _Otherwise:
         said = answer.content
         if "pid" in said:
             handle = self._handle(parent, said["pid"], answer.pidfd)
-            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready)
+            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready, word=word)
         if "errno" in said:
             raise OSError(said["errno"], said["problem"])
         if "environment" in said:
@@ -231,11 +234,12 @@ class ForkingLauncher:
         return handle or EndedHandle(identity)
 
     async def _after_its_death(
-        self, parent: WarmParent, order: StartOrder, ready: int
+        self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _Otherwise:
         """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
         self._drop(parent)
-        if await said_ready(ready):
+        if await said_ready(ready, word):
+            word.close()
             os.close(ready)
             return self._found(order)
         if not parent.loaded:

@@ -46,7 +46,7 @@ class Readable:
     def add(self, future: asyncio.Future[None]) -> None:
         """Have a future of the running loop resolved once the descriptor is readable."""
         if self._is_readable:
-            _resolve(future)
+            resolve(future)
             return
         self._waiting.append(future)
         loop = future.get_loop()
@@ -63,7 +63,7 @@ class Readable:
         self._is_readable = True
         self.close()
         for future in self._waiting:
-            _resolve(future)
+            resolve(future)
 
 
 async def first_readable(*readables: Readable) -> None:
@@ -78,7 +78,8 @@ async def first_readable(*readables: Readable) -> None:
             readable.forget(future)
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
+def resolve(future: asyncio.Future[None]) -> None:
+    """Wake who waits for it, if nothing else has."""
     if not future.done():
         future.set_result(None)
 
@@ -93,15 +94,19 @@ class LocalProcess:
         attempt: int,
         *,
         ready: int | None = None,
+        word: Readable | None = None,
         child: bool = False,
     ) -> None:
-        """`ready`: the pipe on which the runner says that it wrote its pid record; None if that is known."""
+        """`ready`: the pipe on which the runner says that it wrote its pid record; None if that is known.
+
+        `word`: what listens to it already.
+        """
         self.exit_code: int | None = None
         self._launcher = launcher
         self._handle = handle
         self._attempt = attempt
         self._ready = ready
-        self._word = None if ready is None else Readable(ready)
+        self._word = word if word is not None or ready is None else Readable(ready)
         self._confirmed = True if ready is None else None
         self._child = child
         self._exit = Readable(handle.fileno())

@@ -7,17 +7,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from signal import SIGKILL
 from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 from typing import Any
 
-from tenuto.launchers.local import Readable
+from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
+
+_UP_S = 0.05
+"""How long a runner that is not up yet is waited for before its parent's answer is."""
 
 
 class ParentGone(Exception):
@@ -49,7 +52,8 @@ class WarmParent:
         self.usable = True
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._orders = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listening = 0
+        """How many wait for an answer that is late."""
         self._socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
         try:
             with theirs:
@@ -91,11 +95,17 @@ class WarmParent:
         return bool(self._pending)
 
     async def fork(
-        self, order: StartOrder, changes: Mapping[str, str | None], ready: int, takes_s: float
+        self,
+        order: StartOrder,
+        changes: Mapping[str, str | None],
+        ready: int,
+        word: Readable,
+        takes_s: float,
     ) -> Answer:
-        """Have a runner forked, which is given `ready` to say that it is up.
+        """Have a runner forked, which is given `ready` to say that it is up; `word` is the other end of it.
 
-        Raises `ParentGone`, and `TimeoutError` if there is no answer for too long.
+        Returns once it is up, or takes its time. Raises `ParentGone`, and `TimeoutError` if there is no
+        answer for too long.
         """
         self._orders += 1
         number = self._orders
@@ -113,21 +123,23 @@ class WarmParent:
             *(token.fileno() for token in order.tokens),
         ]
         loop = asyncio.get_running_loop()
+        give_up = loop.time() + takes_s
         answer: asyncio.Future[Answer] = loop.create_future()
         self._pending[number] = answer
-        self._listen(loop)
-        too_long = loop.call_later(takes_s, self._give_up, number)
         try:
             try:
-                await self._send(content, descriptors, answer)
+                await self._send(content, descriptors, give_up)
             finally:
                 os.close(ready)
-            return await answer
+            await self._until_up(word)
+            return answer.result() if answer.done() else await self._listen_for(answer, give_up)
+        except BaseException:
+            _forsake(answer)
+            raise
         finally:
-            too_long.cancel()
             del self._pending[number]
             if not self.usable:
-                self._hang_up()
+                self.close()
 
     def kill_runner(self, pid: int) -> None:
         with suppress(OSError):  # it died: so did, or will, its runner be found by other means
@@ -140,9 +152,10 @@ class WarmParent:
             os.kill(self.pid, SIGKILL)
 
     def close(self) -> None:
-        """Let the parent go: it ends when it sees that nobody is there. From any thread."""
+        """Let the parent go: it ends when it sees that nobody is there."""
         self.usable = False
-        self._hang_up()
+        if not self._pending:
+            self._socket.close()
 
     def reap(self) -> bool:
         """Whether the process is gone."""
@@ -151,55 +164,61 @@ class WarmParent:
         except ChildProcessError:  # somebody else's `wait` got it
             return True
 
-    async def _send(
-        self, content: dict[str, Any], descriptors: list[int], answer: asyncio.Future[Answer]
-    ) -> None:
+    async def _send(self, content: dict[str, Any], descriptors: list[int], give_up: float) -> None:
         while True:
             try:
                 send(self._socket, content, descriptors)
             except BlockingIOError:
-                if answer.done():  # it took too long
-                    return
+                if asyncio.get_running_loop().time() > give_up:
+                    raise TimeoutError from None
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
                 raise NotSent from None
             else:
                 return
 
-    # Listening, from the first order on: a launcher may be used from one loop after another.
+    # Listening. What a runner says comes after the parent's answer, nearly always: to be woken for the one is
+    # enough for both. Only an answer that is late is listened for.
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not loop:
-            self._stop_listening()
+    async def _until_up(self, word: Readable) -> None:
+        """Return once a runner said that it is up, or nobody is left who could, or after a while."""
+        loop = asyncio.get_running_loop()
+        up: asyncio.Future[None] = loop.create_future()
+        word.add(up)
+        a_while = loop.call_later(_UP_S, resolve, up)
+        try:
+            await up
+        finally:
+            a_while.cancel()
+            word.forget(up)
+        while self._take():
+            pass
+
+    async def _listen_for(self, answer: asyncio.Future[Answer], give_up: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        too_long = loop.call_at(give_up, _time_out, answer)
+        if not self._listening:
             loop.add_reader(self._socket.fileno(), self._take)
-            self._loop = loop
+        self._listening += 1
+        try:
+            return await answer
+        finally:
+            too_long.cancel()
+            self._listening -= 1
+            if not self._listening:
+                loop.remove_reader(self._socket.fileno())
 
-    def _stop_listening(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._socket.fileno())
-        self._loop = None
-
-    def _hang_up(self) -> None:
-        """Close the socket once nobody waits, in the thread of the loop that listens to it."""
-        loop = self._loop
-        if loop is not None and loop.is_running() and loop is not _running_loop():
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(self._hang_up)
-                return
-        if not self._pending:
-            self._stop_listening()
-            self._socket.close()
-
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Take in a message; False if there is none, for now or for ever."""
         try:
             received = receive(self._socket)
         except BlockingIOError:
-            return
+            return False
         if received is None:
             self.usable = False
-            self._stop_listening()
             self._settle_all(ParentGone())
-        elif "loaded" in received.content:
+            return False
+        if "loaded" in received.content:
             self.loaded = True
         elif "unfit" in received.content:
             self.usable = False
@@ -210,6 +229,7 @@ class WarmParent:
             handle = received.descriptors[0] if received.descriptors else None
             if not self._settle(number, Answer(received.content, handle)):
                 close_all(received.descriptors)  # who asked has gone
+        return True
 
     def _settle(self, number: int, answer: Answer) -> bool:
         future = self._pending.get(number)
@@ -223,23 +243,23 @@ class WarmParent:
             if not future.done():
                 future.set_exception(error)
 
-    def _give_up(self, number: int) -> None:
-        future = self._pending.get(number)
-        if future is not None and not future.done():
-            future.set_exception(TimeoutError())
+
+def _forsake(answer: asyncio.Future[Answer]) -> None:
+    """Nobody wants an answer any more, which may have come."""
+    came = answer.done() and not answer.cancelled() and answer.exception() is None
+    pidfd = answer.result().pidfd if came else None
+    if pidfd is not None:
+        os.close(pidfd)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+def _time_out(answer: asyncio.Future[Answer]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
-async def said_ready(ready: int) -> bool:
+async def said_ready(ready: int, word: Readable) -> bool:
     """Whether a runner says that it is up; False if there is none any more that could."""
-    with closing(Readable(ready)) as word:
-        await word.wait()
+    await word.wait()
     return bool(os.read(ready, 1))
 
 
