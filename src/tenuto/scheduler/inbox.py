@@ -56,6 +56,8 @@ class Inbox:
         self._wishes: deque[Wish] = deque()
         self._gathers_s = inf
         """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
+        self._round = 0
+        """How often it was emptied."""
 
     def __len__(self) -> int:
         return len(self._wishes)
@@ -66,7 +68,7 @@ class Inbox:
             self._wishes.append(wish)
             if gather_s < self._gathers_s:
                 self._gathers_s = gather_s
-                self._loop.post(self._loop.later, gather_s, self._take_in)
+                self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
     def emptied(self) -> Iterator[Wish]:
         """Takes out one wish after the other, also those that come meanwhile."""
@@ -74,6 +76,12 @@ class Inbox:
             with self._lock:
                 if not self._wishes:
                     self._gathers_s = inf
+                    self._round += 1
                     return
                 wish = self._wishes.popleft()
             yield wish
+
+    def _take_in_round(self, number: int) -> None:
+        """Its time has come, if nobody had it taken in before; what came since has a time of its own."""
+        if number == self._round:
+            self._take_in()
