@@ -15,7 +15,7 @@ from tenuto.experiments.stored import read_stored
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.warm.needs import needs_of
+from tenuto.launchers.warm.needs import Environment, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 from tenuto.tasks.serialization import document, dumps, job_document, loads, no_upstream, read_value
@@ -32,7 +32,7 @@ def documents(bench: Bench) -> list[Target]:
         bench.files.write(bench.job.params, data)
         read_stored(bench.files, bench.job)
         instructions = Instructions.of(bench.launch())._replace(command=None)
-        needs_of(bench.files, bench.job, instructions, {})
+        needs_of(bench.files, bench.job, instructions, Environment({}, ()))
 
     def value(data: bytes) -> None:
         read = loads(data, "the input")

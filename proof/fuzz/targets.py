@@ -65,7 +65,7 @@ class Bench:
         sys.path.append(self._canary)
 
     def launch(self) -> LaunchRecord:
-        instructions = instruct(self.layout, "a.Task", "ab12", command=Command(("true",), {}))
+        instructions = instruct("a.Task", "ab12", command=Command(("true",), {}))
         return LaunchRecord(1, NONCE, "spawn", "ab12", "host", NOW, instructions=instructions)
 
     def close(self) -> None:

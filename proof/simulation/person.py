@@ -77,6 +77,9 @@ class VirtualThread:
     def call(self, function: Callable[[], object]) -> None:
         self._actor.turns.soon(self._actor, call_safely, function)
 
+    def hurry(self) -> None:
+        """It never lets anything pile up."""
+
     def close(self) -> None:
         """Nothing is waited for."""
 

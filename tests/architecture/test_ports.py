@@ -32,7 +32,7 @@ MACHINE: dict[str, set[str]] = {
     "socket": set(),
     "shutil": set(),
     "tempfile": set(),
-    "pathlib": {"scheduler.jobs", "scheduler.work"},  # paths handed to people and tasks; nothing is read
+    "pathlib": {"scheduler.jobs"},  # paths handed to people and tasks; nothing is read
     "io": set(),
 }
 OPENS_FILES = {"workspace.locks", "workspace.processes"}

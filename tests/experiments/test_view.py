@@ -83,7 +83,7 @@ class Builder:
             found,
             launcher="spawn",
             job_name=job_id,
-            instructions=instruct(self.layout, task_id, job_id),
+            instructions=instruct(task_id, job_id),
         )
         if params is not None:
             Path(paths.params).write_text(params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -14,6 +15,7 @@ from tenuto.errors import DirectoryUnusable, GraphError, UnsubmittedTask
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, TransientMode
+from tenuto.scheduler.inbox import MOST_GATHERED
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
 from tenuto.testing.owner import FakeOwner
@@ -42,6 +44,31 @@ def test_a_job_passes_through_its_states_in_order(bench: Bench, tmp_path: Path) 
     bench.scheduler.drain()
     assert bench.owner.history[job.job_id] == [S.WAITING, S.READY, S.SCHEDULED, S.RUNNING, S.DONE]
     assert job.submittime <= job.starttime <= job.endtime  # type: ignore[operator]
+
+
+def test_who_submits_very_many_lets_them_be_taken_in(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.scheduler.base.GATHER_S", 3600.0)  # nothing else has them taken in
+    bench.launcher.slots = 0
+    for number in range(MOST_GATHERED):
+        assert len(bench.scheduler.waitingjobs) == 0
+        bench.submit(note(str(number), tmp_path / "ledger"))
+    assert len(bench.scheduler.waitingjobs) == MOST_GATHERED
+
+
+def test_very_many_can_be_submitted_in_the_loop_itself(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.scheduler.base.GATHER_S", 3600.0)
+    bench.launcher.slots = 0
+    jobs = [bench.job(note(str(number), tmp_path / "ledger")) for number in range(MOST_GATHERED)]
+    for job in jobs[:-1]:
+        bench.scheduler.submit(job, bench.owner)
+    asyncio.run_coroutine_threadsafe(
+        bench.scheduler.aio_registerJob(jobs[-1], bench.owner), bench.scheduler.loop
+    ).result(WAIT_S)
+    assert len(bench.scheduler.waitingjobs) == MOST_GATHERED
 
 
 def test_the_same_identity_is_one_job_for_all_who_submit_it(bench: Bench, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, ThreadWorker
 
 
 def test_notifications_keep_their_order() -> None:
@@ -26,6 +26,18 @@ def test_a_call_that_raises_is_logged_and_the_rest_go_on(caplog: pytest.LogCaptu
     worker.close()
     assert heard == ["after"]
     assert "a callback raised" in caplog.text
+
+
+def test_calls_that_pile_up_are_made_when_somebody_is_in_a_hurry() -> None:
+    worker = ThreadWorker("patient", 1, gather_s=3600)
+    first, second = threading.Event(), threading.Event()
+    worker.call(first.set)
+    assert first.wait(30)
+    worker.call(second.set)
+    worker.hurry()
+    assert second.wait(30)
+    worker.call(worker.hurry)
+    worker.close()
 
 
 def test_four_completions_run_at_once() -> None:

@@ -86,6 +86,11 @@ def decide(facts: Facts) -> tuple[JobState, Action]:
     return row.state, row.action
 
 
+def test_a_row_that_asks_for_the_mark_alone_stands_above_all_others_of_that_mark() -> None:
+    for mark in {mark for row in ROWS if row.asks_for_mark_alone for mark in row.mark}:
+        assert next(row for row in ROWS if mark in row.mark).asks_for_mark_alone, mark
+
+
 def test_nothing_is_started_while_anything_of_it_may_run() -> None:
     for facts in every_combination_of_facts():
         if facts.mark is Mark.NONE and (facts.locked or facts.descendants or facts.runner is Runner.ALIVE):

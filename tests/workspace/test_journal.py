@@ -88,6 +88,44 @@ def test_a_claim_that_somebody_else_wins_goes_on_to_the_next_number(disk: FakeDi
     assert steps_of(EventReader(disk, PLACE).read()) == [1]
 
 
+def test_added_events_are_written_together(disk: FakeDisk) -> None:
+    reader = EventReader(disk, PLACE)
+    writer = write(disk, 1)
+    assert [writer.add(progress(step)) for step in (2, 3)] == [2, 3]
+    assert steps_of(reader.read()) == [1]
+    disk.operations.clear()
+    writer.flush()
+    assert [operation for operation, _ in disk.operations] == ["append"]
+    assert steps_of(reader.read()) == [2, 3]
+
+
+def test_what_was_added_comes_before_what_is_written_and_before_the_end(disk: FakeDisk) -> None:
+    writer = EventWriter(disk, PLACE, "w")
+    writer.add(progress(1))
+    writer.write(progress(2))
+    writer.add(progress(3))
+    writer.close()
+    assert steps_of(EventReader(disk, PLACE).read()) == [1, 2, 3]
+
+
+def test_what_is_written_together_fills_one_file_after_the_other(disk: FakeDisk) -> None:
+    writer = EventWriter(disk, PLACE, "w", rotate_bytes=400)
+    for step in range(20):
+        writer.add(progress(step))
+    writer.flush()
+    assert len(disk.list(PLACE.directory)) > 5
+    assert steps_of(EventReader(disk, PLACE).read()) == list(range(20))
+
+
+def test_an_event_that_cannot_be_written_takes_no_other_with_it(disk: FakeDisk) -> None:
+    writer = EventWriter(disk, PLACE, "w")
+    writer.add(progress(1))
+    with pytest.raises(JournalError):
+        writer.add(JobProgressEvent(timestamp=NOW, job_id="a", task_id="t", attempt=1, progress=1j))  # type: ignore[arg-type]
+    writer.write(progress(2))
+    assert steps_of(EventReader(disk, PLACE).read()) == [1, 2]
+
+
 def test_a_full_file_is_followed_by_another(disk: FakeDisk) -> None:
     reader = EventReader(disk, PLACE)
     writer = EventWriter(disk, PLACE, "w", rotate_bytes=400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import unicodedata
 
 import pytest
@@ -9,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenuto.errors import InvalidName
-from tenuto.workspace.layout import Layout, TokenPlace, directory_name, same_on_some_disks, script_name
+from tenuto.workspace.layout import (
+    ROOT_FROM_JOB,
+    Layout,
+    TokenPlace,
+    directory_name,
+    same_on_some_disks,
+    script_name,
+)
 
 
 def test_the_layout_is_the_one_of_the_documentation() -> None:
@@ -159,3 +167,8 @@ def test_the_files_of_tokens_cannot_be_mistaken_for_each_other() -> None:
     assert len(set(paths)) == len(paths)
     assert place.units("gpu") == "/tokens/host/gpu.units"
     assert place.units("/run/one.lock") == "/run/one.lock"
+
+
+def test_the_workspace_is_found_from_a_job() -> None:
+    layout = Layout("/ws")
+    assert posixpath.normpath(f"{layout.job('a.Task', 'ab12').directory}/{ROOT_FROM_JOB}") == layout.root

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from itertools import chain, count
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
 
+_MEASURED_LATE_S = 1.0
+"""What a job may have run longer than it says: its runner measures a little more."""
 
 Subscriber = Callable[[Event], object]
 
@@ -40,19 +43,45 @@ Subscriber = Callable[[Event], object]
 class _Journal:
     """The journal of a run, and those in this process who hear what is written there."""
 
-    def __init__(self, writer: journal.EventWriter) -> None:
+    def __init__(self, writer: journal.EventWriter, soon: Callable[[Callable[[], None]], None]) -> None:
+        """`soon` has a function called after all that is to be told by now."""
         self.subscribers: list[Subscriber] = []
         self._writer = writer
+        self._soon = soon
+        self._unheard: list[Event] = []
+        """Events that are not in the file yet: those of many jobs are written together."""
 
     def write(self, event: Event) -> None:
-        try:
-            self._writer.write(event)
-        finally:
-            for subscriber in self.subscribers:
-                call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+        """Takes an event, which is written soon, together with what is told meanwhile."""
+        self._writer.add(event)
+        self._unheard.append(event)
+        if len(self._unheard) == 1:
+            self._soon(self._flush)
 
-    def close(self) -> None:
-        self._writer.close()
+    def end(self, event: Event) -> None:
+        """Writes the last event, and closes; from another thread, once everything was told."""
+        self._writer.add(event)
+        self._unheard.append(event)
+        try:
+            self._flush()
+        finally:
+            self._writer.close()
+
+    def _flush(self) -> None:
+        events, self._unheard = self._unheard, []
+        try:
+            self._writer.flush()
+        finally:
+            for event in events if self.subscribers else ():
+                for subscriber in self.subscribers:
+                    call_safely(lambda: subscriber(event))  # noqa: B023  called at once
+
+
+def _was_too_short(job: Job) -> bool:
+    """Whether a job ended before it would have been measured: most do, and need not be asked."""
+    if job.carbon_plan is None or job.marker is None or job.attempt != 1:
+        return False
+    return job.marker.usage.get("wall_s", inf) + _MEASURED_LATE_S < job.carbon_plan.after_s
 
 
 class Run:
@@ -81,7 +110,9 @@ class Run:
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
-        self._writer = _Journal(journal.EventWriter(self._machine.files, self._journal, writer))
+        self._writer = _Journal(
+            journal.EventWriter(self._machine.files, self._journal, writer), scheduler.tell
+        )
         self._events = StateListener(self._writer, experiment_id, run_id)
         self._services: list[Service] = []
         self._listeners: list[Callable[[Job, Standing], None]] = []
@@ -225,7 +256,7 @@ class Run:
         """What the jobs of this run used since it began; a job of two runs counts for both."""
         files = self._machine.files
         ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
-        found = [job_total(files, job.paths, self.started) for job in ran]
+        found = [job_total(files, job.paths, self.started) for job in ran if not _was_too_short(job)]
         return total(one for one in found if one is not None)
 
     def finish(
@@ -233,7 +264,7 @@ class Run:
     ) -> None:
         """Writes the last event and the final status, and archives the events; nobody writes any more."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
-        self._writer.write(
+        self._writer.end(
             RunCompletedEvent(
                 **self._event_fields(),
                 failed=state is not RunState.DONE,
@@ -243,7 +274,6 @@ class Run:
                 carbon=carbon,
             )
         )
-        self._writer.close()
         self._scheduler.call(self._close_list)
         journal.archive(self._machine.files, self._journal, self.paths.events)
         self._write_status(state, message, carbon)

@@ -4,7 +4,6 @@ What else a parent should have loaded is for the launchers to say that are made 
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -17,11 +16,11 @@ from enum import Enum, unique
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
-from tenuto.launchers.local import LocalProcess, find_local, sweep_local
+from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
 from tenuto.launchers.warm.fitness import MEMORY_LIMIT
-from tenuto.launchers.warm.needs import LEAN, Needs
+from tenuto.launchers.warm.needs import LEAN, Environment, Needs, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
     NotSent,
@@ -88,6 +87,7 @@ class ForkingLauncher:
         self._import_takes_s = import_takes_s
         self._answer_takes_s = answer_takes_s
         self._own = self._machine.processes.own()
+        self._surroundings = Surroundings()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
         weakref.finalize(self, _retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
@@ -96,13 +96,13 @@ class ForkingLauncher:
         """needs -> when the files of their modules had last been changed."""
 
     async def start(self, order: StartOrder) -> LocalProcess:
-        environment = dict(os.environ)
+        environment = self._surroundings.now()
         for needs in self._parents_for(order, environment):
             for _ in range(2):  # once more if the source has changed since it was imported
                 parent = self._parent(needs)
                 if parent is None:
                     break
-                changes = changed_variables(parent.environment, environment)
+                changes = changed_variables(parent.environment, environment.variables)
                 started = await self._fork(parent, order, changes)
                 if isinstance(started, LocalProcess):
                     return started
@@ -126,11 +126,11 @@ class ForkingLauncher:
 
     # Which parent.
 
-    def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs:
+    def _needs(self, order: StartOrder, environment: Environment) -> Needs:
         """What the job's parent should have loaded."""
         return LEAN
 
-    def _parents_for(self, order: StartOrder, environment: dict[str, str]) -> list[Needs]:
+    def _parents_for(self, order: StartOrder, environment: Environment) -> list[Needs]:
         """From which parents the job can be forked, the best first."""
         if self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS:
             return []
@@ -176,11 +176,12 @@ class ForkingLauncher:
     ) -> LocalProcess | _Otherwise:
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
+        word = Readable(ready)
         started: LocalProcess | _Otherwise
         try:
             try:
-                async with asyncio.timeout(self._answer_takes_s if parent.loaded else self._import_takes_s):
-                    answer = await parent.fork(order, changes, ready_there)
+                takes_s = self._answer_takes_s if parent.loaded else self._import_takes_s
+                answer = await parent.fork(order, changes, ready_there, word, takes_s)
             except NotSent:
                 self._drop(parent)
                 started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.DO_WITHOUT
@@ -188,23 +189,25 @@ class ForkingLauncher:
                 started = _Otherwise.DO_WITHOUT
             except (ParentGone, TimeoutError):
                 parent.kill()
-                started = await self._after_its_death(parent, order, ready)
+                started = await self._after_its_death(parent, order, ready, word)
             else:
-                started = self._answered(parent, order, answer, ready)
+                started = self._answered(parent, order, answer, ready, word)
         except BaseException:
+            word.close()
             os.close(ready)
             raise
         if not isinstance(started, LocalProcess):
+            word.close()
             os.close(ready)
         return started
 
     def _answered(
-        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int
+        self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int, word: Readable
     ) -> LocalProcess | _Otherwise:
         said = answer.content
         if "pid" in said:
             handle = self._handle(parent, said["pid"], answer.pidfd)
-            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready)
+            return LocalProcess(self.name, handle, order.launch.attempt, ready=ready, word=word)
         if "errno" in said:
             raise OSError(said["errno"], said["problem"])
         if "environment" in said:
@@ -232,11 +235,12 @@ class ForkingLauncher:
         return handle or EndedHandle(identity)
 
     async def _after_its_death(
-        self, parent: WarmParent, order: StartOrder, ready: int
+        self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _Otherwise:
         """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
         self._drop(parent)
-        if await said_ready(ready):
+        if await said_ready(ready, word):
+            word.close()
             os.close(ready)
             return self._found(order)
         if not parent.loaded:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.layout import ROOT_FROM_JOB, JobPaths, Layout
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.records import LaunchRecord
 
@@ -97,7 +97,9 @@ class Instructions(NamedTuple):
         if self.retry:
             written["retry"] = dict(self.retry)
         if self.carbon is not None:
-            written["carbon"] = self.carbon._asdict()
+            usual = CarbonPlan._field_defaults
+            plan = self.carbon._asdict()
+            written["carbon"] = {name: value for name, value in plan.items() if value != usual[name]}
         return written
 
     @classmethod
@@ -128,7 +130,6 @@ class Instructions(NamedTuple):
 
 
 def instruct(
-    layout: Layout,
     task_id: str,
     job_id: str,
     *,
@@ -141,7 +142,15 @@ def instruct(
     carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`."""
-    root = os.path.relpath(layout.root, layout.job(task_id, job_id).directory)
     return Instructions(
-        task_id, job_id, root, limits, environment or {}, durability, command, submitted, retry or {}, carbon
+        task_id,
+        job_id,
+        ROOT_FROM_JOB,
+        limits,
+        environment or {},
+        durability,
+        command,
+        submitted,
+        retry or {},
+        carbon,
     ).encode()

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 from tenuto.launchers.leftovers import find_leftovers
@@ -20,29 +21,67 @@ _SWEEP_GIVES_UP_S = 10.0
 
 
 class Readable:
-    """A descriptor that becomes readable once; any number of coroutines may wait for it."""
+    """A descriptor that becomes readable once; any number of coroutines may wait for it.
+
+    It is listened to from the first wait on, also between two of them: to begin and to end that takes longer
+    than the rest of a wait.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it is listened to."""
         self._waiting: list[asyncio.Future[None]] = []
+        self._is_readable = False
 
     async def wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        await first_readable(self)
+
+    def close(self) -> None:
+        """Listens no more; to be called before the descriptor is closed."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+        self._loop = None
+
+    def add(self, future: asyncio.Future[None]) -> None:
+        """Have a future of the running loop resolved once the descriptor is readable."""
+        if self._is_readable:
+            resolve(future)
+            return
         self._waiting.append(future)
-        if len(self._waiting) == 1:
+        loop = future.get_loop()
+        if self._loop is not loop:
+            self.close()
             loop.add_reader(self._fd, self._wake)
-        try:
-            await future
-        finally:
+            self._loop = loop
+
+    def forget(self, future: asyncio.Future[None]) -> None:
+        if future in self._waiting:
             self._waiting.remove(future)
-            if not self._waiting:
-                loop.remove_reader(self._fd)
 
     def _wake(self) -> None:
+        self._is_readable = True
+        self.close()
         for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+            resolve(future)
+
+
+async def first_readable(*readables: Readable) -> None:
+    """Return once one of them is readable."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for readable in readables:
+        readable.add(future)
+    try:
+        await future
+    finally:
+        for readable in readables:
+            readable.forget(future)
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Wake who waits for it, if nothing else has."""
+    if not future.done():
+        future.set_result(None)
 
 
 class LocalProcess:
@@ -55,30 +94,34 @@ class LocalProcess:
         attempt: int,
         *,
         ready: int | None = None,
+        word: Readable | None = None,
         child: bool = False,
     ) -> None:
-        """`ready`: the pipe on which the runner says that it wrote its pid record; None if that is known."""
+        """`ready`: the pipe on which the runner says that it wrote its pid record; None if that is known.
+
+        `word`: what listens to it already.
+        """
         self.exit_code: int | None = None
         self._launcher = launcher
         self._handle = handle
         self._attempt = attempt
         self._ready = ready
+        self._word = word if word is not None or ready is None else Readable(ready)
         self._confirmed = True if ready is None else None
-        self._listening = asyncio.Lock()
         self._child = child
         self._exit = Readable(handle.fileno())
         self._closed = False
 
     async def confirmed(self) -> bool:
-        async with self._listening:
-            if self._confirmed is None:
-                await self._word_or_exit()
+        if self._word is not None:
+            # If somebody forked this process, a dead runner gives no end-of-file: its exit tells.
+            await first_readable(self._word, self._exit)
+            self._hear()
         return bool(self._confirmed)
 
     async def wait(self) -> None:
         # A pidfd stays readable for ever once its process ended: an exit before this call is not missed.
-        if not self._handle.ended():
-            await self._exit.wait()
+        await self._exit.wait()
         self._reap()
 
     def signal_stop(self) -> None:
@@ -100,31 +143,25 @@ class LocalProcess:
         if self._closed:
             return
         self._closed = True
-        if self._handle.ended():
+        if self._child and self._handle.ended():
             self._reap()
+        self._exit.close()
         self._handle.close()
         self._close_ready()
 
-    async def _word_or_exit(self) -> None:
-        """Wait for the runner's word. If somebody forked this process, a dead runner gives no end-of-file."""
-        assert self._ready is not None
-        waits = [asyncio.ensure_future(w) for w in (Readable(self._ready).wait(), self._exit.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        try:
-            self._confirmed = bool(os.read(self._ready, 1))
-        except BlockingIOError:
-            self._confirmed = False
-        self._close_ready()
+    def _hear(self) -> None:
+        if self._ready is not None:  # another who waited has not heard it yet
+            try:
+                self._confirmed = bool(os.read(self._ready, 1))
+            except BlockingIOError:
+                self._confirmed = False
+            self._close_ready()
 
     def _close_ready(self) -> None:
-        if self._ready is not None:
+        if self._ready is not None and self._word is not None:
+            self._word.close()
             os.close(self._ready)
-            self._ready = None
+            self._ready = self._word = None
 
     def _reap(self) -> None:
         if not self._child:
@@ -146,6 +183,12 @@ def find_local(
     return None if handle is None else LocalProcess(launcher, handle, launch.attempt)
 
 
+async def _all_ended(handles: Sequence[ProcessHandle]) -> None:
+    for handle in handles:
+        with closing(Readable(handle.fileno())) as exit_:
+            await exit_.wait()
+
+
 async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
     """End what a dead runner left; the pids that would not go."""
     loop = asyncio.get_running_loop()
@@ -154,12 +197,10 @@ async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | 
         try:
             for handle in handles:
                 handle.send_signal(signal.SIGKILL)
-            exits = [asyncio.ensure_future(Readable(handle.fileno()).wait()) for handle in handles]
-            _, alive = await asyncio.wait(exits, timeout=max(give_up - loop.time(), 0.0))
-            for still in alive:
-                still.cancel()
-            await asyncio.gather(*alive, return_exceptions=True)
-            if loop.time() >= give_up:
+            try:
+                async with asyncio.timeout_at(give_up):
+                    await _all_ended(handles)
+            except TimeoutError:
                 return tuple(handle.identity.pid for handle in handles if not handle.ended())
         finally:
             for handle in handles:

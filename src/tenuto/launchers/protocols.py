@@ -26,6 +26,8 @@ class StartOrder(NamedTuple):
     """Byte 1: held by all that the payload ever forks, and by nobody else."""
     tokens: tuple[LockHandle, ...] = ()
     """One handle for each unit of a token."""
+    params: bytes | None = None
+    """What lies in `params.json`, if who starts the attempt has it at hand."""
 
 
 class Process(Protocol):

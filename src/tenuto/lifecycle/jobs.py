@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing, transition
@@ -34,6 +35,10 @@ class CounterChange(NamedTuple):
     failed: int
 
 
+_NO_CHANGE = CounterChange(0, 0)
+
+
+@cache
 def counter_change(before: JobState, after: JobState) -> CounterChange:
     return CounterChange(
         unfinished=after.unfinished() - before.unfinished(),
@@ -97,7 +102,9 @@ class BaseJob:
         """
         before = self._standing
         self._standing = transition(before, state, self.clock.now(), reason, message)
-        self._count(counter_change(before.state, state))
+        change = counter_change(before.state, state)
+        if change != _NO_CHANGE:
+            self._count(change)
         if state is JobState.WAITING and before.state.finished():
             self._reset_final_state()
         self._notify(before)

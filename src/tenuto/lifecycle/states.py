@@ -174,11 +174,11 @@ def transition(
         reason = reason or JobFailureStatus.FAILED
     elif reason is not None:
         raise IllegalTransition(f"only ERROR carries a reason, {to.name} was given {reason.name}")
-    moved = standing._replace(state=to, reason=reason, message=message)
+    _, _, _, submitted, started, ended = standing
     if to is JobState.WAITING:
-        return moved._replace(submittime=now, starttime=None, endtime=None)
-    if to is JobState.RUNNING:
-        return moved._replace(starttime=now)
-    if to.finished():
-        return moved._replace(endtime=now)
-    return moved
+        submitted, started, ended = now, None, None
+    elif to is JobState.RUNNING:
+        started = now
+    elif to.finished():
+        ended = now
+    return Standing(to, reason, message, submitted, started, ended)

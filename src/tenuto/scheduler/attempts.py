@@ -107,8 +107,10 @@ class Attempts:
                 raise LockLost(f"something still runs in {job.paths.directory}")
             held.callback(descendants.close)
             try:
-                self._write_files(job, launch, grant)
-                process = await job.aio_run(StartOrder(job.paths, launch, lock, descendants, grant.handles))
+                params = self._write_files(job, launch, grant)
+                process = await job.aio_run(
+                    StartOrder(job.paths, launch, lock, descendants, grant.handles, params)
+                )
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
@@ -122,7 +124,8 @@ class Attempts:
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
-        return await self.until_ended(job)
+        found = job_directory.look_at_end(self.machine, job.paths, launch)
+        return self._verdict(job, found) if _answers(job, found) else await self.until_ended(job)
 
     def _open(
         self,
@@ -148,7 +151,6 @@ class Attempts:
             retry_count=job.tries.retry_count,
             lost_count=job.tries.lost_count,
             instructions=instruct(
-                job.layout,
                 job.task_id,
                 job.job_id,
                 limits=job.limits,
@@ -164,14 +166,17 @@ class Attempts:
         job.answered = launch.attempt - 1
         return launch
 
-    def _write_files(self, job: Job, launch: LaunchRecord, grant: Grant) -> None:
+    def _write_files(self, job: Job, launch: LaunchRecord, grant: Grant) -> bytes:
+        """What the runner reads, and who looks at the job; the parameters as they are written."""
         files = self.machine.files
-        job_directory.write_params(files, job.paths, job.work.params(job.layout, job.paths))
+        params = job.work.params(job.layout, job.paths)
+        job_directory.write_params(files, job.paths, params)
         job_directory.write_script(files, job.paths, job_script())
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
         if grant.units:
             locks = LocksRecord(launch.attempt, grant.units, grant.directory)
             job_directory.write_locks(files, job.paths, locks)
+        return params
 
     # Ending
 

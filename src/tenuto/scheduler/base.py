@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tenuto.errors import TenutoError
@@ -17,7 +18,7 @@ from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.decisions import Arrival, Verdict, on_arrival
 from tenuto.scheduler.following import Followers
-from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, Cancellation, Inbox, Submission
+from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, MOST_GATHERED, Cancellation, Inbox, Submission
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Listener
@@ -113,11 +114,20 @@ class Scheduler:
 
         Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
+        counts = self._hand_in(job, owner)
+        if len(self._inbox) >= MOST_GATHERED:
+            self.call(self._take_in)
+        return counts
+
+    def _hand_in(self, job: Job, owner: Owner) -> Job:
         known = self._known
         with known.lock:
             before = known.get(job.key)
-            needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
-            job.dependencies = tuple(dict.fromkeys(needed))  # two submissions may have been of one identity
+            if job.dependencies:
+                needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
+                job.dependencies = tuple(
+                    dict.fromkeys(needed)
+                )  # two submissions may have been of one identity
         is_to_run = before is None or before.state is JobState.ERROR
         found = self._arrivals.look(job) if is_to_run else None
         with known.lock:
@@ -170,7 +180,9 @@ class Scheduler:
     def drain(self) -> None:
         """Returns once everybody was told of everything that happened so far."""
         told = threading.Event()
-        self._notifications.call(told.set)
+        # In two steps: who is told of something may have the rest of it done in a step of its own.
+        self._notifications.call(lambda: self._notifications.call(told.set))
+        self._notifications.hurry()
         told.wait()
 
     def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:
@@ -198,7 +210,7 @@ class Scheduler:
 
     async def aio_registerJob(self, job: Job, owner: Owner) -> Job:
         """Like `submit`, in the loop, and returns once the submission was taken in."""
-        known = self.submit(job, owner)
+        known = self._hand_in(job, owner)
         self._take_in()
         return known
 
@@ -419,4 +431,4 @@ class Scheduler:
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
         """Calls somebody off the loop, after all that was told before."""
-        self._notifications.call(lambda: function(*arguments))
+        self._notifications.call(partial(function, *arguments))

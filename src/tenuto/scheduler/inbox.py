@@ -16,8 +16,10 @@ from tenuto.workspace.derive import Derived
 
 GATHER_S = 0.002
 """Submissions are taken in together: two threads that take turns for each of them take twice as long."""
-GATHER_DONE_S = 0.05
+GATHER_DONE_S = 0.1
 """The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
+MOST_GATHERED = 256
+"""Who submits more waits until these were taken in: again, it is faster if one thread works at a time."""
 
 
 class Submission(NamedTuple):
@@ -54,6 +56,8 @@ class Inbox:
         self._wishes: deque[Wish] = deque()
         self._gathers_s = inf
         """After what time, at most, the loop takes in what was asked for; it is told when this falls."""
+        self._round = 0
+        """How often it was emptied."""
 
     def __len__(self) -> int:
         return len(self._wishes)
@@ -64,7 +68,7 @@ class Inbox:
             self._wishes.append(wish)
             if gather_s < self._gathers_s:
                 self._gathers_s = gather_s
-                self._loop.post(self._loop.later, gather_s, self._take_in)
+                self._loop.post(self._loop.later, gather_s, self._take_in_round, self._round)
 
     def emptied(self) -> Iterator[Wish]:
         """Takes out one wish after the other, also those that come meanwhile."""
@@ -72,6 +76,12 @@ class Inbox:
             with self._lock:
                 if not self._wishes:
                     self._gathers_s = inf
+                    self._round += 1
                     return
                 wish = self._wishes.popleft()
             yield wish
+
+    def _take_in_round(self, number: int) -> None:
+        """Its time has come, if nobody had it taken in before; what came since has a time of its own."""
+        if number == self._round:
+            self._take_in()

@@ -48,8 +48,11 @@ class LoopThread:
         self.loop.close()
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Has the loop call back soon; from any thread."""
-        self.loop.call_soon_threadsafe(callback, *arguments)
+        """Has the loop call back soon; from any thread. Only another's has to wake it up."""
+        if threading.get_ident() == self._thread.ident:
+            self.loop.call_soon(callback, *arguments)
+        else:
+            self.loop.call_soon_threadsafe(callback, *arguments)
 
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
         """Has the loop call back after a while; from the loop's own thread."""

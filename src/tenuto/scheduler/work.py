@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from tenuto.launchers.commands import command_of, environment_of
@@ -43,7 +42,7 @@ class TaskWork:
         self.environment: Mapping[str, str] = {**(environment or {}), **own} if own else environment or {}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        document = job_document(self.task, Path(paths.directory), Path(layout.partials), sys.path)
+        document = job_document(self.task, paths.directory, layout.partials, sys.path)
         return dumps(document)
 
     def command(self) -> Command | None:

@@ -22,6 +22,10 @@ class Worker(Protocol):
         """Has the function called once, soon."""
         ...
 
+    def hurry(self) -> None:
+        """Lets what was handed over be called at once."""
+        ...
+
     def close(self) -> None:
         """Returns once everything handed over was called."""
         ...
@@ -34,7 +38,9 @@ class ThreadWorker:
         """`gather_s`: how long a thread with nothing left to do lets calls pile up before it looks again."""
         self._name = name
         self._gather_s = gather_s
-        self._closing = threading.Event()
+        self._gathering = threading.Lock()
+        """Taken, but for a moment after `hurry`: who waits for it lets calls pile up until then."""
+        self._gathering.acquire()
         self._wanted = threads
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -52,12 +58,17 @@ class ThreadWorker:
                 thread.start()
         self._queue.put(function)
 
+    def hurry(self) -> None:
+        with self._lock:
+            if self._gathering.locked():
+                self._gathering.release()
+
     def close(self) -> None:
         with self._lock:
             threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
-        self._closing.set()
+        self.hurry()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -68,7 +79,7 @@ class ThreadWorker:
             with self._lock:
                 self._unfinished -= 1
             if self._gather_s and self._queue.empty():
-                self._closing.wait(self._gather_s)
+                self._gathering.acquire(timeout=self._gather_s)
 
 
 def call_safely(function: Call) -> None:
@@ -93,4 +104,4 @@ class NotificationWorker(ThreadWorker):
     """Tells listeners what happened, one event after the other, off the loop."""
 
     def __init__(self) -> None:
-        super().__init__("tenuto-notify", 1, gather_s=0.005)
+        super().__init__("tenuto-notify", 1, gather_s=0.02)

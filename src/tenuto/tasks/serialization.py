@@ -122,7 +122,7 @@ def _object(
 
 
 def job_document(
-    task: ConfigBase, directory: "Path", partials: "Path", import_path: Sequence[str]
+    task: ConfigBase, directory: "Path | str", partials: "Path | str", import_path: Sequence[str]
 ) -> Document:
     """What a job needs to build its task: the document of a submitted task.
 

@@ -77,7 +77,6 @@ class ReadyJob:
         self._tokens = tokens
         self._launcher = launcher
         self._instructions = instruct(
-            bench.layout,
             TASK_ID,
             job_id,
             limits=limits,

@@ -56,6 +56,9 @@ class Inline:
     def call(self, function: Callable[[], object]) -> None:
         function()
 
+    def hurry(self) -> None:
+        """Nothing is pending."""
+
     def close(self) -> None:
         """Nothing is pending."""
 

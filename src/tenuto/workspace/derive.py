@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.derive_table import ROWS, Action, ClusterSays, Facts, Launch, Mark, Runner
+from tenuto.workspace.derive_table import ROWS, Action, ClusterSays, Facts, Launch, Mark, Row, Runner
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness
 from tenuto.workspace.records import Corrupt, LaunchRecord, PidRecord
@@ -56,8 +56,7 @@ class Derived(NamedTuple):
 def derive_state(evidence: Evidence) -> Derived:
     """The first row of the table that fits the evidence, with what the evidence adds to it."""
     current = _current(evidence)
-    facts = _facts(evidence, current)
-    row = next(row for row in ROWS if row.fits(facts))
+    row = _BY_MARK.get(current.mark) or _first_that_fits(_facts(evidence, current))
     reason, message = row.reason, row.message
     if current.marker is not None:
         reason = current.marker.reason
@@ -79,6 +78,14 @@ def derive_state(evidence: Evidence) -> Derived:
         marker=current.marker,
         payload_may_have_run=row.payload_may_have_run,
     )
+
+
+def _first_that_fits(facts: Facts) -> Row:
+    return next(row for row in ROWS if row.fits(facts))
+
+
+_BY_MARK = {mark: row for row in ROWS for mark in row.mark if row.asks_for_mark_alone}
+"""Of a finished job nothing else is asked."""
 
 
 class _Current(NamedTuple):
@@ -168,4 +175,4 @@ _RUNNERS = {
 
 
 def _joined(*parts: str | None) -> str | None:
-    return "; ".join(part for part in parts if part) or None
+    return "; ".join(filter(None, parts)) or None

@@ -90,6 +90,11 @@ class Row(NamedTuple):
     alarming: bool = False
     payload_may_have_run: bool = True
 
+    @property
+    def asks_for_mark_alone(self) -> bool:
+        others = (self.launch, self.locked, self.runner, self.descendants, self.cluster)
+        return all(condition is None for condition in others)
+
     def fits(self, facts: Facts) -> bool:
         return (
             facts.mark in self.mark

@@ -63,6 +63,7 @@ __all__ = [
     "is_at_rest",
     "keep_result",
     "look",
+    "look_at_end",
     "open_attempt",
     "read_evidence",
     "read_launch",
@@ -91,6 +92,11 @@ class Settled(NamedTuple):
     derived: Derived
     untouched: bool = False
     """No attempt left anything: there is nothing to read, and nothing to clear."""
+
+
+_NOTHING = Settled(Evidence(), derive_state(Evidence()))
+"""What the directory of a job shows that nobody has ever tried to run."""
+_UNTOUCHED = _NOTHING._replace(untouched=True)
 
 
 def take_lock(machine: Machine, paths: JobPaths) -> LockHandle | None:
@@ -127,6 +133,15 @@ def read_evidence(
     )
 
 
+def look_at_end(machine: Machine, paths: JobPaths, launch: LaunchRecord) -> Settled:
+    """What became of an attempt whose runner has ended, for who opened it: its marker is the last word."""
+    marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
+    final = derive_state(marked)
+    if final.action is Action.KEEP and final.attempt == launch.attempt:
+        return Settled(marked, final)
+    return look(machine, paths)
+
+
 def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = None) -> Settled:
     """Evidence and state, without the lock: for monitors and for whoever waits.
 
@@ -134,9 +149,7 @@ def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = N
     """
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
     if launch is None and cluster is None and machine.files.stat(paths.directory) is None:
-        return Settled(
-            Evidence(), derive_state(Evidence())
-        )  # nobody has ever asked for it: a dozen looks less
+        return _NOTHING  # nobody has ever asked for it: a dozen looks less
     # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
     marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
     final = derive_state(marked)
@@ -159,7 +172,7 @@ def settle(
 ) -> Settled:
     """Evidence and state, under the lock: sets unreadable markers aside and records that as a failure."""
     if _is_untouched(machine.files, paths):  # as nearly always: two looks instead of a dozen
-        return Settled(Evidence(), derive_state(Evidence()), untouched=True)
+        return _UNTOUCHED
     evidence = read_evidence(machine, paths, lock=lock, cluster=cluster)
     derived = derive_state(evidence)
     if not any(isinstance(marker, Corrupt) for marker in evidence.markers):

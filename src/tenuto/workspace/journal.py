@@ -56,31 +56,56 @@ class EventWriter:
         self._rotate_bytes = rotate_bytes
         self._durable = durable
         self._sequence = 0
+        self._pending: list[_Pending] = []
         self._file: Appender | None = None
         self._size = 0
         self._torn = False
 
     def write(self, event: Event) -> int:
-        """Append the event; returns its sequence number. Claims a file first, if the last one is full.
+        """Append the event, and what was added before it; returns its sequence number.
 
-        On `OSError` the event may or may not be found later, and the next write seals what is torn.
+        Claims a file first, if the last one is full. On `OSError` the event may or may not be found later,
+        and the next write seals what is torn.
         """
+        sequence = self.add(event)
+        self.flush()
+        return sequence
+
+    def add(self, event: Event) -> int:
+        """Have the event written by the next `flush`, `write` or `close`; returns its sequence number."""
         self._sequence += 1
         line = self._line(self._sequence, {"e": to_record(event)})
-        if self._file is None or self._size + len(line) > self._rotate_bytes:
-            self.close()
-            self._file = self._claim()
-            self._append(self._file, self._line(self._sequence, {"v": EVENT_VERSION}))
-        self._append(self._file, line)
-        if self._durable and not event.ephemeral:
-            self._file.sync()
+        self._pending.append(_Pending(self._sequence, line, event.ephemeral))
         return self._sequence
+
+    def flush(self) -> None:
+        """Append what was added: in one write, unless a file is full. On `OSError` as `write`."""
+        pending, self._pending = self._pending, []
+        lines: list[bytes] = []
+        for sequence, line, _ in pending:
+            if self._file is None or self._size + len(line) > self._rotate_bytes:
+                self._append(lines)
+                self._close_file()
+                self._file = self._claim()
+                lines = [self._line(sequence, {"v": EVENT_VERSION})]
+                self._size = len(lines[0])
+            lines.append(line)
+            self._size += len(line)
+        self._append(lines)
+        if self._durable and not all(ephemeral for _, _, ephemeral in pending):
+            self.sync()
 
     def sync(self) -> None:
         if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            self._close_file()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -107,16 +132,21 @@ class EventWriter:
             except OSError:
                 file.close()
                 raise
-        self._size = 0
         self._torn = False
         return file
 
-    def _append(self, file: Appender, line: bytes) -> None:
-        sealed = b"\n" + line if self._torn else line
-        self._torn = True
-        file.append(sealed)
-        self._torn = False
-        self._size += len(sealed)
+    def _append(self, lines: list[bytes]) -> None:
+        if self._file is not None and lines:
+            together = b"".join([b"\n", *lines] if self._torn else lines)
+            self._torn = True
+            self._file.append(together)
+            self._torn = False
+
+
+class _Pending(NamedTuple):
+    sequence: int
+    line: bytes
+    ephemeral: bool
 
 
 class EventReader:
@@ -306,6 +336,8 @@ def _numbers(files: Files, place: JournalPlace) -> list[int]:
 def _numbers_by_asking(files: Files, place: JournalPlace) -> list[int]:
     """Ask for one number after the other; writers leave no gap, and a person's small one does no harm."""
     numbers: list[int] = []
+    if files.stat(place.directory) is None:  # most tasks have nothing to tell
+        return numbers
     number = 0
     while number <= (numbers[-1] if numbers else -1) + _LONGEST_GAP:
         if files.stat(place.path(number)) is not None:

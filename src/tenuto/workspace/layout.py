@@ -245,6 +245,10 @@ class RunPaths:
         return f"../../../../../jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
 
 
+ROOT_FROM_JOB = "../../.."
+"""The workspace as seen from the directory of a job."""
+
+
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
 

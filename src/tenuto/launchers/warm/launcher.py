@@ -7,7 +7,7 @@ from __future__ import annotations
 from tenuto.launchers.forking import ForkingLauncher
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.warm.needs import Needs, needs_of
+from tenuto.launchers.warm.needs import Environment, Needs, needs_of
 
 
 class WarmLauncher(ForkingLauncher):
@@ -15,5 +15,6 @@ class WarmLauncher(ForkingLauncher):
 
     name = "warm"
 
-    def _needs(self, order: StartOrder, environment: dict[str, str]) -> Needs:
-        return needs_of(self._machine.files, order.paths, Instructions.of(order.launch), environment)
+    def _needs(self, order: StartOrder, environment: Environment) -> Needs:
+        instructions = Instructions.of(order.launch)
+        return needs_of(self._machine.files, order.paths, instructions, environment, order.params)

@@ -24,6 +24,34 @@ _LARGEST_PARAMS = 1 << 20
 """Reading more takes as long as starting an interpreter."""
 
 
+class Environment(NamedTuple):
+    """The variables of this process at one moment."""
+
+    variables: Mapping[str, str]
+    decisive: tuple[tuple[str, str], ...]
+    """Those with one of the `PREFIXES`, in the order of their names."""
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Environment:
+        decisive = sorted(item for item in variables.items() if item[0].startswith(PREFIXES))
+        return cls(dict(variables), tuple(decisive))
+
+
+class Surroundings:
+    """The variables of this process, decoded anew only after a change: there are many, and most never do."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[bytes, bytes] | None = None
+        self._known = Environment({}, ())
+
+    def now(self) -> Environment:
+        encoded = getattr(os.environ, "_data", None)
+        if encoded is None or encoded != self._encoded:
+            self._known = Environment.of(os.environ)
+            self._encoded = None if encoded is None else dict(encoded)
+        return self._known
+
+
 class Needs(NamedTuple):
     """Two jobs with equal needs can be forked from the same parent."""
 
@@ -44,22 +72,29 @@ LEAN = Needs()
 
 
 def needs_of(
-    files: Files, paths: JobPaths, instructions: Instructions, variables: Mapping[str, str]
+    files: Files,
+    paths: JobPaths,
+    instructions: Instructions,
+    environment: Environment,
+    params: bytes | None = None,
 ) -> Needs:
-    """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better."""
-    if instructions.program is not None:
+    """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better.
+
+    `params`: what lies in `params.json`, if that is known.
+    """
+    if instructions.program is not None or len(params or b"") > _LARGEST_PARAMS:
         return LEAN
     try:
-        params = from_json(files.read(paths.params, _LARGEST_PARAMS))
-        classes = dict.fromkeys(_class(entry) for entry in params["objects"])
-        import_path = tuple(params["import_path"])
+        document = from_json(params or files.read(paths.params, _LARGEST_PARAMS))
+        classes = dict.fromkeys(_class(entry) for entry in document["objects"])
+        import_path = tuple(document["import_path"])
     except (FileTooLarge, OSError, ValueError, KeyError, TypeError):
         return LEAN  # too much, or a job that will itself say what is wrong
     return Needs(
         tuple(classes),
         import_path,
         tuple(sorted(instructions.environment.items())),
-        tuple(sorted((name, value) for name, value in variables.items() if name.startswith(PREFIXES))),
+        environment.decisive,
     )
 
 

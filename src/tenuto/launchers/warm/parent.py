@@ -12,12 +12,15 @@ from signal import SIGKILL
 from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 from typing import Any
 
-from tenuto.launchers.local import Readable
+from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
+
+_UP_S = 0.05
+"""How long a runner that is not up yet is waited for before its parent's answer is."""
 
 
 class ParentGone(Exception):
@@ -49,7 +52,8 @@ class WarmParent:
         self.usable = True
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._orders = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listening = 0
+        """How many wait for an answer that is late."""
         self._socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
         try:
             with theirs:
@@ -90,8 +94,19 @@ class WarmParent:
     def busy(self) -> bool:
         return bool(self._pending)
 
-    async def fork(self, order: StartOrder, changes: Mapping[str, str | None], ready: int) -> Answer:
-        """Have a runner forked, which is given `ready` to say that it is up. Raises `ParentGone`."""
+    async def fork(
+        self,
+        order: StartOrder,
+        changes: Mapping[str, str | None],
+        ready: int,
+        word: Readable,
+        takes_s: float,
+    ) -> Answer:
+        """Have a runner forked, which is given `ready` to say that it is up; `word` is the other end of it.
+
+        Returns once it is up, or takes its time. Raises `ParentGone`, and `TimeoutError` if there is no
+        answer for too long.
+        """
         self._orders += 1
         number = self._orders
         content = {
@@ -107,18 +122,24 @@ class WarmParent:
             ready,
             *(token.fileno() for token in order.tokens),
         ]
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + takes_s
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._pending[number] = answer
-        self._listen()
         try:
             try:
-                await self._send(content, descriptors)
+                await self._send(content, descriptors, give_up)
             finally:
                 os.close(ready)
-            return await answer
+            await self._until_up(word)
+            return answer.result() if answer.done() else await self._listen_for(answer, give_up)
+        except BaseException:
+            _forsake(answer)
+            raise
         finally:
             del self._pending[number]
-            self._stop_listening()
+            if not self.usable:
+                self.close()
 
     def kill_runner(self, pid: int) -> None:
         with suppress(OSError):  # it died: so did, or will, its runner be found by other means
@@ -143,40 +164,61 @@ class WarmParent:
         except ChildProcessError:  # somebody else's `wait` got it
             return True
 
-    async def _send(self, content: dict[str, Any], descriptors: list[int]) -> None:
+    async def _send(self, content: dict[str, Any], descriptors: list[int], give_up: float) -> None:
         while True:
             try:
                 send(self._socket, content, descriptors)
             except BlockingIOError:
+                if asyncio.get_running_loop().time() > give_up:
+                    raise TimeoutError from None
                 await asyncio.sleep(0.001)  # it has hundreds of orders to fill
             except (BrokenPipeError, ConnectionResetError):
                 raise NotSent from None
             else:
                 return
 
-    # Listening, only while somebody waits: a launcher may be used from one loop after another.
+    # Listening. What a runner says comes after the parent's answer, nearly always: to be woken for the one is
+    # enough for both. Only an answer that is late is listened for.
 
-    def _listen(self) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._socket.fileno(), self._take)
+    async def _until_up(self, word: Readable) -> None:
+        """Return once a runner said that it is up, or nobody is left who could, or after a while."""
+        loop = asyncio.get_running_loop()
+        up: asyncio.Future[None] = loop.create_future()
+        word.add(up)
+        a_while = loop.call_later(_UP_S, resolve, up)
+        try:
+            await up
+        finally:
+            a_while.cancel()
+            word.forget(up)
+        while self._take():
+            pass
 
-    def _stop_listening(self) -> None:
-        if not self._pending and self._loop is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop = None
-            if not self.usable:
-                self._socket.close()
+    async def _listen_for(self, answer: asyncio.Future[Answer], give_up: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        too_long = loop.call_at(give_up, _time_out, answer)
+        if not self._listening:
+            loop.add_reader(self._socket.fileno(), self._take)
+        self._listening += 1
+        try:
+            return await answer
+        finally:
+            too_long.cancel()
+            self._listening -= 1
+            if not self._listening:
+                loop.remove_reader(self._socket.fileno())
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Take in a message; False if there is none, for now or for ever."""
         try:
             received = receive(self._socket)
         except BlockingIOError:
-            return
+            return False
         if received is None:
             self.usable = False
             self._settle_all(ParentGone())
-        elif "loaded" in received.content:
+            return False
+        if "loaded" in received.content:
             self.loaded = True
         elif "unfit" in received.content:
             self.usable = False
@@ -187,6 +229,7 @@ class WarmParent:
             handle = received.descriptors[0] if received.descriptors else None
             if not self._settle(number, Answer(received.content, handle)):
                 close_all(received.descriptors)  # who asked has gone
+        return True
 
     def _settle(self, number: int, answer: Answer) -> bool:
         future = self._pending.get(number)
@@ -196,16 +239,27 @@ class WarmParent:
         return True
 
     def _settle_all(self, error: Exception) -> None:
-        assert self._loop is not None
-        self._loop.remove_reader(self._socket.fileno())
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(error)
 
 
-async def said_ready(ready: int) -> bool:
+def _forsake(answer: asyncio.Future[Answer]) -> None:
+    """Nobody wants an answer any more, which may have come."""
+    came = answer.done() and not answer.cancelled() and answer.exception() is None
+    pidfd = answer.result().pidfd if came else None
+    if pidfd is not None:
+        os.close(pidfd)
+
+
+def _time_out(answer: asyncio.Future[Answer]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
+
+
+async def said_ready(ready: int, word: Readable) -> bool:
     """Whether a runner says that it is up; False if there is none any more that could."""
-    await Readable(ready).wait()
+    await word.wait()
     return bool(os.read(ready, 1))
 
 
