@@ -11,7 +11,7 @@ from tenuto.workspace.files import FILE_MODE, DiskFiles
 from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, write_marker
-from tenuto.workspace.ports import Appender, Files
+from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StatusRecord
 
 _files: Any = files
@@ -47,9 +47,9 @@ def _finish_quietly(
         return
 
 
-def _append_without_seal(self: EventWriter, file: Appender, line: bytes) -> None:
-    file.append(line)
-    self._size += len(line)
+def _append_without_seal(self: EventWriter, lines: list[bytes]) -> None:
+    if self._file is not None and lines:
+        self._file.append(b"".join(lines))
 
 
 def _clear_first(files: Files, paths: JobPaths) -> int:

@@ -268,27 +268,6 @@ def test_a_job_that_nobody_asked_for_is_told_by_two_looks(host: FakeHost) -> Non
     assert len(host.disk.operations) == 2
 
 
-def test_who_opened_an_attempt_reads_its_end_from_the_marker_alone(host: FakeHost) -> None:
-    machine = host.machine(host.start())
-    launch = opened(machine, taken(machine))
-    write_marker(machine.files, JOB, Marker(1, launch.nonce))
-    host.disk.operations.clear()
-    found = steps.look_at_end(machine, JOB, launch)
-    assert found.derived.state is JobState.DONE
-    assert JOB.launch not in {path for _, path in host.disk.operations}
-
-
-def test_an_end_that_is_anothers_or_none_is_derived_from_all_there_is(host: FakeHost) -> None:
-    machine = host.machine(host.start())
-    lock = taken(machine)
-    first = opened(machine, lock)
-    assert steps.look_at_end(machine, JOB, first).derived.row == "starting"
-    second = opened(machine, lock)
-    write_marker(machine.files, JOB, Marker(2, second.nonce))
-    found = steps.look_at_end(machine, JOB, first).derived
-    assert (found.state, found.attempt) == (JobState.DONE, 2)
-
-
 def test_a_job_that_ends_while_somebody_looks_is_never_taken_for_lost() -> None:
     """Whatever step of the look it ends in: the lock is read before the markers."""
     for moment in range(12):

@@ -124,8 +124,7 @@ class Attempts:
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
-        found = job_directory.look_at_end(self.machine, job.paths, launch)
-        return self._verdict(job, found) if _answers(job, found) else await self.until_ended(job)
+        return await self.until_ended(job)
 
     def _open(
         self,

@@ -63,7 +63,6 @@ __all__ = [
     "is_at_rest",
     "keep_result",
     "look",
-    "look_at_end",
     "open_attempt",
     "read_evidence",
     "read_launch",
@@ -131,15 +130,6 @@ def read_evidence(
         markers=read_markers(machine.files, paths),
         cluster=cluster or ClusterReport(),
     )
-
-
-def look_at_end(machine: Machine, paths: JobPaths, launch: LaunchRecord) -> Settled:
-    """What became of an attempt whose runner has ended, for who opened it: its marker is the last word."""
-    marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
-    final = derive_state(marked)
-    if final.action is Action.KEEP and final.attempt == launch.attempt:
-        return Settled(marked, final)
-    return look(machine, paths)
 
 
 def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = None) -> Settled:

@@ -336,8 +336,6 @@ def _numbers(files: Files, place: JournalPlace) -> list[int]:
 def _numbers_by_asking(files: Files, place: JournalPlace) -> list[int]:
     """Ask for one number after the other; writers leave no gap, and a person's small one does no harm."""
     numbers: list[int] = []
-    if files.stat(place.directory) is None:  # most tasks have nothing to tell
-        return numbers
     number = 0
     while number <= (numbers[-1] if numbers else -1) + _LONGEST_GAP:
         if files.stat(place.path(number)) is not None:
