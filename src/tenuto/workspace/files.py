@@ -59,7 +59,8 @@ class DiskFiles:
         try:
             with _closing(fd):
                 _write_all(fd, data)
-                os.ftruncate(fd, len(data))
+                if reserve is not None:
+                    os.ftruncate(fd, len(data))
                 if durable:
                     os.fsync(fd)
             os.rename(temporary, path)
