@@ -59,8 +59,7 @@ class DiskFiles:
         try:
             with _closing(fd):
                 _write_all(fd, data)
-                if reserve is not None:
-                    os.ftruncate(fd, len(data))
+                os.ftruncate(fd, len(data))
                 if durable:
                     os.fsync(fd)
             os.rename(temporary, path)
