@@ -118,8 +118,7 @@ class Shell:
     def hold(self) -> subprocess.Popen[bytes]:
         """Starts an experiment whose first job runs until it is released, and waits until it does."""
         process = self.start(*self._experiment("hold"))
-        self.until(lambda: self.json("jobs", "state=running") != [], allow=(0, 3))
-        self.until(lambda: self.json("jobs", "state=running")[0]["progress"] is not None)
+        self.until(lambda: any(job["progress"] for job in self.json("jobs", "state=running")), allow=(0, 3))
         return process
 
     def release(self) -> None:
