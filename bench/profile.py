@@ -99,7 +99,8 @@ def table(few: dict[int, Counter[str]], many: dict[int, Counter[str]]) -> str:
     for depth, role in enumerate(ROLES):
         each = {kind: (many[depth][kind] - few[depth][kind]) / (MANY - FEW) for kind in (*KINDS, "count")}
         times = [each[kind] / HERTZ * 1000 for kind in KINDS]
-        rows.append([role, *(f"{time:.2f}" for time in (*times, sum(times))), f"{each['count']:.0f}"])
+        shown = [f"{round(time, 2) + 0.0:.2f}" for time in (*times, sum(times))]  # no -0.00
+        rows.append([role, *shown, f"{each['count']:.0f}"])
     sums = [sum(float(row[column]) for row in rows) for column in range(1, len(header))]
     rows.append(["all", *(f"{total:.2f}" for total in sums[:-1]), f"{sums[-1]:.0f}"])
     return markdown(header, rows, header[1:])
