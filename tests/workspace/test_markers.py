@@ -174,3 +174,10 @@ def test_what_is_set_aside_is_kept_under_a_free_name(disk: FakeDisk) -> None:
         set_aside(disk, PATHS.done)
     assert disk.list("/job") == ["task.done.corrupt-1", "task.done.corrupt-2"]
     assert disk.read("/job/task.done.corrupt-2", 10) == b"two"
+
+
+def test_the_gist_of_a_marker_leaves_out_what_only_a_reader_of_one_job_wants() -> None:
+    whole = Marker(
+        1, "n", result=[1], flags=("truncated",), usage={"wall_s": 2.0}, provenance={"file": "a.py"}
+    )
+    assert whole.gist() == whole._replace(usage={}, provenance={})

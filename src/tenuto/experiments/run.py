@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from itertools import chain, count
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,6 @@ from tenuto.workspace.layout import Layout, RunPaths
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
-
-_MEASURED_LATE_S = 1.0
-"""What a job may have run longer than it says: its runner measures a little more."""
 
 Subscriber = Callable[[Event], object]
 
@@ -75,13 +71,6 @@ class _Journal:
             for event in events if self.subscribers else ():
                 for subscriber in self.subscribers:
                     call_safely(lambda: subscriber(event))  # noqa: B023  called at once
-
-
-def _was_too_short(job: Job) -> bool:
-    """Whether a job ended before it would have been measured: most do, and need not be asked."""
-    if job.carbon_plan is None or job.marker is None or job.attempt != 1:
-        return False
-    return job.marker.usage.get("wall_s", inf) + _MEASURED_LATE_S < job.carbon_plan.after_s
 
 
 class Run:
@@ -256,7 +245,7 @@ class Run:
         """What the jobs of this run used since it began; a job of two runs counts for both."""
         files = self._machine.files
         ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
-        found = [job_total(files, job.paths, self.started) for job in ran if not _was_too_short(job)]
+        found = [job_total(files, job.paths, self.started) for job in ran]
         return total(one for one in found if one is not None)
 
     def finish(

@@ -145,7 +145,7 @@ class Arrivals:
         arrival = on_arrival(found)
         job.attempt = found.attempt
         job.answered = known_end(found)
-        job.marker = found.marker
+        job.marker = found.marker and found.marker.gist()
         if arrival is Arrival.REUSE:
             # The job is listed by now; whoever removes jobs takes the lock first, then looks who lists them.
             if job_directory.is_at_rest(self._machine, job.paths):

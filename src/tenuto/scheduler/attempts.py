@@ -254,7 +254,8 @@ class Attempts:
 
     def _verdict(self, job: Job, found: Settled) -> Verdict:
         job.attempt = found.derived.attempt
-        job.marker = found.derived.marker
+        marker = found.derived.marker
+        job.marker = marker and marker.gist()
         launch = _launch(found)
         if launch is not None:
             job.tries = tries_of(launch)

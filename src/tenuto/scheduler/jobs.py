@@ -143,7 +143,7 @@ class Job(BaseJob):
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
         self.tries = NO_TRIES
         self.marker: Marker | None = None
-        """The marker that ended the last attempt, when there is one."""
+        """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
         """The wish to end the attempt that runs, or is about to."""
         self._final_state: asyncio.Future[JobState] | None = None

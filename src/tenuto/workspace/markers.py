@@ -59,6 +59,10 @@ class Marker(NamedTuple):
         kept = details if details._room_for_message() > _SHORTEST_MESSAGE else bare
         return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
+    def gist(self) -> "Marker":
+        """Without what only who looks at one job asks for: a scheduler keeps this of all that it knows."""
+        return self._replace(usage=_NO_USAGE, provenance=_NO_PROVENANCE)
+
     @classmethod
     def decode(cls, data: bytes) -> "Marker | Corrupt":
         return decode_fields(data, cls._from) if data else Corrupt("empty")
@@ -96,6 +100,10 @@ class Marker(NamedTuple):
             "result_stored": self.result_stored or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+
+_NO_USAGE: Mapping[str, float] = {}
+_NO_PROVENANCE: Mapping[str, str] = {}
 
 
 class MarkersFound(NamedTuple):
