@@ -130,14 +130,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     around["peers"] = {p.name: version(p) for p in PEERS if p.name in options.peers} or "left out by request"
     try:
         rows = run(options, given.only or list(WORKLOADS))
+        around["load_after"] = round(os.getloadavg()[0], 2)
+        around["took"] = f"{time.monotonic() - began:.0f} s"
+        result = results.Result(around, tuple(rows), tuple(options.budget.left_out))
+        table = results.write(result, given.results)
+        print(page(result.rows, result.around, result.left_out))
+        print(f"wrote {table} with the raw numbers and the plots beside it", file=sys.stderr)
     finally:
         clear(options.directory)
-    around["load_after"] = round(os.getloadavg()[0], 2)
-    around["took"] = f"{time.monotonic() - began:.0f} s"
-    result = results.Result(around, tuple(rows), tuple(options.budget.left_out))
-    table = results.write(result, given.results)
-    print(page(result.rows, result.around, result.left_out))
-    print(f"wrote {table} with the raw numbers and the plots beside it", file=sys.stderr)
 
 
 if __name__ == "__main__":
