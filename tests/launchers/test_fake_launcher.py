@@ -131,6 +131,7 @@ def test_a_power_loss_ends_every_runner(
         process = await started(launcher, job)
         waiting = asyncio.ensure_future(process.wait())
         await asyncio.sleep(1.0)
+        assert not waiting.done()
         host.processes.reboot()
         launcher.notice()
         await waiting

@@ -46,6 +46,7 @@ def test_all_who_wait_are_told_and_who_comes_later_is_told_at_once(event: int) -
         readable = Readable(event)
         waits = [asyncio.create_task(readable.wait()) for _ in range(3)]
         await settled()
+        assert not any(wait.done() for wait in waits)
         os.eventfd_write(event, 1)
         await asyncio.gather(*waits)
         os.eventfd_read(event)  # it was readable once, and that counts

@@ -124,10 +124,9 @@ class Scheduler:
         with known.lock:
             before = known.get(job.key)
             if job.dependencies:
+                # Two submissions may have been of one identity.
                 needed = [JobDependency(known.needed_by(job, d.origin)) for d in job.dependencies]
-                job.dependencies = tuple(
-                    dict.fromkeys(needed)
-                )  # two submissions may have been of one identity
+                job.dependencies = tuple(dict.fromkeys(needed))
         is_to_run = before is None or before.state is JobState.ERROR
         found = self._arrivals.look(job) if is_to_run else None
         with known.lock:
