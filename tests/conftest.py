@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -90,16 +91,31 @@ def _works(*command: str) -> Callable[[], bool]:
     )
 
 
+def _postgresql() -> bool:
+    return _command("postgres")() or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
 COMPONENTS: dict[str, Callable[[], bool]] = {
+    "bindfs": _command("bindfs"),
+    "bubblewrap": _command("bwrap"),
+    "chromium": _command("chromium"),
     "codecarbon": _module("codecarbon"),
+    "curl": _command("curl"),
     "git": _command("git"),
     "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
+    "npm": _command("npm"),
     "numpy": _module("numpy"),
+    "postgresql": _postgresql,
     "pyright": _module("pyright"),
+    "rabbitmq": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
+    "redis": _command("redis-server"),
+    "slurm": lambda: all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))),
     "tmpfs": _can_mount,
+    "tmux": _command("tmux"),
+    "unzip": _command("unzip"),
 }
 
 

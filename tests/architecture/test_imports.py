@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 
 # -- the table -------------------------------------------------------------------------------------
-# room -> what it may import besides itself: a room, or one module of a room ("service.view").
+# room -> what it may import besides itself: a room, or one module of a room ("service.source").
 
 FACE = "tenuto"  # src/tenuto/__init__.py, the public names
 GROUND = {"errors", "settings", "clock", "light"}
 CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
 DOORS = {"experiments", "service", "search"}
-VIEWS = {f"{door}.view" for door in DOORS}
-EVERY_ROOM = CORE | DOORS | {"database", "monitor"}
+SOURCES = {f"{door}.source" for door in DOORS}
+EVERY_ROOM = CORE | DOORS | {"jobs", "database", "monitor"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -37,11 +37,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workspace": GROUND | {"lifecycle"},
     "launchers": GROUND | {"lifecycle", "workspace", "tasks"},
     "scheduler": CORE - {"scheduler"},
-    "experiments": CORE,
+    "jobs": CORE,
+    "experiments": CORE | {"jobs"},
     "database": GROUND | {"lifecycle"},
-    "service": CORE | {"database"},
-    "search": CORE | {"database"},
-    "monitor": GROUND | {"lifecycle", "workspace"} | VIEWS,
+    "service": CORE | {"jobs", "database"},
+    "search": CORE | {"jobs", "database"},
+    "monitor": GROUND | {"lifecycle", "workspace", "jobs"} | SOURCES,
     "testing": EVERY_ROOM | {FACE},
     "examples": {FACE},
     FACE: EVERY_ROOM,
@@ -223,15 +224,15 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
         errors="",
         tasks__types="from tenuto.errors import TenutoError",
         tasks__config="from . import types\nfrom tenuto.tasks.types import check",
-        service__view="",
-        monitor__page="from tenuto.service.view import Source",
+        service__source="",
+        monitor__page="from tenuto.service.source import ServiceSource",
     )
     assert len(found) == 4
     assert not forbidden(found)
     assert not cycle(found)
 
 
-def test_the_monitor_sees_a_door_only_through_its_view(tmp_path: Path) -> None:
+def test_the_monitor_sees_a_door_only_through_its_source(tmp_path: Path) -> None:
     assert forbidden(house(tmp_path, service__queue="", monitor__page="from tenuto.service import queue"))
 
 
