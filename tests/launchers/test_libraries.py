@@ -1,4 +1,4 @@
-"""The libraries people train with, for real: forked from a warm parent, or fresh with the reason (docs/warm.md)."""
+"""The libraries people train with: forked from a warm parent, or fresh with the reason (docs/warm.md)."""
 
 from __future__ import annotations
 
