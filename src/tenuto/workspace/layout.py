@@ -134,7 +134,7 @@ class JobPaths:
 
     @property
     def result(self) -> str:
-        return f"{self.directory}/result.json"
+        return f"{self.private}/result.json"
 
     @property
     def script(self) -> str:
