@@ -9,7 +9,7 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
-from tenuto.cli.text import safe, width
+from tenuto.jobs.text import safe, width
 from tenuto.launchers.catalogue import Offer, offers
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.finding import Finder, Search

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import LauncherNotFound, RequirementError
-from tenuto.experiments.submission import Placement
+from tenuto.jobs.submission import Placement
 from tenuto.launchers.allotment import limits_with, thread_variables
 from tenuto.launchers.finding import Finder
 from tenuto.launchers.instructions import Limits
