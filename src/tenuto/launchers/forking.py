@@ -16,6 +16,7 @@ from enum import Enum, unique
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
+from tenuto.launchers.instructions import Limits
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
@@ -66,6 +67,7 @@ class ForkingLauncher:
     name: str
     external = False
     lock_path: str | None = None
+    limits: Limits | None = None
 
     def __init__(
         self,
@@ -94,6 +96,10 @@ class ForkingLauncher:
         self._told: set[tuple[str, str]] = set()
         self._unfit: dict[Needs, tuple[int, ...]] = {}
         """needs -> when the files of their modules had last been changed."""
+
+    @property
+    def pool(self) -> object:
+        return self
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()

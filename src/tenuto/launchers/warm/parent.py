@@ -117,8 +117,7 @@ class WarmParent:
             "environment": changes,
         }
         descriptors = [
-            order.runner_lock.fileno(),
-            order.descendants_lock.fileno(),
+            *(lock.fileno() for lock in order.locks),
             ready,
             *(token.fileno() for token in order.tokens),
         ]
