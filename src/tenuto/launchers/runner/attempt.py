@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -57,6 +58,8 @@ class Inherited(NamedTuple):
     """Given if it was put together before the fork."""
     preloaded: Preloaded | None = None
     """Given if the task's modules were imported before the fork."""
+    why_fresh: str | None = None
+    """Why they were not, if the launcher would have."""
     time_s: float | None = None
     """How long a cluster lets the runner run, where that is known."""
     beat_s: float | None = None
@@ -73,6 +76,7 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
+    why_fresh: str | None = None
     is_external: bool = False
 
 
@@ -85,7 +89,9 @@ def run(inherited: Inherited) -> int:
     if launch is None:
         return STALE
     _stand_apart(inherited)
-    attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
+    attempt = Attempt(
+        machine, paths, launch, Instructions.of(launch), machine.clock.now(), inherited.why_fresh
+    )
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
     try:
@@ -221,10 +227,14 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         exit_code=ending.exit_code,
         signal=ending.signal,
         usage=supervisor.usage(),
-        provenance=ending.report.provenance,
+        provenance=_provenance(attempt, ending.report.provenance),
         flags=(*ending.report.flags, *supervisor.flags()),
     )
     return _record(attempt, _with_result(attempt, marker, ending.report.result))
+
+
+def _provenance(attempt: Attempt, told: Mapping[str, str]) -> Mapping[str, str]:
+    return told if attempt.why_fresh is None else {**told, "fresh": attempt.why_fresh}
 
 
 def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:
