@@ -47,8 +47,6 @@ class LaunchRecord(NamedTuple):
     requested: datetime
     external: bool = False
     """Run by a cluster, which is asked when the directory does not tell."""
-    external_id: str | None = None
-    """The cluster's id of the job, once known."""
     retry_count: int = 0
     """Restarts after a timeout, so far."""
     lost_count: int = 0
@@ -77,7 +75,6 @@ class LaunchRecord(NamedTuple):
             host=fields.text("host"),
             requested=fields.instant("requested"),
             external=fields.flag("external"),
-            external_id=fields.optional_text("external_id"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
             withdrawn=fields.flag("withdrawn"),
