@@ -40,6 +40,11 @@ TenutoError
 │   ├── ServiceError          a service beside the experiment cannot be run like this
 │   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
+├── DatabaseError             the SQL database of a service or a search cannot be used
+│   ├── DatabaseUnavailable   it cannot be reached, or took too long to answer
+│   ├── DatabaseDamaged       the file is damaged
+│   ├── ForeignDatabase       the file belongs to another program
+│   └── NewerDatabase         its tables were made by a newer version of Tenuto
 ├── TokenError                a token cannot be used like this
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
@@ -218,6 +223,26 @@ class PortTaken(ServiceError):
 
 class GracefulExperimentExit(ExperimentError):
     """Raised to leave an experiment while its jobs go on."""
+
+
+class DatabaseError(TenutoError):
+    """The SQL database of a service or a search cannot be used."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached, or took too long to answer."""
+
+
+class DatabaseDamaged(DatabaseError):
+    """The file of the database is damaged."""
+
+
+class ForeignDatabase(DatabaseError):
+    """The file of the database belongs to another program."""
+
+
+class NewerDatabase(DatabaseError):
+    """The tables were made by a newer version of Tenuto."""
 
 
 class TokenError(TenutoError, ValueError):
