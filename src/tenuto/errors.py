@@ -45,6 +45,10 @@ TenutoError
 │   ├── DatabaseDamaged       the file is damaged
 │   ├── ForeignDatabase       the file belongs to another program
 │   └── NewerDatabase         its tables were made by a newer version of Tenuto
+├── SearchError               a search cannot be run like this
+│   ├── SearchDiffers         a stored search of this name was declared otherwise
+│   ├── SearchInJob           a search was opened inside a job
+│   └── CapReached            the search may have no more candidates
 ├── TokenError                a token cannot be used like this
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
@@ -243,6 +247,22 @@ class ForeignDatabase(DatabaseError):
 
 class NewerDatabase(DatabaseError):
     """The tables were made by a newer version of Tenuto."""
+
+
+class SearchError(TenutoError):
+    """A search cannot be run like this."""
+
+
+class SearchDiffers(SearchError):
+    """A stored search of this name was declared otherwise."""
+
+
+class SearchInJob(SearchError):
+    """A search was opened inside a job."""
+
+
+class CapReached(SearchError):
+    """The search may have no more candidates."""
 
 
 class TokenError(TenutoError, ValueError):
