@@ -4,7 +4,7 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 
 import os
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
@@ -28,17 +28,20 @@ class Preloaded(Protocol):
     """What was done in another process, from which this one was forked."""
 
     @property
-    def modules(self) -> int | None:
-        """How many were loaded; None if something of it needs the interpreter's own end."""
-        ...
-
-    @property
     def digests(self) -> dict[str, str]:
         """The SHA-256 of files that were imported and have not changed since."""
         ...
 
     def settle(self) -> None:
         """In the payload, once it is settled in: make up for it, so that nothing shows."""
+        ...
+
+    def end_fully(self) -> None:
+        """Have `leave` take the interpreter apart."""
+        ...
+
+    def leave(self, exit_code: int) -> NoReturn:
+        """End the payload's process."""
         ...
 
 
