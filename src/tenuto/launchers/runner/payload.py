@@ -3,6 +3,7 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 """
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple, NoReturn, Protocol
 
@@ -20,7 +21,10 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
+_CONFINEMENT_MODULE = "tenuto.launchers.runner.confinement"
 _TASK_MODULE = "tenuto.launchers.runner.task"
+ATTEMPT = "JOB_ATTEMPT"
+"""The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
 
 
@@ -60,6 +64,10 @@ class Payload(NamedTuple):
     memory: MemoryLimit | None
     parent: int
     preloaded: Preloaded | None = None
+    walltime_s: float | None = None
+    """How long it may run, of which `deadline` is the end."""
+    beat_s: float | None = None
+    """How often its runner beats, if a cluster started that."""
 
     @property
     def is_command(self) -> bool:
@@ -77,7 +85,8 @@ def run_payload(payload: Payload) -> int:
         return CANNOT_EXECUTE
     program = payload.instructions.program
     if program is not None:
-        return run_command(program, reporter)
+        variables = added_variables(payload.instructions, payload.launch)
+        return run_command(program, reporter, variables, payload.parent)
     exit_code: int = import_module(_TASK_MODULE).run_task(Assignment.of(payload), reporter)
     return exit_code
 
@@ -97,7 +106,10 @@ def _settle_in(payload: Payload) -> None:
 
 def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
     """The variables that the job has besides the inherited ones."""
-    return {**instructions.environment, STAMP: launch.nonce}
+    variables = {**instructions.environment, STAMP: launch.nonce}
+    if instructions.command is not None:
+        variables[ATTEMPT] = str(launch.attempt)
+    return variables
 
 
 def release_signals() -> None:
@@ -107,20 +119,43 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def run_command(command: Command, reporter: Reporter | None) -> int:
-    """Become the command. Returns an exit code, as a shell's, only if that is impossible."""
+def run_command(
+    command: Command,
+    reporter: Reporter | None,
+    variables: Mapping[str, str] | None = None,
+    runner: int | None = None,
+) -> int:
+    """Become the command, from within the job's directory.
+
+    `variables`: those that the job has besides the inherited ones; a confined command has no others.
+    `runner`: the process that the command must not outlive. Returns an exit code, as a shell's, only if the
+    command cannot be run.
+    """
     try:
+        if command.directory is not None:
+            os.chdir(command.directory)
         for name, source in command.files.items():
             _place(source, name)
         release_signals()
-        os.execvp(command.arguments[0], command.arguments)
-    except (OSError, ValueError) as error:
+        _execute(command, variables or {}, runner)
+    except (OSError, ValueError, OverflowError) as error:
         problem = disk_message(error) if isinstance(error, OSError) else str(error)
         message = f"EXEC: {command.arguments[0]:.200} cannot be run: {problem}"
         if reporter is not None:
             reporter.failed(JobFailureStatus.FAILED, message)
         os.write(2, f"tenuto: {message}\n".encode())
         return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+
+
+def _execute(command: Command, variables: Mapping[str, str], runner: int | None) -> NoReturn:
+    if command.confinement is None:
+        os.execvp(command.arguments[0], command.arguments)
+    import_module(_CONFINEMENT_MODULE).confine(command.confinement)
+    if runner is not None:
+        # Once more: to become another user took the first promise back, and the payload of a runner that was
+        # killed then ran on.
+        live_no_longer_than(runner)
+    os.execvpe(command.arguments[0], command.arguments, dict(variables))
 
 
 def _place(source: str, name: str) -> None:
