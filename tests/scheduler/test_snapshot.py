@@ -95,7 +95,7 @@ def test_a_snapshot_names_the_tokens_that_are_busy(world: World) -> None:
         scheduler.submit(world.job(name, tokens=[TokenDependency(token, 1)]), owner) for name in ("a", "b")
     ]
     world.loop.run_until_complete(asyncio.sleep(2.0))
-    assert [job.state for job in jobs] == [JobState.RUNNING, JobState.READY]
+    assert [job.state for job in jobs] == [JobState.RUNNING, JobState.WAITING]
     assert scheduler.snapshot().waits == (Wait("sim.Task", "b", WaitsFor.TOKENS, ("licences",)),)
     scheduler.wait(owner, HOUR_S)
 
