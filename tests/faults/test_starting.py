@@ -185,7 +185,7 @@ def test_a_callback_that_takes_its_time_holds_up_nobody_else(tmp_path: Path) -> 
         other = bench.command("other", "true", callbacks=[lambda job: heard.append("other")])
         assert other.wait(WAIT_S) is S.DONE
         eventually(lambda: heard == ["other"])
-        eventually(lambda: bench.scheduler.counts(bench.owner).outputs > 0, "the owner waits for the callback")
+        eventually(lambda: bench.scheduler.counts(bench.owner).outputs > 0, "the owner to wait")
         gate.touch()
         eventually(lambda: heard == ["other", "slow"])
 
