@@ -21,20 +21,23 @@ class ReadyQueue:
     def __init__(self, start: Callable[[Job], None]) -> None:
         """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[object, Queue] = {}
+        """By the pool of the launchers: two launchers of one name do not stand in each other's way."""
         self._turn = 0
         """Grows with each job that is queued: behind its like, or, as a negative number, before them."""
         self._queue_of: dict[Job, Queue] = {}
         """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
         for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
-        self._in_use: Counter[str] = Counter()
+        self._in_use: Counter[object] = Counter()
+        self._slots: dict[Job, list[object]] = {}
+        """The pools whose slots each job has: one that is submitted again for another launcher has two."""
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
         self._is_paused = False
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
-        queue = self._queues.setdefault(job.launcher.name, [])
+        queue = self._queues.setdefault(job.launcher.pool, [])
         if self._queue_of.get(job) is not queue:
             self._queue_of[job] = queue
             self._turn += 1
@@ -42,7 +45,7 @@ class ReadyQueue:
 
     def add_first(self, job: Job) -> None:
         """A job is ready that has waited before: it comes before others of its priority."""
-        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.name, [])
+        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.pool, [])
         self._turn += 1
         heappush(queue, (-job.priority, -self._turn, job))
         self.start_what_fits()
@@ -65,15 +68,23 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        return not self._is_paused and self._in_use[job.launcher.name] < job.launcher.slots
+        return not self._is_paused and self._in_use[job.launcher.pool] < job.launcher.slots
 
     def occupy(self, job: Job) -> None:
         """A job that waited elsewhere takes a slot."""
-        self._in_use[job.launcher.name] += 1
+        pool = job.launcher.pool
+        self._in_use[pool] += 1
+        self._slots.setdefault(job, []).append(pool)
 
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
-        self._in_use[job.launcher.name] -= 1
+        pools = self._slots[job]
+        pool = pools.pop(0)
+        if not pools:
+            del self._slots[job]
+        self._in_use[pool] -= 1
+        if not self._in_use[pool]:
+            del self._in_use[pool]  # or launchers of long ago would be kept
 
     def pass_over(self, job: Job) -> None:
         """Keeps a job that nobody wants any more, in case somebody does."""
@@ -92,8 +103,8 @@ class ReadyQueue:
         """Starts what is ready and wanted, as far as there are slots."""
         if self._is_paused:
             return
-        for name, queue in list(self._queues.items()):
-            while queue and self._in_use[name] < queue[0][2].launcher.slots:
+        for pool, queue in list(self._queues.items()):
+            while queue and self._in_use[pool] < queue[0][2].launcher.slots:
                 job = heappop(queue)[2]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
@@ -101,7 +112,9 @@ class ReadyQueue:
                 if job.state is not JobState.READY:
                     continue
                 if job.is_wanted():
-                    self._in_use[name] += 1
+                    self.occupy(job)
                     self._start(job)
                 else:
                     self._passed_over.add(job)
+            if not queue and self._queues.get(pool) is queue:
+                del self._queues[pool]
