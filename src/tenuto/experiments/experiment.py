@@ -12,7 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
+from tenuto.errors import (
+    ExperimentInJob,
+    FailedExperiment,
+    GracefulExperimentExit,
+    NotFound,
+    ParameterError,
+)
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
@@ -29,9 +35,11 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.preparation import Preparations
-from tenuto.jobs.submission import Defaults, check_script, make_job
+from tenuto.jobs.rows import row_of
+from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
+from tenuto.jobs.table import jobs_html
 from tenuto.launchers.carbon.plan import carbon_plan
-from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
@@ -40,7 +48,6 @@ from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.showing import jobs_html
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.config import Config
@@ -48,7 +55,7 @@ from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import Task, check_variable
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
@@ -59,6 +66,9 @@ Tok = TypeVar("Tok", bound=CounterToken)
 # What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
 _PAST_MODULE = "tenuto.experiments.info"
 _TRANSIENT_MODULE = "tenuto.experiments.transient"
+# Most experiments have no requirement either.
+_PLACING_MODULE = "tenuto.jobs.placing"
+_FINDING_MODULE = "tenuto.launchers.finding"
 
 
 class experiment:
@@ -99,9 +109,10 @@ class experiment:
         self.environment: Mapping[str, str] = {}
         self.port = port
         self._launcher = launcher
-        self._chosen: Launcher | None = None
+        self._launchers: Launchers | None = None
+        self._placer: Any = None
+        """Finds the place of tasks that have a requirement."""
         self._job_defaults: Defaults | None = None
-        """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
         self._wait_for_lock_s = wait_for_lock_s
@@ -157,7 +168,14 @@ class experiment:
         return Path(self.run.paths.results)
 
     def setenv(self, name: str, value: str) -> None:
-        """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
+        """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
+
+        `ParameterError` for what no process can have in its environment.
+        """
+        try:
+            check_variable(name, value)
+        except ValueError as error:
+            raise ParameterError(f"setenv: {error}") from None
         self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def tag(self, *tags: str) -> None:
@@ -235,7 +253,10 @@ class experiment:
 
     def gpu_token(self) -> GpuToken:
         """The GPUs that are visible here, one unit each; a job finds its own in ``CUDA_VISIBLE_DEVICES``."""
-        return self._declared(GpuToken(visible_devices(), self._token_directory))
+        return self._gpus(visible_devices())
+
+    def _gpus(self, devices: Mapping[int, str]) -> GpuToken:
+        return self._declared(GpuToken(devices, self._token_directory))
 
     @property
     def _token_directory(self) -> str:
@@ -263,7 +284,8 @@ class experiment:
         """The experiment in a notebook."""
         run_id = f" {self._run.run_id}" if self._run is not None else ""
         jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
-        return jobs_html(f"experiment {self.name}{run_id} in {self.workspace.path}", jobs)
+        title = f"experiment {self.name}{run_id} in {self.workspace.path}"
+        return jobs_html(title, [row_of(job) for job in jobs])
 
     # Submitting (`tasks.ports.Submitter`)
 
@@ -305,18 +327,30 @@ class experiment:
     def _defaults(self) -> Defaults:
         if self._job_defaults is None:
             chosen = self.settings
-            if self._launcher is None:
-                self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
+            launchers = self._launchers = Launchers(chosen)
+            launcher = self._launcher or launchers.named(chosen.launcher)
             limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
             self._job_defaults = Defaults(
-                self._launcher,
+                launcher,
                 limits,
+                self._place,
                 chosen.max_retries,
                 chosen.max_lost_retries,
                 self._carbon_plan,
                 Durability(chosen.durability),
             )
         return self._job_defaults
+
+    def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
+        """The place of a task that has a requirement."""
+        if self._placer is None:
+            finding: Any = import_module(_FINDING_MODULE)
+            placing: Any = import_module(_PLACING_MODULE)
+            finder = finding.Finder(self.settings, self._launchers)
+            self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
+        launcher = submission.launcher or self._launcher
+        placed: Placement = self._placer.place(task, submission.requires, launcher, environment)
+        return placed
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -390,8 +424,8 @@ class experiment:
                 self._leave_run(self._run, error)
             if self._open is not None:
                 self._open.close()
-            if self._chosen is not None:
-                self._scheduler.call(self._chosen.close)
+            if self._launchers is not None:
+                self._scheduler.call(self._launchers.close)
         if self.run_mode is RunMode.PREPARE and error is None:
             self._tell_prepared()
         elif self.run_mode is not RunMode.NORMAL:

@@ -13,7 +13,15 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Arrival, Verdict, after_attempt, on_arrival, tries_of, tries_to_come
+from tenuto.scheduler.decisions import (
+    Arrival,
+    Tries,
+    Verdict,
+    after_attempt,
+    on_arrival,
+    tries_of,
+    tries_to_come,
+)
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
@@ -45,6 +53,8 @@ class Attempts:
         self._handovers = handovers
         self._ask = handovers.ask
         self._watch_directory = watch
+        self._refused: set[str] = set()
+        """The nonces of attempts that the machine refused, and whose record could not be written."""
 
     async def run(self, job: Job, grant: Grant | None = None) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended.
@@ -138,15 +148,34 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
             except OSError:
-                with contextlib.suppress(OSError):  # then it counts as lost
-                    job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+                self._withdraw(job, launch)
                 raise
             self.request_stop(job)
-            is_running = await process.confirmed()
+            try:
+                is_running = await process.confirmed()
+            except OSError:  # the machine refused the runner something: the payload never began
+                await process.wait()
+                self._withdraw(job, launch)
+                raise
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
         return await self.until_ended(job)
+
+    def _withdraw(self, job: Job, launch: LaunchRecord) -> None:
+        """Records that nothing was run; on a full disk only this scheduler knows."""
+        try:
+            job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+        except OSError:
+            self._refused.add(launch.nonce)
+
+    def _tries(self, launch: LaunchRecord | None) -> Tries:
+        """The counts that an attempt recorded, and whether it was refused by the machine."""
+        tries = tries_of(launch)
+        if launch is not None and launch.nonce in self._refused:
+            self._refused.discard(launch.nonce)
+            return tries._replace(withdrawn=True)
+        return tries
 
     def _schedule(self, job: Job, found: Settled) -> None:
         """Moves a job to SCHEDULED, told with the attempt that is about to be opened, or that was found.
@@ -212,7 +241,7 @@ class Attempts:
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
         # From the directory, not from memory: whoever counted the tries before may have been killed.
-        tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
+        tries = tries_to_come(self._explained(job, found.derived), self._tries(_launch(found)), job.retry)
         if found.derived.revoked:  # by this scheduler, perhaps, which has counted the loss before
             tries = tries._replace(lost_count=max(tries.lost_count, job.tries.lost_count))
         job.tries = tries
@@ -227,6 +256,7 @@ class Attempts:
             external=job.launcher.external,
             retry_count=job.tries.retry_count,
             lost_count=job.tries.lost_count,
+            owner=job.owners[0].id if job.owners else None,
             instructions=instruct(
                 job.task_id,
                 job.job_id,

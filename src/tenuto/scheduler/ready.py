@@ -7,12 +7,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import NamedTuple
 
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
 Queue = list[tuple[int, int, Job]]
 """A heap: the job of the highest priority comes first, and of those the one that was ready first."""
+
+
+class Usage(NamedTuple):
+    """The slots of one launcher."""
+
+    launcher: str
+    slots: int
+    used: int
+    ready: int
+    """Jobs that are ready and wait for a slot."""
+
+    @property
+    def free(self) -> int:
+        """Slots in which a job could be started now."""
+        return max(self.slots - self.used, 0)
 
 
 class ReadyQueue:
@@ -23,21 +40,23 @@ class ReadyQueue:
         self._start = start
         self._queues: dict[object, Queue] = {}
         """By the pool of the launchers: two launchers of one name do not stand in each other's way."""
+        self._launchers: dict[object, Launcher] = {}
         self._turn = 0
         """Grows with each job that is queued: behind its like, or, as a negative number, before them."""
         self._queue_of: dict[Job, Queue] = {}
         """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
         for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
         self._in_use: Counter[object] = Counter()
-        self._slots: dict[Job, list[object]] = {}
-        """The pools whose slots each job has: one that is submitted again for another launcher has two."""
+        self._taken: dict[Job, list[tuple[object, int]]] = {}
+        """Pool and number of the slots that a job has, oldest first: submitted again, a job may get
+        others before it gave back those of its last try."""
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
         self._is_paused = False
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
-        queue = self._queues.setdefault(job.launcher.pool, [])
+        queue = self._queue(job)
         if self._queue_of.get(job) is not queue:
             self._queue_of[job] = queue
             self._turn += 1
@@ -45,7 +64,7 @@ class ReadyQueue:
 
     def add_first(self, job: Job) -> None:
         """A job is ready that has waited before: it comes before others of its priority."""
-        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.pool, [])
+        queue = self._queue_of[job] = self._queue(job)
         self._turn += 1
         heappush(queue, (-job.priority, -self._turn, job))
         self.start_what_fits()
@@ -68,23 +87,20 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        return not self._is_paused and self._in_use[job.launcher.pool] < job.launcher.slots
+        return not self._is_paused and _fits(job, self._in_use[job.launcher.pool])
 
     def occupy(self, job: Job) -> None:
         """A job that waited elsewhere takes a slot."""
-        pool = job.launcher.pool
-        self._in_use[pool] += 1
-        self._slots.setdefault(job, []).append(pool)
+        self._take(job)
 
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
-        pools = self._slots[job]
-        pool = pools.pop(0)
-        if not pools:
-            del self._slots[job]
-        self._in_use[pool] -= 1
-        if not self._in_use[pool]:
-            del self._in_use[pool]  # or launchers of long ago would be kept
+        taken = self._taken[job]
+        pool, slots = taken.pop(0)
+        self._in_use[pool] -= slots
+        if not taken:
+            del self._taken[job]
+        self._let_go(pool)
 
     def pass_over(self, job: Job) -> None:
         """Keeps a job that nobody wants any more, in case somebody does."""
@@ -99,12 +115,37 @@ class ReadyQueue:
         self._is_paused = False
         self.start_what_fits()
 
+    def usage(self) -> list[Usage]:
+        """The slots of each launcher that had a job so far."""
+        ready = Counter(id(queue) for queue in self._queue_of.values())
+        return [
+            Usage(launcher.name, launcher.slots, self._in_use[pool], ready[id(self._queues[pool])])
+            for pool, launcher in sorted(self._launchers.items(), key=lambda item: item[1].name)
+        ]
+
+    def _queue(self, job: Job) -> Queue:
+        pool = job.launcher.pool
+        queue = self._queues.get(pool)
+        if queue is None:
+            queue = self._queues[pool] = []
+        self._launchers[pool] = job.launcher
+        return queue
+
+    def _let_go(self, pool: object) -> None:
+        """Keeps an idle launcher no longer if another has its name: experiments come and go for months."""
+        launcher = self._launchers.get(pool)
+        if launcher is None or self._in_use[pool] or self._queues[pool]:
+            return
+        if any(other.name == launcher.name for other in self._launchers.values() if other is not launcher):
+            for known in (self._queues, self._launchers, self._in_use):
+                known.pop(pool, None)
+
     def start_what_fits(self) -> None:
         """Starts what is ready and wanted, as far as there are slots."""
         if self._is_paused:
             return
         for pool, queue in list(self._queues.items()):
-            while queue and self._in_use[pool] < queue[0][2].launcher.slots:
+            while queue and _fits(queue[0][2], self._in_use[pool]):
                 job = heappop(queue)[2]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
@@ -112,9 +153,21 @@ class ReadyQueue:
                 if job.state is not JobState.READY:
                     continue
                 if job.is_wanted():
-                    self.occupy(job)
+                    self._take(job)
                     self._start(job)
                 else:
                     self._passed_over.add(job)
-            if not queue and self._queues.get(pool) is queue:
-                del self._queues[pool]
+
+    def _take(self, job: Job) -> None:
+        pool = job.launcher.pool
+        self._taken.setdefault(job, []).append((pool, job.slots))
+        self._in_use[pool] += job.slots
+
+
+def _fits(job: Job, in_use: int) -> bool:
+    """True if the launcher has as many free slots as the job takes.
+
+    A job that takes more than all of them starts when all are free: it was placed by another's slots.
+    """
+    slots = job.launcher.slots
+    return 0 < slots >= in_use + min(job.slots, slots)

@@ -4,6 +4,7 @@ Nothing here starts anything; an open experiment does (see `ports`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -72,6 +73,7 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
         transient: Any = ...,
+        requires: Any = ...,
     ) -> OwnTask: ...
     @overload
     def submit(
@@ -83,6 +85,7 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
         transient: Any = ...,
+        requires: Any = ...,
     ) -> Result: ...
     def submit(
         self,
@@ -93,13 +96,18 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = (),
         max_retries: int | None = None,
         transient: Any = None,
+        requires: Any = None,
     ) -> Any:
-        """Hands the task to the open experiment, which runs it once, and returns its output at once."""
+        """Hands the task to the open experiment, which runs it once, and returns its output at once.
+
+        `requires`: what the job needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the
+        ``__requires__`` of its class; see docs/requirements.md.
+        """
         target = submitter()
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)
-        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient))
+        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient, requires))
         is_known, state.job = job is state.job, job
         for node, folder in folders(self):
             if node._state.generated_in is None:
@@ -207,6 +215,20 @@ def input_file(path: Path | str) -> InputFile:
     return InputFile.C(sha256=content, source=pathlib.Path(path).resolve())
 
 
+def check_variable(name: object, value: object) -> None:
+    """Raise `ValueError` for what no process can have in its environment."""
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise ValueError(f"a variable and its value are text, not {name!r:.60} and {value!r:.60}: use str()")
+    if not name or "=" in name or "\0" in name:
+        raise ValueError(f"{name!r:.60} cannot name a variable: it is empty, or has a = or a NUL in it")
+    if "\0" in value:
+        raise ValueError(f"the value of {name} has a NUL in it, which no variable can have")
+    try:
+        os.fsencode(name), os.fsencode(value)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r:.60} cannot be a variable of a process: {error.reason}") from None
+
+
 class CommandTask(Task):
     """A program to run as a job, with no Python of the user's in it."""
 
@@ -222,6 +244,8 @@ class CommandTask(Task):
     def __validate__(self) -> None:
         if not self.command or not self.command[0]:
             raise ValueError("command is empty: give the program and its arguments")
+        for name, value in self.environment.items():
+            check_variable(name, value)
         for name in self.files:
             parts = pathlib.Path(name).parts
             if not parts or parts[0] == "/" or ".." in parts or "\0" in name:

@@ -210,10 +210,12 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
+    owner: str | None = None,
     instructions: Mapping[str, Any] | None = None,
 ) -> LaunchRecord:
     """Record the intent to run once more, then clear what older attempts left.
 
+    `owner`: the name of the owner that asks; that of an earlier attempt, which asked first, stays.
     Removes their markers, result, pid, stop and locks files, and the files of `journal`. Disk for the new
     marker is set aside before anything changes. Raises `LockLost` if the lock file was replaced meanwhile,
     and `FileTooLarge` if nobody could read the record.
@@ -231,6 +233,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
+        owner=_first_owner(found) or owner,
         instructions=instructions or {},
     )
     record = launch.encode()
@@ -251,6 +254,11 @@ def open_attempt(
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:
     """Remember that nothing was started, under the lock: the attempt keeps its number, and was no try."""
     files.replace(paths.launch, launch._replace(withdrawn=True).encode(), durable=False)
+
+
+def _first_owner(found: Settled) -> str | None:
+    launch = found.evidence.launch
+    return launch.owner if isinstance(launch, LaunchRecord) else None
 
 
 def _is_untouched(files: Files, paths: JobPaths) -> bool:

@@ -53,6 +53,8 @@ class LaunchRecord(NamedTuple):
     """Restarts after the runner was lost, so far."""
     withdrawn: bool = False
     """Nothing was started: the machine was short of something."""
+    owner: str | None = None
+    """The name of the owner that asked first for the job, such as ``search/packing``."""
     instructions: Mapping[str, Any] = {}
     """What the launchers' room tells the runner; nobody else reads it."""
 
@@ -76,6 +78,7 @@ class LaunchRecord(NamedTuple):
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
             withdrawn=fields.flag("withdrawn"),
+            owner=fields.optional_text("owner"),
             instructions=fields.mapping("instructions"),
         )
 
