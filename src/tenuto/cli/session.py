@@ -18,7 +18,7 @@ from tenuto.cli import exits
 from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
 from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
-from tenuto.cli.summary import Summary, grouped
+from tenuto.cli.summary import Summary
 from tenuto.cli.tally import Tally
 from tenuto.clock import SystemClock
 from tenuto.errors import ExperimentLocked, FailedExperiment
@@ -28,6 +28,7 @@ from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
+from tenuto.jobs.causes import grouped
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
@@ -108,7 +109,12 @@ class Session:
             tuple(self.progress.runs),
             tuple(self.progress.left()),
             self.progress.tally.counts(),
-            tuple(grouped(self.progress.tally.ended_badly())),
+            tuple(
+                grouped(
+                    (job, standing.reason, standing.message)
+                    for job, standing in self.progress.tally.ended_badly()
+                )
+            ),
             self._clock.monotonic() - self._began,
             program,
             retry,

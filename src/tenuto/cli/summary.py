@@ -3,65 +3,21 @@
 from __future__ import annotations
 
 import os.path
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.cli.tally import Counts
+from tenuto.jobs.causes import Cause
 from tenuto.jobs.text import duration, safe, truncate
-from tenuto.lifecycle.states import JobFailureStatus, Standing
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.scheduler.jobs import Job
 
 SHOWN_JOBS = 3
 SHOWN_GROUPS = 5
 SHORT_ID = 12
 LONGEST_ERROR = 300
-_PLACED = re.compile(r"(?P<error>.*) \((?P<place>[^()]+:\d+)\)", re.DOTALL)
-_KIND = re.compile(r"[\w.]+(?=: |$)")
-
-
-class FailureGroup(NamedTuple):
-    """Jobs that failed for what looks like the same cause: the same error at the same place."""
-
-    reason: JobFailureStatus
-    error: str
-    """The last line of the first traceback."""
-    place: str
-    """``file:line``; empty where nobody knows."""
-    jobs: tuple[Job, ...]
-    messages: int = 1
-    """How many different messages the errors have."""
-
-
-def grouped(ended_badly: Iterable[tuple[Job, Standing]]) -> list[FailureGroup]:
-    """The failures, the largest group first; jobs that were not run because of them are not listed."""
-    groups: dict[tuple[str, str, str], list[tuple[Job, str]]] = {}
-    for job, standing in ended_badly:
-        reason = standing.reason or JobFailureStatus.FAILED
-        if reason is not JobFailureStatus.DEPENDENCY:
-            error, place = _split(standing.message or reason.meaning)
-            kind = _KIND.match(error)
-            cause = kind[0] if kind and place else error
-            groups.setdefault((reason.name, cause, place), []).append((job, error))
-    found = [
-        FailureGroup(
-            JobFailureStatus[reason],
-            members[0][1],
-            place,
-            tuple(job for job, _ in members),
-            len({error for _, error in members}),
-        )
-        for (reason, _, place), members in groups.items()
-    ]
-    return sorted(found, key=lambda group: -len(group.jobs))
-
-
-def _split(message: str) -> tuple[str, str]:
-    """A message of a marker as its error and the place in the code."""
-    placed = _PLACED.fullmatch(message)
-    return (placed["error"], placed["place"]) if placed else (message, "")
 
 
 class Summary(NamedTuple):
@@ -70,7 +26,7 @@ class Summary(NamedTuple):
     runs: tuple[ClosedRun, ...]
     left: tuple[ClosedRun, ...]
     counts: Counts
-    failures: tuple[FailureGroup, ...]
+    failures: tuple[Cause[Job], ...]
     took_s: float
     program: Sequence[str]
     """How Tenuto is called here."""
@@ -133,7 +89,7 @@ class Summary(NamedTuple):
             parts.append(f"{counts.waiting} not started")
         return f"{names}: {', '.join(parts)}, in {duration(self.took_s)}"
 
-    def _group(self, group: FailureGroup, directory: str) -> Iterator[str]:
+    def _group(self, group: Cause[Job], directory: str) -> Iterator[str]:
         number = len(group.jobs)
         shown = "" if group.reason is JobFailureStatus.FAILED else f" ({group.reason.name})"
         error = truncate(safe(group.error), LONGEST_ERROR)

@@ -52,8 +52,13 @@ def make_job(
     defaults: Defaults,
     environment: Mapping[str, str],
     clock: Clock,
+    once: bool = False,
 ) -> Job:
-    """The job of a sealed task; refuses a task that no other process could find."""
+    """The job of a sealed task; refuses a task that no other process could find.
+
+    `environment`: variables added to that of the job's process. `once`: whatever attempt the directory shows
+    is the answer, and none is opened after it.
+    """
     locate(live_class(type(task)))
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
@@ -72,6 +77,7 @@ def make_job(
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
             int(resumable) if lost is None else lost,
         ),
+        once=once,
         durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),
