@@ -44,8 +44,8 @@ class Defaults(NamedTuple):
 
     launcher: Launcher
     limits: Limits
-    place: Callable[[Any, Submission, Mapping[str, str]], Placement]
-    """Finds the place of a task that has a requirement."""
+    place: Callable[[Any, Submission, Mapping[str, str]], Placement] | None = None
+    """Finds the place of a task that has a requirement; None: requirements are not looked at."""
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
@@ -75,7 +75,8 @@ def make_job(
     locate(live_class(type(task)))
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
-    if submission.requires is None and getattr(type(task), "__requires__", None) is None:
+    has_requirement = submission.requires is not None or getattr(type(task), "__requires__", None) is not None
+    if defaults.place is None or not has_requirement:
         placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
     else:
         placed = defaults.place(task, submission, environment)
