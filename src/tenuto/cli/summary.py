@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
-from tenuto.cli.tally import Counts
-from tenuto.jobs.causes import Cause
+from tenuto.jobs.causes import FailureGroup
+from tenuto.jobs.model import Counts
 from tenuto.jobs.text import duration, safe, truncate
+from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.scheduler.jobs import Job
+from tenuto.workspace.layout import Layout
 
 SHOWN_JOBS = 3
 SHOWN_GROUPS = 5
@@ -26,7 +27,7 @@ class Summary(NamedTuple):
     runs: tuple[ClosedRun, ...]
     left: tuple[ClosedRun, ...]
     counts: Counts
-    failures: tuple[Cause[Job], ...]
+    failures: tuple[FailureGroup, ...]
     took_s: float
     program: Sequence[str]
     """How Tenuto is called here."""
@@ -51,7 +52,7 @@ class Summary(NamedTuple):
                     "reason": group.reason.name,
                     "error": group.error,
                     "place": group.place or None,
-                    "jobs": [_job_json(job) for job in group.jobs],
+                    "jobs": [_job_json(row) for row in group.rows],
                 }
                 for group in self.failures
             ],
@@ -89,8 +90,8 @@ class Summary(NamedTuple):
             parts.append(f"{counts.waiting} not started")
         return f"{names}: {', '.join(parts)}, in {duration(self.took_s)}"
 
-    def _group(self, group: Cause[Job], directory: str) -> Iterator[str]:
-        number = len(group.jobs)
+    def _group(self, group: FailureGroup, directory: str) -> Iterator[str]:
+        number = len(group.rows)
         shown = "" if group.reason is JobFailureStatus.FAILED else f" ({group.reason.name})"
         error = truncate(safe(group.error), LONGEST_ERROR)
         yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {error}"
@@ -98,28 +99,29 @@ class Summary(NamedTuple):
             yield f"  and {group.messages - 1} other messages from the same line"
         if group.place:
             yield f"  at {safe(_near(group.place, directory))}"
-        for job in group.jobs[:SHOWN_JOBS]:
-            yield f"  {safe(job.task_id)} {job.job_id[:SHORT_ID]}{tag_text(job, ' ')}"
+        for row in group.rows[:SHOWN_JOBS]:
+            yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{tag_text(row.tags, ' ')}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
-        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.jobs[0])])}"
+        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.rows[0])])}"
 
 
-def logs_arguments(job: Job) -> list[str]:
-    """The command that shows what a job printed."""
-    return ["logs", job.job_id[:SHORT_ID], "-w", job.layout.root]
+def logs_arguments(row: Row) -> list[str]:
+    """The command that shows what a job printed; the group of its row is its workspace."""
+    return ["logs", row.id[:SHORT_ID], "-w", row.group]
 
 
 def _near(path: str, directory: str) -> str:
     return os.path.relpath(path, directory) if path.startswith(f"{directory}/") else path
 
 
-def _job_json(job: Job) -> dict[str, Any]:
+def _job_json(row: Row) -> dict[str, Any]:
+    paths = Layout(row.group).job(row.task, row.id)
     return {
-        "task": job.task_id,
-        "job": job.job_id,
-        "tags": dict(job.tag_texts),
-        "message": job.standing.message,
-        "directory": job.paths.directory,
-        "stderr": job.paths.err,
+        "task": row.task,
+        "job": row.id,
+        "tags": dict(row.tags),
+        "message": row.message,
+        "directory": paths.directory,
+        "stderr": paths.err,
     }
