@@ -1,5 +1,5 @@
 """Owns the model of jobs that a cluster starts: drivers, runners, claims, and reads that come late.
-What a directory means is judged by the real `derive_state`; the cluster may be silent, forget, lie and start an
+What a directory means is judged by the real `derive_state`; the cluster may forget, lie and start an
 order twice, and a runner may read a `launch.json` that is long replaced.
 """
 

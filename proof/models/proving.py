@@ -42,7 +42,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     claims.ClaimsAndFence.name: Subject(
         claims.ClaimsAndFence,
-        "two drivers, runners that a cluster starts late or twice and that read late; lies, kills at any step",
+        "two drivers, runners that a cluster starts late or twice, and late reads; lies and kills anywhere",
         claims.PLANTED,
         small={"faults": 2},
         full={"faults": 3},
