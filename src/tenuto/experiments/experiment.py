@@ -29,7 +29,9 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.preparation import Preparations
+from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
+from tenuto.jobs.table import jobs_html
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
@@ -40,7 +42,6 @@ from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.showing import jobs_html
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.config import Config
@@ -270,7 +271,8 @@ class experiment:
         """The experiment in a notebook."""
         run_id = f" {self._run.run_id}" if self._run is not None else ""
         jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
-        return jobs_html(f"experiment {self.name}{run_id} in {self.workspace.path}", jobs)
+        title = f"experiment {self.name}{run_id} in {self.workspace.path}"
+        return jobs_html(title, [row_of(job) for job in jobs])
 
     # Submitting (`tasks.ports.Submitter`)
 
