@@ -188,8 +188,10 @@ def _outcome(complaint: str) -> Outcome:
 
 
 def _first_line(complaint: str) -> str:
-    lines = [line.partition("error: ")[2] or line for line in complaint.splitlines() if line.strip()]
-    return lines[0].strip() if lines else ""
+    """What a command complains of; the rest of a fatal error only leads there."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+    told = next((line for line in lines if "fatal: " in line), lines[0] if lines else "")
+    return told.partition("fatal: ")[2] or told.partition("error: ")[2] or told
 
 
 def _queue_row(line: str) -> Row | None:
