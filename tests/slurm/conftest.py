@@ -16,6 +16,7 @@ from tenuto.testing.jobs import JobBench
 from tenuto.workspace.machine import this_machine
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
+from tests.slurm.drivers import Driver
 
 DEADLINE_S = 90.0
 QUICK = SlurmSettings(poll_s=0.5, beat_s=1.0)
@@ -79,3 +80,13 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
         return asyncio.run(bounded())
 
     return run
+
+
+@pytest.fixture
+def driver(apart: PrivateSlurm, tmp_path: Path) -> Iterator[Driver]:
+    """A place for drivers, on nodes apart."""
+    tmp_path.chmod(0o755)
+    made = Driver(tmp_path, apart)
+    yield made
+    made.close()
+    apart.cancel_all()

@@ -23,6 +23,7 @@ from tenuto.launchers.slurm.bell import Bells
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.commands import Row, SlurmError
 from tenuto.launchers.slurm.pace import Pace
+from tenuto.launchers.slurm.places import OpenPlaces
 from tenuto.launchers.slurm.process import SlurmProcess
 from tenuto.settings import load_settings
 from tenuto.settings.slurm import SlurmSettings
@@ -39,6 +40,8 @@ ASKING = 2
 """Commands that ask or cancel at once; besides those that submit."""
 LISTEN_S = 1.0
 """How often the bells are read, whatever the kernel says of them."""
+CLOSELY_S = 1.0
+"""How often the directory of an attempt is looked at whose end is believed and not certain."""
 UNASKED_S = 300.0
 """How long an attempt is followed for whoever asked for it once."""
 LAST_WISHES_S = 5.0
@@ -64,6 +67,7 @@ class SlurmCluster:
         self._trouble = ""
         self._configuration: dict[str, str] | None = None
         self._wishes: set[Future[Any]] = set()
+        self._open_places = OpenPlaces(self.machine.files)
         self.answers = 0
         """How many answers of squeue were taken."""
         atexit.register(self._finish_wishes)
@@ -116,6 +120,7 @@ class SlurmCluster:
             attempt.since = self.machine.clock.monotonic()
             if found is not None:
                 self._take_found(attempt, found)
+                self._open_places.add(found.place, attempt.launch.nonce)
         self._pace.soon(self.machine.clock.monotonic())
         self.hurry()
 
@@ -218,7 +223,7 @@ class SlurmCluster:
         for path in heard:
             bells.listen(path)
         rung = bells.rung()
-        self._find_submissions([a for a in attempts if a.found is None and not a.is_submitting])
+        self._find_submissions([a for a in attempts if a.is_new and not a.is_submitting])
         for attempt in attempts:
             self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
         self._grant_wishes([a for a in attempts if a.wish > a.granted])
@@ -227,9 +232,9 @@ class SlurmCluster:
 
     def _look_again(self, attempt: Attempt, *, is_rung: bool) -> None:
         with self._lock:
-            is_new = not attempt.is_looked_up and attempt.row is None and attempt.missing == 0
             before = attempt.has_begun, attempt.is_marked
-            if is_rung or is_new or attempt.is_watched_closely:
+            if is_rung or attempt.is_new or attempt.is_watched_closely:
+                attempt.is_new = attempt.is_submitting
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:
                     self._pace.soon(self.machine.clock.monotonic())
@@ -238,10 +243,12 @@ class SlurmCluster:
             listeners = list(attempt.listeners) if is_news else []
         for tell in listeners:
             tell()
+        if attempt.is_marked and attempt.found is not None:
+            self._open_places.settle(attempt.found.place, attempt.launch.nonce)
 
     def _wait(self, bells: Bells) -> None:
         with self._lock:
-            closely = [a.due_s() for a in self._attempts.values() if a.is_watched_closely]
+            closely = [min(CLOSELY_S, a.beat_s / 2) for a in self._attempts.values() if a.is_watched_closely]
         now = self.machine.clock.monotonic()
         timeout_s = min([LISTEN_S, max(self._pace.due - now, 0.0) or LISTEN_S, *closely])
         with suppress(OSError, ValueError):  # a watch of a directory that is gone
@@ -284,16 +291,12 @@ class SlurmCluster:
         for attempt in active:
             if attempt.job is None:
                 self._find_by_name(attempt, rows)
-            if attempt.job is None or attempt.row is None:
-                attempt.follow_claim()
             row = _own(attempt, by_job.get(attempt.job or ""))
-            if row is None and (attempt.job is None or began < attempt.since):
+            if row is None and began < attempt.since:
                 continue
-            if row is None or row.exit_code not in (0, None):
-                attempt.follow_claim()
-                row = _own(attempt, by_job.get(attempt.job or ""))
             is_news = attempt.take(row) or is_news
-            if attempt.missing >= MISSING_ANSWERS and not attempt.is_forgotten:
+            is_missing = attempt.missing >= MISSING_ANSWERS and not attempt.is_forgotten
+            if is_missing and attempt.job is not None:
                 lost.append(attempt)
         is_close = is_news or any(a.is_watched_closely for a in active)
         self._pace.asked(self.machine.clock.monotonic(), is_news=is_close)
@@ -371,20 +374,19 @@ class SlurmCluster:
         """Finds what other processes submitted, by the manifests that the workspaces keep."""
         by_layout: dict[str, dict[str, Attempt]] = {}
         for attempt in attempts:
-            if not attempt.is_looked_up:
-                attempt.is_looked_up = True
-                root = Instructions.of(attempt.launch).layout(attempt.paths).root
-                by_layout.setdefault(root, {})[attempt.launch.nonce] = attempt
+            root = Instructions.of(attempt.launch).layout(attempt.paths).root
+            by_layout.setdefault(root, {})[attempt.launch.nonce] = attempt
         for root, wanted in by_layout.items():
             for place in submission.places(self.machine.files, Layout(root)):
-                for order, found in submission.attempts_of(self.machine.files, place):
+                named = list(submission.attempts_of(self.machine.files, place))
+                self._open_places.review(place, [order for order, _ in named])
+                for order, found in named:
                     if order.nonce in wanted:
                         with self._lock:
                             self._take_found(wanted[order.nonce], found)
 
     def _take_found(self, attempt: Attempt, found: submission.Found) -> None:
-        attempt.found, attempt.beat_s = found, found.header.beat_s
-        attempt.job = attempt.job or found.job
+        attempt.take_found(found)
         if found.header.bell is not None:
             self._listening.append(found.header.bell)
 
