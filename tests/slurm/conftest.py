@@ -83,6 +83,19 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
 
 
 @pytest.fixture
+def own_driver(require: Callable[[str], None], tmp_path: Path) -> Iterator[Driver]:
+    """A place for drivers, on a cluster that a test may break."""
+    require("slurm")
+    require("right to mount a disk")
+    cluster = PrivateSlurm(Shape(apart=True))
+    tmp_path.chmod(0o755)
+    made = Driver(tmp_path, cluster)
+    yield made
+    made.close()
+    cluster.close()
+
+
+@pytest.fixture
 def driver(apart: PrivateSlurm, tmp_path: Path) -> Iterator[Driver]:
     """A place for drivers, on nodes apart."""
     tmp_path.chmod(0o755)

@@ -12,7 +12,8 @@ from tenuto.launchers.runner.exits import STALE
 from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
 from tenuto.launchers.slurm.submission import Found
-from tenuto.workspace.attempt_files import read_pid
+from tenuto.workspace.attempt_files import read_launch, read_pid
+from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths
@@ -63,6 +64,10 @@ class Attempt:
         """True if Slurm has forgotten the job."""
         self.has_begun = False
         self.is_marked = False
+        self.is_replaced = False
+        """True if it was given up before it began, or another attempt has followed it."""
+        self.is_to_be_judged = True
+        """True if something changed since it was judged."""
         self.wish = Wish.NONE
         self.granted = Wish.NONE
         """The wish that Slurm was told of."""
@@ -80,7 +85,7 @@ class Attempt:
     @property
     def is_active(self) -> bool:
         """True while Slurm must be asked for it."""
-        return not (self.is_marked or self.is_ended)
+        return not (self.is_marked or self.is_replaced or self.is_ended)
 
     @property
     def is_watched_closely(self) -> bool:
@@ -106,20 +111,28 @@ class Attempt:
             isinstance(marker, Marker) and marker.nonce == self.launch.nonce
             for marker in (markers.done, markers.failed)
         )
+        if not self.is_marked:
+            made = claimer(self._machine, self.paths, self.launch.nonce)
+            launch = read_launch(files, self.paths)
+            is_revoked = isinstance(made, Claim) and made.by is Claimer.SCHEDULER
+            self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
 
     def take(self, row: Row | None) -> bool:
         """Takes what squeue, or whatever was asked after it, says; True if that is news."""
         if row is None:
             self.missing += 1
+            self.is_to_be_judged = True
             return self.missing == 1
         is_news = self.row is None or row.state != self.row.state
         self.row, self.missing, self.is_forgotten = row, 0, False
+        self.is_to_be_judged = True
         return is_news
 
     def judge(self) -> bool:
         """Renews the report; True if it says something new."""
         if self.is_ended or self.is_submitting:
             return False
+        self.is_to_be_judged = False
         before = self.report
         self.report = self._observer.report(self.paths, self.launch, self._see)
         return self.report != before

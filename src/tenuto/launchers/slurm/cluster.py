@@ -232,14 +232,15 @@ class SlurmCluster:
 
     def _look_again(self, attempt: Attempt, *, is_rung: bool) -> None:
         with self._lock:
-            before = attempt.has_begun, attempt.is_marked
+            before = attempt.has_begun, attempt.is_active
             if is_rung or attempt.is_new or attempt.is_watched_closely:
                 attempt.is_new = attempt.is_submitting
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:
                     self._pace.soon(self.machine.clock.monotonic())
-            is_news = attempt.is_active and attempt.judge()
-            is_news = is_news or before != (attempt.has_begun, attempt.is_marked)
+            is_due = attempt.is_to_be_judged or attempt.is_watched_closely
+            is_news = attempt.is_active and is_due and attempt.judge()
+            is_news = is_news or before != (attempt.has_begun, attempt.is_active)
             listeners = list(attempt.listeners) if is_news else []
         for tell in listeners:
             tell()
