@@ -23,7 +23,6 @@ _CONTAINERS = (
     ("_dbm", "dbm"),
     ("_gdbm", "gdbm"),
     ("dbm.dumb", "_Database"),
-    ("shelve", "Shelf"),
 )
 """Classes of the standard library that are no streams, and write something out when they are closed."""
 _LOST = 1
