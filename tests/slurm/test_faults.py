@@ -148,7 +148,9 @@ class Kill(Task):
 @pytest.mark.slow
 @pytest.mark.watchdog(240)
 def test_a_preempted_job_is_tried_again(own_driver: Driver) -> None:
-    process = own_driver.start(own_driver.script(HOLD_THREE.replace('"abc"', '"a"')), TENUTO_SLURM__PARTITION="cheap")
+    process = own_driver.start(
+        own_driver.script(HOLD_THREE.replace('"abc"', '"a"')), TENUTO_SLURM__PARTITION="cheap"
+    )
     eventually(own_driver.ledger, "the job to run")
     slurm = own_driver.slurm
     slurm.run("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
