@@ -12,7 +12,7 @@ from proof.fuzz import readers_of_documents as reading
 from proof.fuzz.engines import plain
 from proof.fuzz.targets import NONCE
 from proof.report import Planted
-from tenuto.experiments import stored
+from tenuto.jobs import parameters
 from tenuto.lifecycle import events
 from tenuto.workspace import json_bytes, lines, records
 from tenuto.workspace.markers import Marker
@@ -55,7 +55,7 @@ def _unseal_unchecked(line: bytes) -> Any:
     return json_bytes.from_json(line)
 
 
-_RIGHT_STORED = stored.read_stored
+_RIGHT_STORED = parameters.read_stored
 
 BUGS = [
     _Bug(

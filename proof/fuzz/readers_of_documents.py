@@ -7,16 +7,16 @@ from pathlib import Path
 
 from proof.fuzz.configs import Leaf, Tree
 from proof.fuzz.targets import NOW, Bench, Target, Wrong
-from tenuto.cli.filters import parse_filter
 from tenuto.errors import ClassNotFound, FilterError, TenutoError
 from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
-from tenuto.experiments.stored import read_stored
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
+from tenuto.jobs.parameters import read_stored
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.warm.needs import Environment, needs_of
 from tenuto.lifecycle.states import JobState
+from tenuto.monitor.filters import parse_filter
 from tenuto.settings import load_settings
 from tenuto.tasks.serialization import document, dumps, job_document, loads, no_upstream, read_value
 

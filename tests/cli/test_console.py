@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.cli.console import GAP, NARROWEST, Column, fitting, size_text, table_lines
-from tenuto.cli.text import width
+from tenuto.jobs.text import width
 
 COLUMNS = st.lists(
     st.builds(Column, st.text(max_size=8), st.booleans(), st.integers(0, 12), st.integers(0, 5)),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tenuto.cli.text import width
+from tenuto.jobs.text import width
 
 from .conftest import ESCAPES, TENUTO, Shell
 

@@ -10,7 +10,7 @@ import pytest
 from tenuto.cli.progress import ASCII, UNICODE, Shown, ShownJob, rendered, signs_for
 from tenuto.cli.screen import Above, Line, Screen, Size, Style
 from tenuto.cli.tally import Counts
-from tenuto.cli.text import width
+from tenuto.jobs.text import width
 
 MANY = Shown(
     name="a sweep with a long name",

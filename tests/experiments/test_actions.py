@@ -7,18 +7,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tenuto.errors import ExperimentLocked
-from tenuto.experiments.actions import kill, prune_runs
+from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.locking import lock_experiment
-from tenuto.experiments.outcomes import Outcome
-from tenuto.experiments.removing import delete, directory_size
 from tenuto.experiments.status import RunState
-from tenuto.experiments.stored import JobKey
-from tenuto.experiments.users import askers
+from tenuto.experiments.users import askers, users
+from tenuto.jobs.directories import directory_size
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Outcome
+from tenuto.jobs.removal import delete
+from tenuto.jobs.stop import kill
 from tenuto.workspace import job_directory
 from tenuto.workspace.ports import DESCENDANTS_BYTE
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -104,7 +107,7 @@ def test_what_has_ended_is_not_killed(workspace: Builder) -> None:
 
 
 def outcome(workspace: Builder, key: JobKey, *, really: bool = True) -> Outcome:
-    (acted,) = delete(workspace.view, [key], really=really)
+    (acted,) = delete(workspace.view, [key], really=really, used=partial(users, workspace.view))
     return acted.outcome
 
 
@@ -170,10 +173,10 @@ def test_a_dry_run_changes_nothing_and_tells_the_size(workspace: Builder) -> Non
     key = workspace.job("done")
     directory = workspace.layout.job(*key).directory
     Path(directory, "model.pt").write_bytes(b"x" * 10_000)
-    (acted,) = delete(workspace.view, [key], really=False)
+    (acted,) = delete(workspace.view, [key], really=False, used=partial(users, workspace.view))
     assert acted.outcome is Outcome.WOULD_DELETE
     assert 10_000 < acted.size < 30_000
-    assert acted.size == directory_size(MACHINE, directory)
+    assert acted.size == directory_size(MACHINE.files, directory)
 
 
 def test_the_trash_is_empty_afterwards(workspace: Builder) -> None:
@@ -210,14 +213,14 @@ def test_an_orphan_that_a_run_asks_for_meanwhile_is_none_any_more(workspace: Bui
     key = workspace.job("done")
     (orphan,) = workspace.view.orphans()
     workspace.run(line("done"), experiment="again", run_id="20260101_000000")
-    (acted,) = delete(workspace.view, [orphan.key], really=True, used=askers)
+    (acted,) = delete(workspace.view, [orphan.key], really=True, used=partial(askers, workspace.view))
     assert (acted.outcome, acted.detail) == (Outcome.IN_USE, "again/20260101_000000 asked for it")
-    (acted,) = delete(workspace.view, [key], really=True)
+    (acted,) = delete(workspace.view, [key], really=True, used=partial(users, workspace.view))
     assert acted.outcome is Outcome.DELETED, "asked for by name it goes: the run has ended"
 
 
 def test_more_jobs_than_locks_are_held_at_once_are_deleted(workspace: Builder) -> None:
     keys = [workspace.job(f"job{number}") for number in range(230)]
-    acted = delete(workspace.view, keys, really=True)
+    acted = delete(workspace.view, keys, really=True, used=partial(users, workspace.view))
     assert [one.outcome for one in acted] == [Outcome.DELETED] * 230
     assert os.listdir(workspace.layout.trash) == [".lock"]

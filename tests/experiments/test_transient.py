@@ -320,8 +320,10 @@ for number in range(rounds):
 
 CLEANER = """
 import os, sys
-from tenuto.experiments.removing import delete
+from functools import partial
+from tenuto.experiments.users import users
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.removal import delete
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
@@ -330,7 +332,8 @@ view = WorkspaceView(Layout(root), this_machine())
 deleted = 0
 while os.path.exists(root + "/../cleaning"):
     keys = [key for key in view.job_keys() if key.task_id == "script.Corpus"]
-    deleted += sum(one.outcome.name == "DELETED" for one in delete(view, keys, really=True))
+    acted = delete(view, keys, really=True, used=partial(users, view))
+    deleted += sum(one.outcome.name == "DELETED" for one in acted)
 print(deleted)
 """
 

@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import Ambiguous, NotFound
-from tenuto.experiments.glance import Sight, within_run
 from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.runs import CRASHED
+from tenuto.experiments.standing import within_run
 from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.experiments.stored import JobKey, changed, read_stored
-from tenuto.experiments.tails import Follower, last_progress, read_tail
-from tenuto.experiments.view import CRASHED, WorkspaceView
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.difference import changed
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import Follower, read_tail
+from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.progress import last_progress
+from tenuto.jobs.sight import Sight
 from tenuto.launchers.instructions import instruct
 from tenuto.lifecycle.events import JobProgressEvent, ProcessStartedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tenuto.cli.text import UNKNOWN, duration, fit, safe, safe_lines, truncate, width
+from tenuto.jobs.text import UNKNOWN, duration, fit, safe, safe_lines, truncate, width
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import process_environment
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 GAP = 2
 NARROWEST = 3
@@ -66,10 +67,17 @@ def window_width() -> int | None:
 
 
 def rich_console() -> Console:
-    """A console of Rich on standard error, for what moves; outside strings go through `text.literal`."""
+    """A console of Rich on standard error, for what moves; outside strings go through `literal`."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def literal(text: str, style: str = "") -> Text:
+    """An outside string for Rich, which shows it as it is: no markup, no links, no emoji codes."""
+    from rich.text import Text
+
+    return Text(safe(text), style=style, no_wrap=True)
 
 
 def say(text: str) -> None:

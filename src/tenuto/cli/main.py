@@ -10,8 +10,8 @@ import click
 
 from tenuto import __version__
 from tenuto.cli import exits
-from tenuto.cli.text import safe_lines
 from tenuto.errors import TenutoError
+from tenuto.jobs.text import safe_lines
 
 COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.cli.progress import tag_text
-from tenuto.cli.text import duration, safe
-from tenuto.experiments.forecast import Durations, Step, makespan
-from tenuto.experiments.nearest import Nearest, nearest_earlier
 from tenuto.experiments.plan import Intent, PlannedJob
+from tenuto.jobs.forecast import Durations, Step, makespan
+from tenuto.jobs.nearest import Nearest, nearest_earlier
+from tenuto.jobs.text import duration, safe
 from tenuto.workspace.ports import Files
 
 if TYPE_CHECKING:

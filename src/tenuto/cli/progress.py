@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
 from tenuto.cli.tally import Counts, RunningJob, Tally
-from tenuto.cli.text import duration, fit, safe, truncate, width
 from tenuto.experiments.status import RunState
+from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.jobs import Job
 

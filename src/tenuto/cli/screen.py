@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, unique
 from typing import Any, NamedTuple, TextIO, cast
 
-from tenuto.cli.text import truncate, width
+from tenuto.jobs.text import truncate, width
 
 ERASE_BELOW = "\x1b[J"
 _RESET = "\x1b[0m"

@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from tenuto.cli.console import note
-from tenuto.cli.filters import Filter, names, parse_filter
-from tenuto.experiments.stored import JobKey, read_stored
-from tenuto.experiments.view import JobView, WorkspaceView
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.monitor.filters import Filter, names, parse_filter
 
 CHOICES = {
     "state": [state.name.lower() for state in JobState],

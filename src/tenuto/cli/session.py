@@ -20,7 +20,6 @@ from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
 from tenuto.cli.summary import Summary, grouped
 from tenuto.cli.tally import Tally
-from tenuto.cli.text import safe, safe_lines
 from tenuto.clock import SystemClock
 from tenuto.errors import ExperimentLocked, FailedExperiment
 from tenuto.experiments.experiment import experiment
@@ -29,6 +28,7 @@ from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
+from tenuto.jobs.text import safe, safe_lines
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
 

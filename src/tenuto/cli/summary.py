@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.cli.tally import Counts
-from tenuto.cli.text import duration, safe, truncate
+from tenuto.jobs.text import duration, safe, truncate
 from tenuto.lifecycle.states import JobFailureStatus, Standing
 from tenuto.scheduler.jobs import Job
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.experiments.forecast import Durations
-from tenuto.experiments.tails import Progress, ProgressSoFar
+from tenuto.jobs.forecast import Durations
+from tenuto.jobs.progress import Progress, ProgressSoFar
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.jobs import Job

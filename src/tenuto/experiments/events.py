@@ -11,9 +11,9 @@ from typing import Any
 
 from tenuto.errors import JournalError, NotFound
 from tenuto.experiments.journals import run_of
-from tenuto.experiments.stored import JobKey
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings

@@ -19,7 +19,6 @@ from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
-from tenuto.experiments.preparing import Preparations
 from tenuto.experiments.pruning import clear_after_kills, prune_history
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.results import Finished, Row, result_rows
@@ -28,8 +27,9 @@ from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
-from tenuto.experiments.submission import Defaults, check_script, make_job
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.preparation import Preparations
+from tenuto.jobs.submission import Defaults, check_script, make_job
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.devices import visible_devices

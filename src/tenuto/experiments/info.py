@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.experiments.results import Finished, Row, result_rows
+from tenuto.experiments.runs import RunView
 from tenuto.experiments.status import RunState
-from tenuto.experiments.view import JobView, RunView, WorkspaceView
+from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.view import JobView
 from tenuto.settings import load_settings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

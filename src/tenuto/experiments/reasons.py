@@ -1,207 +1,45 @@
-"""Why a job is where it is, and why nothing earlier could be reused for it; in words.
-Decides nothing: it reads what the directories tell.
+"""Why a job is where it is: what its directory tells, and what its runs add.
+Decides nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from datetime import datetime
-from typing import NamedTuple
 
-from tenuto.errors import TenutoError
-from tenuto.experiments.glance import see
-from tenuto.experiments.stored import Changed, JobKey, Stored, changed, read_stored
 from tenuto.experiments.token_view import holders_text
-from tenuto.experiments.view import JobDetail, WorkspaceView
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.view import JobDetail
+from tenuto.jobs.why import Nearest, Why, explain
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.markers import Marker
-
-MOST_SIBLINGS = 20_000
-_DEEPEST = 8
-_LARGEST_CODE = 32 << 20
-
-
-class Nearest(NamedTuple):
-    """The job that came closest to being reused."""
-
-    key: JobKey
-    changed: tuple[Changed, ...]
-    marker: Marker | None
-
-
-class Why(NamedTuple):
-    """The answer to `why`."""
-
-    detail: JobDetail
-    because: tuple[str, ...]
-    """Sentences on its state, the most important first."""
-    nearest: Nearest | None
-    reuse: str
-    """A sentence on why it was run at all."""
-    code: tuple[str, ...]
-    """Sentences on code that differs from what was run."""
-    next_steps: tuple[str, ...]
 
 
 def explain_job(view: WorkspaceView, key: JobKey) -> Why:
     """Why a job is in its state."""
-    detail = view.detail(key)
-    nearest, reuse = _nearest(view, detail)
-    return Why(
-        detail,
-        (*_because(detail), *_tokens(view, detail)),
-        nearest,
-        reuse,
-        tuple(_code(view, detail, nearest)),
-        tuple(_next_steps(detail)),
+    why = explain(view, view.detail(key))
+    return why._replace(
+        because=(*why.because, *_tokens(view, why.detail)),
+        code=(*why.code, *_commits(view, why.detail, why.nearest)),
     )
-
-
-def _because(detail: JobDetail) -> Iterator[str]:
-    job = detail.job
-    if job.alarm:
-        yield job.alarm
-    if job.state is JobState.ERROR and job.reason is not None:
-        yield f"{job.reason.name}: {job.reason.meaning}"
-    if job.message:
-        yield job.message
-    marker = job.marker
-    if marker is not None and marker.signal is not None:
-        yield f"its process was ended by signal {marker.signal}"
-    elif marker is not None and marker.exit_code:
-        yield f"its process exited with code {marker.exit_code}"
-    if marker is not None and marker.flags:
-        yield f"noted by its runner: {', '.join(marker.flags)}"
-    for dependency in detail.dependencies:
-        if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
-            yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"
-    if job.state in (JobState.DONE, JobState.RUNNING) and not job.message:
-        yield job.state.meaning
-    if job.state is JobState.UNSCHEDULED and not detail.runs:
-        yield "no run asks for it"
-    if job.attempt > 1:
-        yield f"this is attempt {job.attempt}"
 
 
 def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
     """Who has the tokens that it waits for."""
-    if detail.job.state is not JobState.WAITING or not detail.runs:
+    if detail.job.state is not JobState.WAITING or not detail.asked_by:
         return
-    line = next((line for line in view.lines(detail.runs[0]) if line.job_id == detail.job.job_id), None)
+    lines = view.lines(view.run(detail.asked_by[0]))
+    line = next((line for line in lines if line.job_id == detail.job.job_id), None)
     if line is not None and line.tokens and (held := holders_text(view.machine, line)):
         yield held
 
 
-def _next_steps(detail: JobDetail) -> Iterator[str]:
-    short = detail.job.job_id[:8]
-    if detail.job.state is JobState.ERROR:
-        stranded = [one for one in detail.dependencies if one.state is JobState.ERROR]
-        if stranded:
-            yield f"tenuto why {stranded[0].job_id[:8]}"
-        elif detail.launch is not None:
-            yield f"tenuto logs --err {short}"
-            yield f"tenuto retry {short}"
-    elif detail.job.state is JobState.RUNNING:
-        yield f"tenuto logs -f {short}"
-    elif detail.job.state is JobState.UNSCHEDULED:
-        yield "run the experiment again"
-
-
-# Reuse
-
-
-def _nearest(view: WorkspaceView, detail: JobDetail) -> tuple[Nearest | None, str]:
-    own = detail.stored
-    if own.problem is not None:
-        return None, f"its parameters are not known: {own.problem}"
-    began = detail.launch.requested if detail.launch else None
-    if began is None and detail.job.marker is not None:
-        began = detail.job.marker.starttime
-    best: Nearest | None = None
-    best_rank: tuple[int, float] | None = None
-    siblings = 0
-    for key in view.job_keys():
-        if key.task_id != detail.job.task_id or key == detail.job.key:
-            continue
-        siblings += 1
-        if siblings > MOST_SIBLINGS:
-            break
-        sight = see(view.machine, view.layout.job(*key))
-        if sight.state is not JobState.DONE or not _was_there(sight.endtime, began):
-            continue
-        stored = read_stored(view.machine.files, view.layout.job(*key))
-        if stored.problem is not None:
-            continue
-        difference = changed(own, stored)
-        rank = (len(difference), -sight.endtime.timestamp() if sight.endtime else 0.0)
-        if best_rank is None or rank < best_rank:
-            best, best_rank = Nearest(key, tuple(difference), sight.marker), rank
-    if best is None:
-        return None, "no other job of this task was done before it, so there was nothing to reuse"
-    expanded = _expanded(view, own, read_stored(view.machine.files, view.layout.job(*best.key)))
-    if not expanded:
-        return best, (
-            f"the nearest done before, {best.key}, stores the same parameters: what differs is not stored, "
-            f"such as a constant or the identity's version"
-        )
-    return best._replace(changed=tuple(expanded)), f"the nearest done before it, {best.key}, differs in"
-
-
-def _was_there(ended: datetime | None, began: datetime | None) -> bool:
-    return began is None or (ended is not None and ended <= began)
-
-
-def _expanded(view: WorkspaceView, here: Stored, there: Stored, depth: int = 0) -> list[Changed]:
-    """The differences; where other jobs are used, what differs in their parameters."""
-    found: list[Changed] = []
-    for one in changed(here, there):
-        ours, theirs = here.upstream.get(one.path), there.upstream.get(one.path)
-        if ours is None or theirs is None or ours.task_id != theirs.task_id or depth >= _DEEPEST:
-            found.append(one)
-            continue
-        inner = _expanded(
-            view,
-            read_stored(view.machine.files, view.layout.job(*ours)),
-            read_stored(view.machine.files, view.layout.job(*theirs)),
-            depth + 1,
-        )
-        found += [Changed(f"{one.path}.{part.path}", part.here, part.there) for part in inner] or [one]
-    return found
-
-
-# Code
-
-
-def _code(view: WorkspaceView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
-    marker = detail.job.marker
-    own = marker.provenance if marker else {}
-    file, digest = own.get("file"), own.get("sha256")
-    if file and digest:
-        current = _digest(view, file)
-        if current is None:
-            yield f"{file}, which it was run from, is not there any more"
-        elif current != digest:
-            yield (
-                f"{file} has changed since it ran; an identity counts parameters, not code, so the result "
-                f"is reused all the same"
-            )
-    other = nearest.marker.provenance if nearest and nearest.marker else {}
-    if nearest and digest and other.get("sha256") not in (None, digest):
-        yield f"{nearest.key} was run from another version of {other.get('file', 'its file')}"
-    if nearest and detail.runs:
-        theirs = view.runs_of(nearest.key)
-        if theirs and theirs[0] != detail.runs[0]:
-            before, after = view.commits(theirs[0]), view.commits(detail.runs[0])
-            for path in after:
-                if before.get(path) not in (None, after[path]):
-                    yield f"{path} was at commit {before[path]} then, and at {after[path]} for this one"
-
-
-def _digest(view: WorkspaceView, file: str) -> str | None:
-    if not file.startswith("/"):
-        return None
-    try:
-        return hashlib.sha256(view.machine.files.read(file, _LARGEST_CODE)).hexdigest()
-    except (OSError, TenutoError, ValueError):
-        return None
+def _commits(view: WorkspaceView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
+    """The commits that differ from those of the nearest job."""
+    if nearest is None or not detail.asked_by:
+        return
+    theirs = view.runs_of(nearest.key)
+    if theirs and theirs[0].name != detail.asked_by[0]:
+        before, after = view.commits(theirs[0]), view.commits(view.run(detail.asked_by[0]))
+        for path in after:
+            if before.get(path) not in (None, after[path]):
+                yield f"{path} was at commit {before[path]} then, and at {after[path]} for this one"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tenuto.errors import TenutoError
-from tenuto.experiments.glance import Sight
+from tenuto.jobs.sight import Sight
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.layout import TokenPlace

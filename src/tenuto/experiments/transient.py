@@ -4,11 +4,11 @@ Which jobs are run at all is the scheduler's business.
 
 from __future__ import annotations
 
-from tenuto.experiments.removing import remove
 from tenuto.experiments.run import Run
-from tenuto.experiments.stored import JobKey
 from tenuto.experiments.users import keepers, users
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.removal import remove
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -27,4 +27,4 @@ def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
         if job.transient is TransientMode.REMOVE and job.state is JobState.DONE
     ]
     if keys:
-        remove(view, keys, lambda view, keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)})
+        remove(view, keys, lambda keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)})

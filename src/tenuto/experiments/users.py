@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tenuto.experiments.glance import glance
-from tenuto.experiments.stored import JobKey
-from tenuto.experiments.view import RunView, WorkspaceView
+from tenuto.experiments.runs import RunView
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.sight import Depth
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.jobslist import JobLine
 
@@ -73,6 +74,6 @@ def _needed_by_what_runs(
                     seen.add(job_id)
                     pending.append(job_id)
                     task_id = known[job_id].task_id
-                    if glance(view.machine, view.layout.job(task_id, job_id)).running():
+                    if view.look(JobKey(task_id, job_id), Depth.STATE).state.running():
                         found[key] = f"{task_id} {job_id[:12]} runs, and depends on it"
     return found

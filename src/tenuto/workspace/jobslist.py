@@ -4,7 +4,7 @@ A submission survives a power loss once its line is synced, which happens in gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -95,21 +95,48 @@ class JobsRead(NamedTuple):
     bad_lines: int
 
 
+class ListedJob(NamedTuple):
+    """A line of a list as found, and where the next one starts. `job` is None if it cannot be read."""
+
+    job: JobLine | None
+    end: int
+
+
+def listed_jobs(
+    files: Files, run: RunPaths, offset: int = 0, *, about: Collection[str] = ()
+) -> Iterator[ListedJob]:
+    """The lines of a list from `offset` on, as they come; none if there is no file.
+
+    A job that was submitted twice has two lines, of which the last counts. `about`: only lines that name one
+    of these ids are decoded and given.
+    """
+    named = [job_id.encode() for job_id in about]
+    try:
+        for line in read_lines(files, run.jobs_list, offset, naming=named):
+            try:
+                yield ListedJob(_from_fields(Fields(line.content)), line.end)
+            except ValueError:
+                yield ListedJob(None, line.end)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        pass
+
+
 def read_jobs(files: Files, run: RunPaths) -> JobsRead:
     """Every job listed, each once (the last line of a job counts); empty if there is no file."""
     jobs: dict[str, JobLine] = {}
     bad_lines = 0
-    try:
-        for line in read_lines(files, run.jobs_list):
-            try:
-                job = _from_fields(Fields(line.content))
-            except ValueError:
-                bad_lines += 1
-            else:
-                jobs[job.job_id] = job
-    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
-        pass
+    for job, _ in listed_jobs(files, run):
+        if job is None:
+            bad_lines += 1
+        else:
+            jobs[job.job_id] = job
     return JobsRead(list(jobs.values()), bad_lines)
+
+
+def lines_about(files: Files, run: RunPaths, job_ids: Collection[str]) -> list[JobLine]:
+    """Of some jobs and those that depend on them the lines that count; the others are passed over."""
+    found = (job for job, _ in listed_jobs(files, run, about=job_ids) if job is not None)
+    return list({job.job_id: job for job in found}.values())
 
 
 class JobLinks:

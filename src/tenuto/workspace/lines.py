@@ -3,7 +3,7 @@ Knows nothing of what the lines say.
 """
 
 from binascii import crc32
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from tenuto.workspace.json_bytes import from_json, to_json
@@ -44,13 +44,18 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return content if type(content) is dict else None
 
 
-def read_lines(files: Files, path: str, offset: int = 0) -> Iterator[Line]:
-    """The complete lines from `offset` on. An unfinished last line is left for the next time."""
+def read_lines(files: Files, path: str, offset: int = 0, *, naming: Collection[bytes] = ()) -> Iterator[Line]:
+    """The complete lines from `offset` on. An unfinished last line is left for the next time.
+
+    `naming`: lines that hold none of these bytes are passed over, which takes a twentieth of decoding them.
+    """
     pending = b""
     while chunk := files.read_range(path, offset + len(pending), _CHUNK):
         *complete, pending = (pending + chunk).split(b"\n")
         for text in complete:
             offset += len(text) + 1
+            if naming and not any(name in text for name in naming):
+                continue
             if text:  # an empty line only seals a torn one
                 yield Line(unseal(text + b"\n"), offset)
         if len(pending) > LINE_LIMIT:

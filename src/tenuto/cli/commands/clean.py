@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from tenuto.cli import exits
@@ -9,12 +11,13 @@ from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import matching, need_one_of, read_filter
-from tenuto.experiments.actions import kill
-from tenuto.experiments.outcomes import Acted, Outcome
-from tenuto.experiments.removing import delete, directory_size
-from tenuto.experiments.stored import JobKey
 from tenuto.experiments.users import askers, users
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.directories import directory_size
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.removal import delete
+from tenuto.jobs.stop import kill
 
 MOST_SHOWN = 50
 
@@ -53,7 +56,7 @@ def command(
     acted = (
         _end_and_delete(view, keys, yes)
         if strays
-        else delete(view, keys, really=yes, used=askers if orphans else users)
+        else delete(view, keys, really=yes, used=partial(askers if orphans else users, view))
     )
     if as_json:
         print_json([_plain(one) for one in acted])
@@ -65,14 +68,14 @@ def command(
 def _end_and_delete(view: WorkspaceView, keys: list[JobKey], really: bool) -> list[Acted]:
     """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
     if not really:
-        sizes = {key: directory_size(view.machine, view.layout.job(*key).directory) for key in keys}
+        sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in keys}
         return [
             Acted(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in keys
         ]
     for key in keys:
         if key not in view.listed(live_only=True):
             wait_for_end(kill(view, key, "cleaned up: no run waited for it"))
-    return delete(view, keys, really=True)
+    return delete(view, keys, really=True, used=partial(users, view))
 
 
 def _plain(one: Acted) -> dict[str, object]:

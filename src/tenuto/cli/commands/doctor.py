@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tenuto.cli.checks import Check, Verdict, check_machine
-from tenuto.cli.text import safe, width
 from tenuto.errors import SettingsError
+from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, load_settings, process_environment
 
 COLORS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}

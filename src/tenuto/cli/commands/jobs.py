@@ -9,8 +9,8 @@ import click
 from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
-from tenuto.cli.text import duration
-from tenuto.experiments.view import JobView, plain_job
+from tenuto.jobs.text import duration
+from tenuto.jobs.view import JobView, plain_job
 
 MOST_TAG_COLUMNS = 12
 

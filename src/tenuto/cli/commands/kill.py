@@ -11,9 +11,9 @@ from tenuto.cli import exits
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
-from tenuto.experiments.actions import Killing, kill
-from tenuto.experiments.outcomes import Outcome
-from tenuto.experiments.stored import JobKey
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Outcome
+from tenuto.jobs.stop import Killing, kill
 
 SLACK_S = 15.0
 """How long beyond its grace period a runner may take to end."""

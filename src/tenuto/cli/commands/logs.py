@@ -10,10 +10,10 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.text import safe_lines
-from tenuto.experiments.stored import JobKey
-from tenuto.experiments.tails import Follower, read_tail
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import Follower, read_tail
+from tenuto.jobs.text import safe_lines
 from tenuto.lifecycle.states import JobState
 
 POLL_S = 0.2

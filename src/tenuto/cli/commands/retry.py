@@ -8,9 +8,9 @@ from tenuto.cli import exits
 from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import named, need_one_of
-from tenuto.cli.text import safe
 from tenuto.experiments.actions import failed_jobs
-from tenuto.experiments.retrying import Prepared, Retrying, prepare, submit
+from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
+from tenuto.jobs.text import safe
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.base import Scheduler

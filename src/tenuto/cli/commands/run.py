@@ -22,8 +22,8 @@ from tenuto.cli.session import (
     short_path,
     tell,
 )
-from tenuto.cli.text import safe
 from tenuto.experiments.modes import RunMode
+from tenuto.jobs.text import safe
 from tenuto.workspace.machine import this_machine
 
 FILE = click.Path(exists=True, dir_okay=False)

@@ -8,12 +8,14 @@ from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
-from tenuto.cli.text import duration, energy, safe
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.run_tags import add_tags, remove_tags
+from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.status import RunState
-from tenuto.experiments.view import RunView, WorkspaceView, plain_job, plain_run
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.text import duration, energy, safe
+from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 

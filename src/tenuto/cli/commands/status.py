@@ -9,9 +9,11 @@ import click
 
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.text import duration, safe
+from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.status import RunState
-from tenuto.experiments.view import JobView, RunView, WorkspaceView, plain_job, plain_run
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.text import duration, safe
+from tenuto.jobs.view import JobView, plain_job
 from tenuto.lifecycle.states import JobState
 
 MOST_RUNNING = 20

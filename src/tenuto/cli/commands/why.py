@@ -9,10 +9,12 @@ import click
 
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.text import duration, energy, safe, truncate
-from tenuto.experiments.reasons import Why, explain_job
-from tenuto.experiments.stored import ABSENT
-from tenuto.experiments.view import JobDetail, JobView, WorkspaceView, plain_job
+from tenuto.experiments.reasons import explain_job
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.text import duration, energy, safe, truncate
+from tenuto.jobs.view import JobDetail, JobView, plain_job
+from tenuto.jobs.why import Why
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.workspace.carbon import plain_metrics, total
 
@@ -62,7 +64,7 @@ def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
         "parameters": dict(detail.stored.parameters),
         "dependencies": [plain_job(one, now) for one in detail.dependencies],
         "dependents": [plain_job(one, now) for one in detail.dependents],
-        "runs": [run.name for run in detail.runs],
+        "runs": list(detail.asked_by),
         "earlier_logs": detail.earlier_logs,
         "carbon": plain_metrics(used) if used else None,
     }
@@ -116,8 +118,8 @@ def _show(view: WorkspaceView, why: Why) -> None:
         _bullet(sentence)
     _heading("where")
     _bullet(detail.paths.directory)
-    for run in detail.runs[:MOST_JOBS]:
-        _bullet(f"run {run.name}")
+    for run in detail.asked_by[:MOST_JOBS]:
+        _bullet(f"run {run}")
     if why.next_steps:
         _heading("next")
         for step in why.next_steps:

@@ -1,5 +1,5 @@
-"""The ends of files that grow: logs, and the last progress a job reported.
-Reads a bounded part, however large the file is, and never follows a link.
+"""How far a job said it was: its last report, and the time that is left.
+Reads both ends of a journal, however long it is, and never follows a link.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tenuto.workspace.layout import JournalPlace
 from tenuto.workspace.lines import unseal
 from tenuto.workspace.ports import FileKind, Files
 
-TAIL_BYTES = 64 * 1024
 _PROGRESS_BYTES = 16 * 1024
 _MOST_FILES = 100_000
 
@@ -75,62 +74,6 @@ class ProgressSoFar:
         if self.progress is not None:
             inner = tuple(self._inner[level] for level in sorted(self._inner))
             self.progress = self.progress._replace(inner=inner)
-
-
-class Tail(NamedTuple):
-    """The last part of a log, whole lines first."""
-
-    text: str
-    offset: int
-    """Where to go on reading."""
-    is_whole: bool
-    """False if something comes before it."""
-
-
-def read_tail(files: Files, path: str, *, limit: int = TAIL_BYTES) -> Tail | None:
-    """The end of a file; None if there is no such file."""
-    try:
-        found = files.stat(path)
-        if found is None or found.kind is not FileKind.FILE:
-            return None
-        start = max(found.size - limit, 0)
-        data = files.read_range(path, start, limit)
-    except (OSError, NotRegularFile):
-        return None
-    if start and b"\n" in data:
-        cut = data.index(b"\n") + 1
-        return Tail(_text(data[cut:]), start + len(data), False)
-    return Tail(_text(data), start + len(data), not start)
-
-
-class Follower:
-    """Reads on where a tail ended, also when a new attempt begins a new file."""
-
-    def __init__(self, files: Files, path: str, tail: Tail | None) -> None:
-        self._files = files
-        self._path = path
-        self._offset = tail.offset if tail else 0
-        found = files.stat(path)
-        self._inode = found.inode if found and tail else None
-
-    def read(self, limit: int = TAIL_BYTES) -> bytes:
-        """What came since; empty if nothing did."""
-        try:
-            found = self._files.stat(self._path)
-            if found is None or found.kind is not FileKind.FILE:
-                return b""
-            if found.inode != self._inode or found.size < self._offset:
-                self._inode, self._offset = found.inode, 0
-            data = self._files.read_range(self._path, self._offset, limit)
-        except (OSError, NotRegularFile):
-            return b""
-        self._offset += len(data)
-        return data
-
-
-def _text(data: bytes) -> str:
-    # A log that reached its limit has a hole in the middle, which reads as zeros.
-    return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
 def last_progress(

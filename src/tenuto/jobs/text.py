@@ -10,8 +10,6 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from tenuto.lifecycle.events import CarbonMetricsData
 
 # -- outside strings ---------------------------------------------------------------------------------
@@ -51,13 +49,6 @@ def safe_lines(text: str) -> str:
         _code(character) if _is_harmful(character) and character not in "\n\t" else character
         for character in text
     )
-
-
-def literal(text: str, style: str = "") -> Text:
-    """An outside string for Rich, which shows it as it is: no markup, no links, no emoji codes."""
-    from rich.text import Text
-
-    return Text(safe(text), style=style, no_wrap=True)
 
 
 # -- widths ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.experiments.forecast import Step, makespan
+from tenuto.jobs.forecast import Step, makespan
 
 
 @pytest.mark.parametrize(

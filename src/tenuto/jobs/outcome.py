@@ -1,11 +1,11 @@
-"""What became of an action on a job, for whoever asked for it."""
+"""What became of an action on a job."""
 
 from __future__ import annotations
 
 from enum import Enum, unique
 from typing import NamedTuple
 
-from tenuto.experiments.stored import JobKey
+from tenuto.jobs.key import JobKey
 
 
 @unique

@@ -25,8 +25,8 @@ from datetime import datetime
 from enum import Enum, unique
 from typing import Any, NoReturn, TypeAlias
 
-from tenuto.cli.text import safe, width
 from tenuto.errors import FilterError
+from tenuto.jobs.text import safe, width
 
 LONGEST = 4_000
 DEEPEST = 50

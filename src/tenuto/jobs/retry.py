@@ -1,18 +1,19 @@
-"""Runs failed jobs again, from what their own directories hold: no script is needed.
-Only this module of the room that acts from outside needs a scheduler.
+"""The retry of failed jobs from what their own directories hold: no script is needed.
+The caller has the scheduler, and waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenuto.errors import SerializationError, TenutoError
-from tenuto.experiments.removing import is_real_directory
-from tenuto.experiments.stored import JobKey, read_stored
-from tenuto.experiments.view import WorkspaceView
-from tenuto.launchers.instructions import Command, Instructions
-from tenuto.launchers.outputs import TaskOutput
+from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.stored_work import StoredWork
+from tenuto.jobs.view import JobsView
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState, Standing
@@ -22,27 +23,8 @@ from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.tokens import stored_tokens
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import JobPaths, Layout
 
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
-
-
-class StoredWork:
-    """The payload of a job as an earlier attempt wrote it down."""
-
-    def __init__(self, params: bytes, instructions: Instructions) -> None:
-        self.environment: Mapping[str, str] = instructions.environment
-        self._params = params
-        self._command = instructions.command
-
-    def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        return self._params
-
-    def command(self) -> Command | None:
-        return self._command
-
-    def output(self, output: TaskOutput, method: Callable[..., Any]) -> Any:
-        return None  # nobody can watch a task that is not there
 
 
 class Refused(NamedTuple):
@@ -80,7 +62,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    view: WorkspaceView, keys: Iterable[JobKey], scheduler: Scheduler, launcher: Launcher | None = None
+    view: JobsView, keys: Iterable[JobKey], scheduler: Scheduler, launcher: Launcher | None = None
 ) -> Prepared:
     """Makes jobs of what their directories hold; changes nothing."""
     wanted = list(dict.fromkeys(keys))
@@ -118,11 +100,11 @@ class _CannotRun(Exception):
     """A job cannot be run from its directory."""
 
 
-def _dependency(view: WorkspaceView, key: JobKey, made: Mapping[JobKey, Job]) -> JobDependency | None:
+def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobDependency | None:
     if key in made:
         return JobDependency(made[key])
     paths = view.layout.job(*key)
-    if is_real_directory(view.machine, paths.directory):
+    if is_real_directory(view.machine.files, paths.directory):
         state = job_directory.look(view.machine, paths).derived.state
         if state is JobState.DONE:
             return None
@@ -131,14 +113,14 @@ def _dependency(view: WorkspaceView, key: JobKey, made: Mapping[JobKey, Job]) ->
 
 
 def _job(
-    view: WorkspaceView,
+    view: JobsView,
     key: JobKey,
     scheduler: Scheduler,
     launcher: Launcher,
     dependencies: list[JobDependency],
 ) -> Job:
     machine, paths = view.machine, view.layout.job(*key)
-    if not is_real_directory(machine, paths.directory):
+    if not is_real_directory(machine.files, paths.directory):
         raise _CannotRun("its directory was removed: run the experiment again")
     try:
         state = job_directory.look(machine, paths).derived.state
@@ -170,7 +152,7 @@ def _job(
         key.job_id,
         layout=view.layout,
         launcher=launcher,
-        work=StoredWork(params, instructions),
+        work=StoredWork(params, instructions.environment, instructions.command),
         clock=scheduler.machine.clock,
         dependencies=dependencies,
         tokens=stored_tokens(held, instructions.environment) if held else (),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import SerializationError, WorkspaceError
+from tenuto.jobs.key import JobKey
 from tenuto.tasks.serialization import PARAMS_FILE, loads
 from tenuto.workspace.layout import JobPaths, is_job_id, name_of_directory
 from tenuto.workspace.ports import FileKind, Files
@@ -15,16 +16,6 @@ from tenuto.workspace.ports import FileKind, Files
 LARGEST = 4 << 20
 _DEEPEST = 20
 _MOST = 1000
-
-
-class JobKey(NamedTuple):
-    """Which job: its task and its identity."""
-
-    task_id: str
-    job_id: str
-
-    def __str__(self) -> str:
-        return f"{self.task_id} {self.job_id[:12]}"
 
 
 class Stored(NamedTuple):
@@ -36,22 +27,6 @@ class Stored(NamedTuple):
     """path -> the job whose result lies there."""
     problem: str | None = None
     """Why nothing could be read."""
-
-
-class Changed(NamedTuple):
-    """A parameter that two jobs do not share."""
-
-    path: str
-    here: Any
-    there: Any
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "not set"
-
-
-ABSENT: Any = _Absent()
 
 
 def read_stored(files: Files, paths: JobPaths) -> Stored:
@@ -68,20 +43,6 @@ def read_stored(files: Files, paths: JobPaths) -> Stored:
     reader = _Reader(document["objects"])
     reader.read("", document["value"], 0)
     return Stored(reader.parameters, reader.upstream)
-
-
-def changed(here: Stored, there: Stored) -> list[Changed]:
-    """The parameters in which two jobs differ."""
-    paths = {**here.parameters, **there.parameters}
-    return [
-        Changed(path, here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
-        for path in paths
-        if not _same(here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
-    ]
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)  # for Python 1, 1.0 and True are equal
 
 
 class _Reader:

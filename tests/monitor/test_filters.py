@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.cli.filters import (
+from tenuto.errors import FilterError
+from tenuto.monitor.filters import (
     DEEPEST,
     LONGEST,
     And,
@@ -23,7 +24,6 @@ from tenuto.cli.filters import (
     names,
     parse_filter,
 )
-from tenuto.errors import FilterError
 
 
 class State(IntEnum):

@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from tenuto.cli.text import duration, fit, literal, safe, safe_lines, truncate, width
+from tenuto.cli.console import literal
+from tenuto.jobs.text import duration, fit, safe, safe_lines, truncate, width
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",

@@ -1,5 +1,5 @@
-"""Deleting the directories of jobs: under their locks, by one rename, and never what somebody uses.
-Which jobs, and who counts as a user, is its callers' business.
+"""The removal of jobs' directories: under their locks, by one rename, and never while a job is used.
+The caller says which jobs, and who uses them.
 """
 
 from __future__ import annotations
@@ -9,42 +9,45 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
 from tenuto.errors import TenutoError
-from tenuto.experiments.outcomes import Acted, Outcome
-from tenuto.experiments.stored import JobKey
-from tenuto.experiments.users import users
-from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.view import JobsView
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.ports import FileKind, LockHandle, Machine
+from tenuto.workspace.ports import LockHandle
 
-_MOST_ENTRIES = 200_000
 _AT_ONCE = 100
 """Jobs whose locks are held while the lists of all runs are read."""
 
-Users = Callable[[WorkspaceView, Collection[JobKey]], Mapping[JobKey, str]]
+Users = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
 """Of some jobs those that must stay, each with the reason."""
 
 
-def delete(view: WorkspaceView, keys: Iterable[JobKey], *, really: bool, used: Users = users) -> list[Acted]:
+def nobody(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
+    """The users of jobs that only their owner knows."""
+    return {}
+
+
+def delete(view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Users) -> list[Acted]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
-    Spared is what runs, what somebody has locked, and what is `used`: by default what a live run asked for,
-    and what a running job needs.
+    What runs, what another process has locked, and what is `used` is spared.
     """
     wanted = list(keys)
-    sizes = {key: directory_size(view.machine, view.layout.job(*key).directory) for key in wanted}
+    sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in wanted}
     if really:
         acted = remove(view, wanted, used)
     else:
-        reasons = used(view, wanted)
+        reasons = used(wanted)
         acted = [_would_delete(view, key, reasons) for key in wanted]
     kept = (Outcome.DELETED, Outcome.WOULD_DELETE)
     return [one._replace(size=sizes[one.key]) if one.outcome in kept else one for one in acted]
 
 
-def remove(view: WorkspaceView, keys: Iterable[JobKey], used: Users) -> list[Acted]:
-    """Removes the directories of jobs that nobody uses, and empties the trash.
+def remove(view: JobsView, keys: Iterable[JobKey], used: Users) -> list[Acted]:
+    """Removes the directories of jobs that are not `used`, and empties the trash.
 
     The locks come first, then the question who uses the jobs. A scheduler does it the other way round: it
     lists a job that it found done as used, and then looks whether somebody has the lock. So one of the two
@@ -55,16 +58,16 @@ def remove(view: WorkspaceView, keys: Iterable[JobKey], used: Users) -> list[Act
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
             locks = {key: _lock(view, key, held) for key in batch}
-            reasons = used(view, batch)
+            reasons = used(batch)
             acted += [_remove(view, key, lock, reasons) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted
 
 
-def _lock(view: WorkspaceView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | Acted:
+def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | Acted:
     machine, paths = view.machine, view.layout.job(*key)
     try:
-        if not is_real_directory(machine, paths.directory):
+        if not is_real_directory(machine.files, paths.directory):
             return Acted(key, Outcome.GONE, "it has no directory")
         lock = machine.locks.try_lock(paths.lock)
     except (OSError, TenutoError) as error:
@@ -75,9 +78,7 @@ def _lock(view: WorkspaceView, key: JobKey, held: contextlib.ExitStack) -> LockH
     return lock
 
 
-def _remove(
-    view: WorkspaceView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str]
-) -> Acted:
+def _remove(view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str]) -> Acted:
     machine, paths = view.machine, view.layout.job(*key)
     if isinstance(lock, Acted) and lock.outcome is Outcome.GONE:
         return lock
@@ -100,11 +101,11 @@ def _remove(
     return Acted(key, Outcome.DELETED)
 
 
-def _would_delete(view: WorkspaceView, key: JobKey, used: Mapping[JobKey, str]) -> Acted:
+def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str]) -> Acted:
     machine, paths = view.machine, view.layout.job(*key)
     if key in used:
         return Acted(key, Outcome.IN_USE, used[key])
-    if not is_real_directory(machine, paths.directory):
+    if not is_real_directory(machine.files, paths.directory):
         return Acted(key, Outcome.GONE, "it has no directory")
     try:
         found = job_directory.look(machine, paths)
@@ -121,29 +122,3 @@ def _impossible(key: JobKey, error: Exception) -> Acted:
 
 def _in_use(action: Action) -> bool:
     return action in (Action.WATCH, Action.SWEEP)
-
-
-def is_real_directory(machine: Machine, path: str) -> bool:
-    """Whether a directory lies there, and not a link to one."""
-    found = machine.files.stat(path)
-    return found is not None and found.kind is FileKind.DIRECTORY
-
-
-def directory_size(machine: Machine, path: str) -> int:
-    """The bytes of all files below a directory, without following links; of very many files, a part."""
-    size = entries = 0
-    pending = [path]
-    while pending and entries < _MOST_ENTRIES:
-        directory = pending.pop()
-        try:
-            names = machine.files.list(directory)
-        except OSError:
-            continue  # gone meanwhile, or not ours to see
-        for name in names:
-            entries += 1
-            found = machine.files.stat(f"{directory}/{name}")
-            if found is not None and found.kind is FileKind.DIRECTORY:
-                pending.append(f"{directory}/{name}")
-            elif found is not None:
-                size += found.size
-    return size

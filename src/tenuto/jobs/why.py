@@ -1,0 +1,190 @@
+"""Why a job is where it is, and why no earlier job could be reused for it; in words.
+Decides nothing: it reads what the directories tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from tenuto.errors import TenutoError
+from tenuto.jobs.difference import Changed, changed
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.lifecycle.states import JobState
+from tenuto.workspace.markers import Marker
+
+MOST_SIBLINGS = 20_000
+_DEEPEST = 8
+_LARGEST_CODE = 32 << 20
+
+
+class Nearest(NamedTuple):
+    """The job that came closest to being reused."""
+
+    key: JobKey
+    changed: tuple[Changed, ...]
+    marker: Marker | None
+
+
+class Why(NamedTuple):
+    """The answer to `why`."""
+
+    detail: JobDetail
+    because: tuple[str, ...]
+    """Sentences on its state, the most important first."""
+    nearest: Nearest | None
+    reuse: str
+    """A sentence on why it was run at all."""
+    code: tuple[str, ...]
+    """Sentences on code that differs from what was run."""
+    next_steps: tuple[str, ...]
+
+
+def explain(view: JobsView, detail: JobDetail) -> Why:
+    """Why a job is in its state, as far as directories tell; a door adds what it knows."""
+    nearest, reuse = _nearest(view, detail)
+    return Why(
+        detail,
+        tuple(_because(detail)),
+        nearest,
+        reuse,
+        tuple(_code(view, detail, nearest)),
+        tuple(_next_steps(detail)),
+    )
+
+
+def _because(detail: JobDetail) -> Iterator[str]:
+    job = detail.job
+    if job.alarm:
+        yield job.alarm
+    if job.state is JobState.ERROR and job.reason is not None:
+        yield f"{job.reason.name}: {job.reason.meaning}"
+    if job.message:
+        yield job.message
+    marker = job.marker
+    if marker is not None and marker.signal is not None:
+        yield f"its process was ended by signal {marker.signal}"
+    elif marker is not None and marker.exit_code:
+        yield f"its process exited with code {marker.exit_code}"
+    if marker is not None and marker.flags:
+        yield f"noted by its runner: {', '.join(marker.flags)}"
+    for dependency in detail.dependencies:
+        if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
+            yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"
+    if job.state in (JobState.DONE, JobState.RUNNING) and not job.message:
+        yield job.state.meaning
+    if job.state is JobState.UNSCHEDULED and not detail.asked_by:
+        yield "no run asks for it"
+    if job.attempt > 1:
+        yield f"this is attempt {job.attempt}"
+
+
+def _next_steps(detail: JobDetail) -> Iterator[str]:
+    short = detail.job.job_id[:8]
+    if detail.job.state is JobState.ERROR:
+        stranded = [one for one in detail.dependencies if one.state is JobState.ERROR]
+        if stranded:
+            yield f"tenuto why {stranded[0].job_id[:8]}"
+        elif detail.launch is not None:
+            yield f"tenuto logs --err {short}"
+            yield f"tenuto retry {short}"
+    elif detail.job.state is JobState.RUNNING:
+        yield f"tenuto logs -f {short}"
+    elif detail.job.state is JobState.UNSCHEDULED:
+        yield "run the experiment again"
+
+
+# Reuse
+
+
+def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
+    own = detail.stored
+    if own.problem is not None:
+        return None, f"its parameters are not known: {own.problem}"
+    began = detail.launch.requested if detail.launch else None
+    if began is None and detail.job.marker is not None:
+        began = detail.job.marker.starttime
+    best: Nearest | None = None
+    best_rank: tuple[int, float] | None = None
+    siblings = 0
+    for key in view.job_keys():
+        if key.task_id != detail.job.task_id or key == detail.job.key:
+            continue
+        siblings += 1
+        if siblings > MOST_SIBLINGS:
+            break
+        sight = view.look(key)
+        if sight.state is not JobState.DONE or not _was_there(sight.endtime, began):
+            continue
+        stored = read_stored(view.machine.files, view.layout.job(*key))
+        if stored.problem is not None:
+            continue
+        difference = changed(own, stored)
+        rank = (len(difference), -sight.endtime.timestamp() if sight.endtime else 0.0)
+        if best_rank is None or rank < best_rank:
+            best, best_rank = Nearest(key, tuple(difference), sight.marker), rank
+    if best is None:
+        return None, "no other job of this task was done before it, so there was nothing to reuse"
+    expanded = _expanded(view, own, read_stored(view.machine.files, view.layout.job(*best.key)))
+    if not expanded:
+        return best, (
+            f"the nearest done before, {best.key}, stores the same parameters: what differs is not stored, "
+            f"such as a constant or the identity's version"
+        )
+    return best._replace(changed=tuple(expanded)), f"the nearest done before it, {best.key}, differs in"
+
+
+def _was_there(ended: datetime | None, began: datetime | None) -> bool:
+    return began is None or (ended is not None and ended <= began)
+
+
+def _expanded(view: JobsView, here: Stored, there: Stored, depth: int = 0) -> list[Changed]:
+    """The differences; where other jobs are used, what differs in their parameters."""
+    found: list[Changed] = []
+    for one in changed(here, there):
+        ours, theirs = here.upstream.get(one.path), there.upstream.get(one.path)
+        if ours is None or theirs is None or ours.task_id != theirs.task_id or depth >= _DEEPEST:
+            found.append(one)
+            continue
+        inner = _expanded(
+            view,
+            read_stored(view.machine.files, view.layout.job(*ours)),
+            read_stored(view.machine.files, view.layout.job(*theirs)),
+            depth + 1,
+        )
+        found += [Changed(f"{one.path}.{part.path}", part.here, part.there) for part in inner] or [one]
+    return found
+
+
+# Code
+
+
+def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
+    marker = detail.job.marker
+    own = marker.provenance if marker else {}
+    file, digest = own.get("file"), own.get("sha256")
+    if file and digest:
+        current = _digest(view, file)
+        if current is None:
+            yield f"{file}, which it was run from, is not there any more"
+        elif current != digest:
+            yield (
+                f"{file} has changed since it ran; an identity counts parameters, not code, so the result "
+                f"is reused all the same"
+            )
+    other = nearest.marker.provenance if nearest and nearest.marker else {}
+    if nearest and digest and other.get("sha256") not in (None, digest):
+        yield f"{nearest.key} was run from another version of {other.get('file', 'its file')}"
+
+
+def _digest(view: JobsView, file: str) -> str | None:
+    if not file.startswith("/"):
+        return None
+    try:
+        return hashlib.sha256(view.machine.files.read(file, _LARGEST_CODE)).hexdigest()
+    except (OSError, TenutoError, ValueError):
+        return None

@@ -1,0 +1,3 @@
+"""One window on all doors: what is shown of jobs, and which of them.
+Sees a door only through its `source`.
+"""
