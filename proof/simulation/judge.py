@@ -140,7 +140,9 @@ class Judge:
         self._count_tokens(name)
         job = self._jobs[name]
         most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
-        if len(self.ledger[name]) > most and not self.excuses.power_losses:
+        if job.once and len(self.ledger[name]) > 1 and not self.excuses.power_losses:
+            self.broken(f"{name} runs once, and began {len(self.ledger[name])} times")
+        elif len(self.ledger[name]) > most and not self.excuses.power_losses:
             self.broken(f"{name} ran {len(self.ledger[name])} times for {self.submissions[name]} submissions")
 
     def _count_tokens(self, begun: str) -> None:
@@ -222,7 +224,8 @@ class Judge:
         if reason is JobFailureStatus.LOST:
             losses = self.kills[name] + excuses.crashes + excuses.power_losses
             # Who waits for somebody else to take up a lost job gives up after a while.
-            return name in self.faulty or excuses.slow or losses > job.max_lost_retries
+            forgiven = 0 if job.once else job.max_lost_retries
+            return name in self.faulty or excuses.slow or losses > forgiven
         if reason is JobFailureStatus.FAILED:
             return (
                 disk or (job.does is Does.BADLY and bool(self.ledger[name])) or self.payload_kills[name] > 0
@@ -234,6 +237,8 @@ class Judge:
     def expects(self, name: str) -> tuple[JobState, JobFailureStatus | None]:
         """What a job amounts to once nothing goes wrong any more."""
         job = self._jobs[name]
+        if job.once and (end := self._recorded_end(name)) is not None:
+            return end
         if any(self.expects(need)[0] is JobState.ERROR for need in job.needs):
             return JobState.ERROR, JobFailureStatus.DEPENDENCY
         if job.does is Does.BADLY:
@@ -241,6 +246,18 @@ class Judge:
         if job.does is Does.HANGS:
             return JobState.ERROR, JobFailureStatus.TIMEOUT
         return JobState.DONE, None
+
+    def _recorded_end(self, name: str) -> tuple[JobState, JobFailureStatus | None] | None:
+        """What the directory of a job that runs once says, if an attempt ended: no later one changes it."""
+        paths = self._paths[name]
+        failed = self._record(paths.failed)
+        if failed is not None:
+            return JobState.ERROR, JobFailureStatus[failed["reason"]]
+        if self._record(paths.done) is not None:
+            return JobState.DONE, None
+        is_torn = self._disk.peek(paths.launch) is not None and self._record(paths.launch) is None
+        # After a power loss nobody knows whether it began, nor which attempt a marker would be of.
+        return (JobState.ERROR, JobFailureStatus.LOST) if is_torn and self.excuses.power_losses else None
 
     def inspects_the_machine(self) -> None:
         """Once everything ended: nothing runs, nothing is locked, and nothing on the disk lies."""

@@ -64,6 +64,9 @@ class LoopShare:
     def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
         raise NotImplementedError("nobody blocks in a simulation")
 
+    def ask(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        raise NotImplementedError("nobody comes from another loop in a simulation")
+
     def close(self) -> None:
         """Nothing: the process is killed instead."""
 
@@ -274,6 +277,7 @@ class Person:
             limits=Limits(walltime_s=plan.walltime_s),
             retry=RetryLimits(plan.max_retries > 0, plan.max_retries, plan.max_lost_retries),
             transient=TransientMode(plan.transient),
+            once=plan.once,
         )
         self.world.note(f"submits {plan.name}")
         self.world.judge.submitted(plan.name, self.process.name)

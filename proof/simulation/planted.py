@@ -267,8 +267,8 @@ def _lost_reported_done(patch: Patch) -> None:
 
 @_bug("a failed job that is found on the disk counts as done")
 def _failure_reused(patch: Patch) -> None:
-    def on_arrival(found: Any) -> Arrival:
-        return Arrival.REUSE if found.action is Action.KEEP else decisions.on_arrival(found)
+    def on_arrival(found: Any, **options: Any) -> Arrival:
+        return Arrival.REUSE if found.action is Action.KEEP else decisions.on_arrival(found, **options)
 
     def is_at_rest(machine: Any, paths: Any) -> bool:
         markers_there = [machine.files.stat(path) for path in (paths.done, paths.failed)]
@@ -337,6 +337,30 @@ def _timeout_is_final(patch: Patch) -> None:
         return decisions.after_attempt(found, tries, limits._replace(resumable=False))
 
     patch.set(attempts, "after_attempt", after_attempt)
+
+
+@_bug("a restarted scheduler runs a failed job again that runs once")
+def _failed_once_job_runs_again(patch: Patch) -> None:
+    answers = attempts._answers
+
+    def as_for_others(found: Any, **options: Any) -> Arrival:
+        return decisions.on_arrival(found)
+
+    def _answers(job: Any, found: Any) -> bool:
+        return answers(job, found) and (found.derived.state is JobState.DONE or job.answered != job.attempt)
+
+    patch.set(arrivals, "on_arrival", as_for_others)
+    patch.set(attempts, "on_arrival", as_for_others)
+    patch.set(attempts, "_answers", _answers)
+
+
+@_bug("a job that runs once is tried again after its runner was lost, or its time was up")
+def _once_job_tried_again(patch: Patch) -> None:
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        return decisions.after_attempt(found, tries, limits._replace(once=False))
+
+    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(jobs.Job, "once", property(lambda self: False))
 
 
 # Cancelling

@@ -12,6 +12,8 @@ LAST_DEED_S = 600.0
 """Nothing goes wrong any more after this long."""
 CROWDED, CROWDED_AT = 40, 17
 """One world in so many, and which, has a crowd that asks for one token."""
+ONCE, ONCE_AT = 8, 5
+"""One world in so many, and which, has jobs that run once."""
 
 
 @unique
@@ -43,6 +45,8 @@ class JobPlan(NamedTuple):
     """Somebody asks to be called when it is done."""
     tokens: tuple[tuple[str, int], ...] = ()
     """(token, units) that it holds while it runs."""
+    once: bool = False
+    """The attempt that its directory shows is the answer, for every scheduler."""
 
 
 class RunPlan(NamedTuple):
@@ -122,7 +126,15 @@ def draw(seed: int) -> Scenario:
         hears=random.random() < 0.5,
         jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
     )
+    if seed % ONCE == ONCE_AT:
+        scenario = _with_once(scenario)
     return _crowd(scenario) if seed % CROWDED == CROWDED_AT else scenario
+
+
+def _with_once(scenario: Scenario) -> Scenario:
+    """The same world, in which half of the jobs run once: as a node of a service and a search submit them."""
+    random = Random(f"once {scenario.seed}")
+    return scenario._replace(jobs=tuple(job._replace(once=random.random() < 0.5) for job in scenario.jobs))
 
 
 def _crowd(scenario: Scenario) -> Scenario:

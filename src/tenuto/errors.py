@@ -28,7 +28,9 @@ TenutoError
 │   └── NewerFormat           written by a newer version of Tenuto
 ├── LifecycleError            something that cannot happen to a job was asked for
 │   ├── IllegalTransition     this state may not follow that one
+│   ├── JobNotEnded           a job that has not ended cannot be forgotten
 │   └── MalformedEvent        a record does not describe an event
+├── SchedulerClosed           the scheduler was closed, and answers no more
 ├── NoResult                  a job has nothing to return, because it is not done
 ├── ExperimentError           an experiment cannot be run like this
 │   ├── ExperimentLocked      another process runs an experiment of this name
@@ -182,8 +184,16 @@ class IllegalTransition(LifecycleError):
     """This state may not follow that one."""
 
 
+class JobNotEnded(LifecycleError):
+    """A job that has not ended cannot be forgotten."""
+
+
 class MalformedEvent(LifecycleError, ValueError):
     """A record does not describe an event."""
+
+
+class SchedulerClosed(TenutoError):
+    """The scheduler was closed, and answers no more; its jobs go on, and another scheduler finds them."""
 
 
 class NoResult(TenutoError):

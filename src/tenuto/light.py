@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import hashlib
     import importlib.util as importlib_util
     import pathlib
+    import shlex
     import shutil
     import signal
     import struct
@@ -48,6 +49,7 @@ else:
     hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = _OnFirstUse("importlib.util")
     pathlib = _OnFirstUse("pathlib")
+    shlex = _OnFirstUse("shlex")
     shutil = _OnFirstUse("shutil")
     struct = _OnFirstUse("struct")
     tomllib = _OnFirstUse("tomllib")
@@ -88,6 +90,7 @@ __all__ = [
     "pathlib",
     "pattern",
     "sha256",
+    "shlex",
     "shutil",
     "signal",
     "struct",

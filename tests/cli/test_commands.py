@@ -86,6 +86,17 @@ def test_doctor_says_where_each_setting_comes_from(tmp_path: Path) -> None:
     assert text.returncode == 0
 
 
+def test_doctor_shows_no_password_and_folds_a_door_without_settings(tmp_path: Path) -> None:
+    (tmp_path / "tenuto.toml").write_text('[database]\nurl = "postgresql://u:s3cret@db.example/d"\n')
+    text = run(tenuto("doctor"), tmp_path).stdout
+    found = run(tenuto("doctor", "--json"), tmp_path).stdout
+    assert "s3cret" not in text + found
+    assert "db.example" in text
+    assert "db.example" in found
+    assert "service.*" in text
+    assert "service.port" in found
+
+
 def test_doctor_with_broken_settings_says_so(tmp_path: Path) -> None:
     (tmp_path / "tenuto.toml").write_text("max_retrys = 7\n")
     result = run(tenuto("doctor"), tmp_path)

@@ -260,13 +260,14 @@ def test_killed_at_any_step_of_the_removal_nothing_is_half_removed(place: Place)
         """
 import signal
 from tenuto.workspace import trash
-from tenuto.experiments import removing
+from tenuto.experiments import transient
+from tenuto.jobs import removal
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if "{step}" == "locked":
-    removing.users = removing._remove = die
+    transient.users = removal._remove = die
 elif "{step}" == "renamed":
     trash.empty = die
 elif "{step}" == "half deleted":

@@ -64,6 +64,7 @@ def test_seeds_bring_about_everything_that_can_go_wrong() -> None:
     assert {len(world.runs) for world in worlds} == {1, 2, 3}
     assert max(len(world.jobs) for world in worlds) > 40
     assert any(job.tokens for world in worlds for job in world.jobs)
+    assert any(job.once for world in worlds for job in world.jobs)
 
 
 @pytest.mark.parametrize("seed", [3, 11, 31])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from .builders import Bench
+from .worlds import World
 
 
 @pytest.fixture
@@ -13,3 +14,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path / "ws")
     yield made
     made.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.loop.close()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tenuto.settings.tree import TABLE, WORKSPACE_TABLE, Declared
+from tenuto.settings.declaration import Declared
+from tenuto.settings.tree import NAMED_TABLE, TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 BEGIN, END = "<!-- begin: settings -->", "<!-- end: settings -->"
@@ -15,13 +16,15 @@ REGENERATE = ".venv/bin/python tests/settings/test_documentation.py"
 
 
 def line(row: Declared) -> str:
-    cells = (f"`{row.key}`", row.kind.name, f"`{row.default}`" if row.default else "", row.meaning)
+    default = row.default if "`" in row.default or not row.default else f"`{row.default}`"
+    meaning = f"{row.meaning} Also `{row.foreign}`." if row.foreign else row.meaning
+    cells = (f"`{row.key}`", row.kind.name, default, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def table() -> str:
     head = "| Setting | Kind | Default | Meaning |\n|---|---|---|---|\n"
-    return head + "".join(map(line, [*TABLE.values(), *WORKSPACE_TABLE.values()]))
+    return head + "".join(map(line, [*TABLE.values(), *NAMED_TABLE.values()]))
 
 
 def page_with(text: str, content: str) -> str:
@@ -37,9 +40,9 @@ def test_the_page_lists_the_settings_as_declared() -> None:
 
 
 def test_every_setting_says_what_it_means() -> None:
-    assert all(row.meaning.endswith(".") for row in [*TABLE.values(), *WORKSPACE_TABLE.values()])
+    assert all(row.meaning.endswith(".") for row in [*TABLE.values(), *NAMED_TABLE.values()])
 
 
 if __name__ == "__main__":
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), table()), encoding="utf-8")
-    print(f"wrote {len(TABLE) + len(WORKSPACE_TABLE)} settings to {PAGE.name}")
+    print(f"wrote {len(TABLE) + len(NAMED_TABLE)} settings to {PAGE.name}")

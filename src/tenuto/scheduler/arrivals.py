@@ -81,11 +81,12 @@ class Arrivals:
             settled = job_directory.look(self._machine, job.paths)
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-            if on_arrival(found) is Arrival.RUN:
+            is_to_run = on_arrival(found, once=job.once) is Arrival.RUN
+            if is_to_run:
                 job.tries = tries_to_come(found, job.tries, job.retry)
                 if job.needs:
                     self._tokens.check(job)
-            if on_arrival(found) is Arrival.RUN and job.transient is TransientMode.NONE:
+            if is_to_run and job.transient is TransientMode.NONE:
                 lock = job_directory.take_lock(self._machine, job.paths)
                 if lock is not None:
                     lock.close()
@@ -112,8 +113,10 @@ class Arrivals:
             self._submit_again(job, given, found)
 
     def _merge(self, job: Job, given: Job) -> None:
-        transient = job.transient
+        transient, priority = job.transient, job.priority
         job.merge(given)
+        if job.priority > priority:
+            self._ready.promote(job)
         if job.transient is not transient:  # who removes jobs reads in the lists who wants to keep them
             for owner in job.owners:
                 owner.accept(job)  # type: ignore[attr-defined]
@@ -142,7 +145,7 @@ class Arrivals:
 
     def _place(self, job: Job, found: Derived) -> None:
         """A new job finds its place: done, running somewhere, or waiting to run."""
-        arrival = on_arrival(found)
+        arrival = on_arrival(found, once=job.once)
         job.attempt = found.attempt
         job.answered = known_end(found)
         job.marker = found.marker and found.marker.gist()
@@ -157,6 +160,12 @@ class Arrivals:
             if job.needs and job.launcher.external:
                 self._tokens.adopt(job)
             self._onward.adopt(job)
+        elif arrival is Arrival.TAKE and found.action is Action.KEEP:
+            self._onward.complete(job, Verdict(found.state, found.reason, found.message))
+        elif arrival is Arrival.TAKE:
+            # Its runner is gone without a marker: the loss is judged, and marked, under the lock of the job.
+            job.state = JobState.RUNNING
+            self._onward.adopt(job)
         elif job.transient is not TransientMode.NONE:
             self._waiting.enter_transient(job)
         else:
@@ -164,6 +173,8 @@ class Arrivals:
 
     def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""
+        if job.state is JobState.ERROR and job.once and self._is_answered(job, found):
+            return
         if job.state is JobState.ERROR:
             job.tries = NO_TRIES
             # Another scheduler may have tried it in vain since: that is no answer to this submission either.
@@ -175,6 +186,22 @@ class Arrivals:
             self._waiting.enter(job)
         elif given is not job:
             self._onward.call_completed(job)
+
+    def _is_answered(self, job: Job, found: Derived | None) -> bool:
+        """True if no attempt may follow those of a job that runs once; one made elsewhere since is taken up.
+
+        None: the job ended after this submission had looked at it, which makes that end its answer.
+        """
+        # The reason, too: what this scheduler could not read for a while it called FAILED.
+        is_known = found is not None and (found.attempt, found.reason) == (job.attempt, job.failure_status)
+        if found is None or (is_known and found.payload_may_have_run):
+            return True
+        if on_arrival(found, once=True) not in (Arrival.TAKE, Arrival.ADOPT):
+            return False
+        for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED):
+            job.state = state
+        self._onward.adopt(job)
+        return True
 
     # Whose directory somebody may be about to remove
 

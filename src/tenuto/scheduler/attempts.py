@@ -13,7 +13,7 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Verdict, after_attempt, tries_of, tries_to_come
+from tenuto.scheduler.decisions import Arrival, Verdict, after_attempt, on_arrival, tries_of, tries_to_come
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
@@ -90,6 +90,8 @@ class Attempts:
             found = await self._settled(job, lock)
             if _answers(job, found):
                 return self._verdict(job, found)
+            if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
+                return self._concluded(job, found)
             if found.derived.action is Action.WATCH:
                 held.close()
                 return await self.until_ended(job)
@@ -228,11 +230,15 @@ class Attempts:
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
                 return self._unless_cancelled(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
-            verdict = self._verdict(job, found)
-            launch = _launch(found)
-            if verdict.tries is None and found.derived.marker is None and launch is not None:
-                self._mark(job, launch, verdict.reason or JobFailureStatus.LOST, verdict.message)
-            return verdict
+            return self._concluded(job, found)
+
+    def _concluded(self, job: Job, found: Settled) -> Verdict:
+        """The verdict on an attempt whose runner is gone; a final one is marked, under the job's lock."""
+        verdict = self._verdict(job, found)
+        launch = _launch(found)
+        if verdict.tries is None and found.derived.marker is None and launch is not None:
+            self._mark(job, launch, verdict.reason or JobFailureStatus.LOST, verdict.message)
+        return verdict
 
     async def _settled(self, job: Job, lock: LockHandle) -> Settled:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
@@ -357,9 +363,10 @@ def _answers(job: Job, found: Settled) -> bool:
     answer, and no reason to try again. The other way round, a failure known before is none, though its marker
     lies there until whoever has the lock has opened the next attempt.
     """
-    final = found.derived.action is Action.KEEP
+    if found.derived.action is not Action.KEEP:
+        return False
     # Not `>`: when somebody deletes the directory, the attempts are counted from 1 again.
-    return final and (found.derived.state is JobState.DONE or found.derived.attempt != job.answered)
+    return job.once or found.derived.state is JobState.DONE or found.derived.attempt != job.answered
 
 
 def _launch(found: Settled) -> LaunchRecord | None:

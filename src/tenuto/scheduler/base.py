@@ -11,18 +11,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from tenuto.errors import TenutoError
+from tenuto.errors import JobNotEnded, SchedulerClosed, TenutoError
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.arrivals import Arrivals, Onward
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.decisions import Arrival, Verdict, on_arrival
+from tenuto.scheduler.departures import Departures, is_at_rest, owns
 from tenuto.scheduler.following import Followers
-from tenuto.scheduler.inbox import GATHER_DONE_S, GATHER_S, MOST_GATHERED, Cancellation, Inbox, Submission
+from tenuto.scheduler.inbox import (
+    GATHER_DONE_S,
+    GATHER_S,
+    MOST_GATHERED,
+    Cancellation,
+    Forgetting,
+    Inbox,
+    Submission,
+    Withdrawal,
+)
 from tenuto.scheduler.jobs import Job, JobDependency, Owner
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Listener
-from tenuto.scheduler.loop import Loop, LoopThread
+from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.ready import ReadyQueue
 from tenuto.scheduler.token_desk import Floor
@@ -30,7 +40,7 @@ from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
 from tenuto.scheduler.waiting import WaitingRoom
-from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, SubmissionWorker, Worker, asked
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -67,12 +77,14 @@ class Scheduler:
         completions: Worker | None = None,
         notifications: Worker | None = None,
         outputs: Worker | None = None,
+        submissions: Worker | None = None,
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
     ) -> None:
         self.machine = machine
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
+        self._submissions = submissions or SubmissionWorker()
         self._attempts = Attempts(machine, watch)
         self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, self._completions, self._runner)
@@ -92,6 +104,7 @@ class Scheduler:
             self._runner,
             Onward(self._complete, self._adopt_soon, self._fail, self._followers.call_completed),
         )
+        self._departures = Departures(self._known, self._cancel, self._ask_again)
         self.jobs = self._known.current
         self.waitingjobs = self._waiting.jobs
         self.experiments: dict[str, Owner] = {}
@@ -101,6 +114,7 @@ class Scheduler:
         self.listeners: list[Listener] = []
         self._is_asking = False
         """Who waits is about to be asked whether what they wait for is there."""
+        self._is_closed = False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -119,7 +133,19 @@ class Scheduler:
             self.call(self._take_in)
         return counts
 
+    async def submit_async(self, job: Job, owner: Owner) -> Job:
+        """Like `submit`, awaited on any event loop, which it never blocks: a thread looks at the directory.
+
+        Submissions are handed in in the order of the calls, so that a job may follow what it depends on
+        without an `await` between them. A call that is cancelled before its turn submits nothing.
+        """
+        if self._is_closed:
+            raise SchedulerClosed(CLOSED)
+        return await asked(self._submissions, lambda: self.submit(job, owner))
+
     def _hand_in(self, job: Job, owner: Owner) -> Job:
+        if self._is_closed:
+            raise SchedulerClosed(CLOSED)
         known = self._known
         with known.lock:
             before = known.get(job.key)
@@ -141,6 +167,33 @@ class Scheduler:
     def cancel(self, job: Job, message: str = "cancelled") -> None:
         """Ends a job, waiting or running; a finished one is left alone."""
         self._inbox.put(Cancellation(job, message))
+
+    async def withdraw(self, job: Job, owner: Owner, message: str = "withdrawn") -> JobState:
+        """Takes a job back for one owner, awaited on any event loop; another owner's job goes on.
+
+        If no other owner has the job it is cancelled, and its final state is returned; otherwise the state it
+        is in, and the owner no longer has it.
+        """
+        self._inbox.put(Withdrawal(job, owner, message))
+        return await reached(self._runner, self._aio_withdrawn(job, owner))
+
+    def forget(self, job: Job, owner: Owner) -> None:
+        """Lets go of a job that ended, in O(1), from any thread; returns at once.
+
+        The owner's counts no longer include it. The job is forgotten when its last owner forgot it; submitted
+        once more, it is looked up in its directory. Raises `JobNotEnded` if it still waits or runs.
+        """
+        if not is_at_rest(job):
+            raise JobNotEnded(
+                f"{job.task_id} {job.job_id[:12]} is {job.state.name}: withdraw it, or await its end"
+            )
+        self._inbox.put(Forgetting(job, owner), GATHER_DONE_S)
+
+    async def finished(self, job: Job) -> JobState:
+        """The final state of a job, once it has one; awaited on any event loop (see `Job.finished`)."""
+        if job.state.finished() and not len(self._inbox):
+            return job.state
+        return await reached(self._runner, self.aio_final_state(job))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished, and outputs and callbacks are dealt with."""
@@ -199,6 +252,8 @@ class Scheduler:
 
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
+        self._is_closed = True
+        self._submissions.close()
         self._runner.close()
         self._tokens.close()
         self._outputs.close()
@@ -259,6 +314,10 @@ class Scheduler:
             await asyncio.shield(job._final_state)
         return job.state
 
+    async def _aio_withdrawn(self, job: Job, owner: Owner) -> JobState:
+        self._take_in()
+        return await self.aio_final_state(job) if owns(job, owner) else job.state
+
     async def aio_wait(self, owner: Owner) -> None:
         """Returns once no job of this owner is unfinished, and all that follows from their ends is done."""
         await self._aio_wait_until(lambda: owner.unfinishedJobs == 0 and owner.taskOutputQueueSize == 0)
@@ -285,8 +344,12 @@ class Scheduler:
         for wish in self._inbox.emptied():
             if isinstance(wish, Submission):
                 self._take_in_one(wish)
-            else:
+            elif isinstance(wish, Cancellation):
                 self._cancel(*wish)
+            elif isinstance(wish, Withdrawal):
+                self._departures.withdraw(wish)
+            else:
+                self._departures.forget(wish)
 
     def _take_in_one(self, submission: Submission) -> None:
         job = submission.job

@@ -22,15 +22,21 @@ class Arrival(Enum):
 
     REUSE = "it is done: nothing"
     ADOPT = "it runs already: to be waited for"
+    TAKE = "it may have begun, and runs once: its end is the answer"
     RUN = "to be run"
 
 
-def on_arrival(found: Derived) -> Arrival:
-    """A submission meets a directory. An earlier failure does not stop it: to submit is to try again."""
+def on_arrival(found: Derived, *, once: bool = False) -> Arrival:
+    """A submission meets a directory. An earlier failure does not stop it: to submit is to try again.
+
+    A job that runs `once` is the exception: another attempt follows only one that certainly never began.
+    """
     if found.state is JobState.DONE:
         return Arrival.REUSE
     if found.action is Action.WATCH:
         return Arrival.ADOPT
+    if once and found.payload_may_have_run:
+        return Arrival.TAKE
     return Arrival.RUN
 
 
@@ -47,10 +53,30 @@ class RetryLimits(NamedTuple):
     """Restarts after a timeout, for a resumable task."""
     max_lost_retries: int = 0
     """Restarts after its runner was lost while the task's code may have run."""
+    once: bool = False
+    """No restart at all after the task's code may have run, whatever the other limits say."""
 
     def recorded(self) -> dict[str, Any]:
         """As the instructions of an attempt keep them; nothing for a job that is never tried again."""
-        return self._asdict() if self.resumable or self.max_lost_retries else {}
+        if self.once or not (self.resumable or self.max_lost_retries):
+            return {}
+        return {
+            "resumable": self.resumable,
+            "max_retries": self.max_retries,
+            "max_lost_retries": self.max_lost_retries,
+        }
+
+    def merged(self, other: RetryLimits) -> RetryLimits:
+        """The limits of a job that two submissions ask for: the more generous of the two."""
+        if self.once is not other.once:
+            return other if self.once else self
+        return self._replace(
+            max_retries=max(self.max_retries, other.max_retries),
+            max_lost_retries=max(self.max_lost_retries, other.max_lost_retries),
+        )
+
+
+NO_RETRY = RetryLimits()
 
 
 class Tries(NamedTuple):
@@ -85,6 +111,8 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     final = Verdict(found.state, found.reason, found.message)
     if not found.state.finished():
         return final._replace(tries=tries)  # whoever wanted to run it left no trace
+    if limits.once and found.payload_may_have_run:
+        return final
     if found.reason is JobFailureStatus.TIMEOUT:
         # The seed counts the timeout first and compares afterwards.
         again = tries._replace(retry_count=tries.retry_count + 1)

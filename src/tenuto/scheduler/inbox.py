@@ -42,7 +42,22 @@ class Cancellation(NamedTuple):
     message: str
 
 
-Wish = Submission | Cancellation
+class Withdrawal(NamedTuple):
+    """An owner no longer wants a job."""
+
+    job: Job
+    owner: Owner
+    message: str
+
+
+class Forgetting(NamedTuple):
+    """An owner has no more use for a job that ended."""
+
+    job: Job
+    owner: Owner
+
+
+Wish = Submission | Cancellation | Withdrawal | Forgetting
 
 
 class Inbox:

@@ -18,7 +18,7 @@ from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, JobOwner
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
-from tenuto.scheduler.decisions import NO_TRIES, RetryLimits
+from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
 from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
@@ -114,11 +114,16 @@ class Job(BaseJob):
         tokens: Sequence[TokenDependency] = (),
         limits: Limits | None = None,
         retry: RetryLimits | None = None,
+        once: bool = False,
+        priority: int = 0,
         durability: Durability = Durability.MARKER,
         transient: TransientMode = TransientMode.NONE,
         tags: Mapping[str, Any] | None = None,
         carbon_plan: CarbonPlan | None = None,
     ) -> None:
+        """`once`: the attempt that the directory shows is the answer, however it ended; the job starts only
+        if it certainly never began. `priority`: of the ready jobs of a launcher, higher ones start first.
+        """
         super().__init__(job_id, task_id, clock)
         self.layout = layout
         self.paths = layout.job(task_id, job_id)
@@ -129,7 +134,9 @@ class Job(BaseJob):
         self.needs = needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else ()
         """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or Limits()
-        self.retry = retry or RetryLimits()
+        retry = retry or NO_RETRY
+        self.retry = retry if retry.once is once else retry._replace(once=once)
+        self.priority = priority
         self.durability = durability
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
@@ -152,6 +159,11 @@ class Job(BaseJob):
     def key(self) -> str:
         """What makes a job one job: its workspace and its identity."""
         return self.paths.directory
+
+    @property
+    def once(self) -> bool:
+        """True if an attempt that may have begun is never followed by another."""
+        return self.retry.once
 
     @property
     def exit_code(self) -> int | None:
@@ -201,6 +213,16 @@ class Job(BaseJob):
             return self.state
         return self.scheduler.wait_for_job(self, timeout_s)
 
+    async def finished(self) -> JobState:
+        """The final state of the job, once it has one; to be awaited on any event loop.
+
+        Like `wait`, without a thread. A call that is cancelled leaves the job alone. Raises `SchedulerClosed`
+        if the scheduler is closed first: the job goes on, and another scheduler finds it.
+        """
+        if self.scheduler is None:
+            return self.state
+        return await self.scheduler.finished(self)
+
     def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
         """Calls back with each output that the task registers through `method`, also those before.
 
@@ -223,16 +245,16 @@ class Job(BaseJob):
     def merge(self, other: Job) -> None:
         """Takes over what a second submission of the same identity asks for."""
         self.transient = self.transient.merge(other.transient)
+        self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
             # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
-        self.retry = self.retry._replace(
-            max_retries=max(self.retry.max_retries, other.retry.max_retries),
-            max_lost_retries=max(self.retry.max_lost_retries, other.retry.max_lost_retries),
-        )
+            self.priority = other.priority
+            if self.once is not other.once:
+                self.retry = other.retry
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
 

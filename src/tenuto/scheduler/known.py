@@ -44,10 +44,11 @@ class KnownJobs:
 
     def let_go(self) -> None:
         """Keep no longer what nobody wants and nothing happens to."""
-        at_rest = [
-            job
-            for job in self.current.values()
-            if not job.owners and (job.state.finished() or job.state is JobState.UNSCHEDULED)
-        ]
-        for job in at_rest:
+        for job in list(self.current.values()):
+            self.let_go_of(job)
+
+    def let_go_of(self, job: Job) -> None:
+        """Keep one job no longer, if no owner wants it and nothing happens to it."""
+        is_at_rest = job.state.finished() or job.state is JobState.UNSCHEDULED
+        if is_at_rest and not job.owners and self.current.get(job.key) is job:
             self._former[job.key] = self.current.pop(job.key)

@@ -7,9 +7,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeVar
 
+from tenuto.errors import SchedulerClosed
+
 T = TypeVar("T")
+
+CLOSED = "the scheduler was closed; its jobs go on, and another scheduler finds them"
 
 
 class Loop(Protocol):
@@ -26,7 +31,26 @@ class Loop(Protocol):
 
     def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
 
+    def ask(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]: ...
+
     def close(self) -> None: ...
+
+
+async def reached(loop: Loop, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine in the scheduler's loop, and awaits it on the caller's; they may be the same.
+
+    A cancelled call cancels the coroutine. `SchedulerClosed` if the scheduler is closed before it ended.
+    """
+    if asyncio.get_running_loop() is loop.loop:
+        return await coroutine
+    answer = loop.ask(coroutine)
+    try:
+        return await asyncio.wrap_future(answer)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if caller is not None and caller.cancelling():
+            raise
+        raise SchedulerClosed(CLOSED) from None
 
 
 class LoopThread:
@@ -35,6 +59,8 @@ class LoopThread:
     def __init__(self, name: str = "tenuto-scheduler") -> None:
         self.loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[Future[Any]] = set()
+        """What other threads wait for: whatever the end of the loop leaves open is cancelled."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -69,15 +95,31 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("this would wait for itself: use `await` inside the scheduler's own loop")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        future = self.ask(coroutine)
         try:
             return future.result(timeout_s)
+        except CancelledError as error:
+            raise SchedulerClosed(CLOSED) from error
         except BaseException:
             future.cancel()
             raise
+
+    def ask(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs a coroutine in the loop, from any other thread; the future is cancelled if the loop ends."""
+        if self.loop.is_closed():
+            coroutine.close()
+            raise SchedulerClosed(CLOSED)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
+        if self.loop.is_closed():  # it ended meanwhile, and `close` may not have seen this future any more
+            future.cancel()
+        return future
 
     def close(self) -> None:
         """Ends the loop; what still runs in it is cancelled."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
+            for future in list(self._asked):
+                future.cancel()

@@ -1,14 +1,18 @@
-"""Ready jobs in the order they came, started as far as their launchers have slots.
+"""Ready jobs by priority and in the order they came, started as far as their launchers have slots.
 It decides which job is next; how one is started is the scheduler's business.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
+
+Queue = list[tuple[int, int, Job]]
+"""A heap: the job of the highest priority comes first, and of those the one that was ready first."""
 
 
 class ReadyQueue:
@@ -17,8 +21,10 @@ class ReadyQueue:
     def __init__(self, start: Callable[[Job], None]) -> None:
         """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
-        self._queues: dict[str, deque[Job]] = {}
-        self._queue_of: dict[Job, deque[Job]] = {}
+        self._queues: dict[str, Queue] = {}
+        self._turn = 0
+        """Grows with each job that is queued: behind its like, or, as a negative number, before them."""
+        self._queue_of: dict[Job, Queue] = {}
         """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
         for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
         self._in_use: Counter[str] = Counter()
@@ -28,16 +34,25 @@ class ReadyQueue:
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
-        queue = self._queues.setdefault(job.launcher.name, deque())
+        queue = self._queues.setdefault(job.launcher.name, [])
         if self._queue_of.get(job) is not queue:
             self._queue_of[job] = queue
-            queue.append(job)
+            self._turn += 1
+            heappush(queue, (-job.priority, self._turn, job))
 
     def add_first(self, job: Job) -> None:
-        """A job is ready that has waited before."""
-        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.name, deque())
-        queue.appendleft(job)
+        """A job is ready that has waited before: it comes before others of its priority."""
+        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.name, [])
+        self._turn += 1
+        heappush(queue, (-job.priority, -self._turn, job))
         self.start_what_fits()
+
+    def promote(self, job: Job) -> None:
+        """The priority of a job rose; the entry at its old place is passed by later."""
+        queue = self._queue_of.get(job)
+        if queue is not None:
+            self._turn += 1
+            heappush(queue, (-job.priority, self._turn, job))
 
     def want_again(self, job: Job) -> bool:
         """Somebody wants a job after all; False if it was not passed over."""
@@ -78,8 +93,8 @@ class ReadyQueue:
         if self._is_paused:
             return
         for name, queue in list(self._queues.items()):
-            while queue and self._in_use[name] < queue[0].launcher.slots:
-                job = queue.popleft()
+            while queue and self._in_use[name] < queue[0][2].launcher.slots:
+                job = heappop(queue)[2]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
                 del self._queue_of[job]

@@ -1,16 +1,20 @@
-"""Work that must not block the loop: completions in four threads, notifications in one.
+"""Work that must not block a loop: completions in four threads, notifications and submissions in one each.
 A function that raises is logged and harms nobody else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
 
 logger = logging.getLogger("tenuto.scheduler")
+
+T = TypeVar("T")
 
 Call = Callable[[], object]
 
@@ -76,6 +80,7 @@ class ThreadWorker:
     def _serve(self) -> None:
         while (function := self._queue.get()) is not None:
             call_safely(function)
+            del function  # or the thread holds on to its last job until the next one comes
             with self._lock:
                 self._unfinished -= 1
             if self._gather_s and self._queue.empty():
@@ -93,6 +98,24 @@ def call_safely(function: Call) -> None:
         logger.exception("a callback raised", extra={"action": "callback_raised"})
 
 
+async def asked(worker: Worker, function: Callable[[], T]) -> T:
+    """What a function returns or raises, called by a worker and awaited on the caller's loop.
+
+    A call that is cancelled before the worker comes to it is not made.
+    """
+    answer: Future[T] = Future()
+
+    def call() -> None:
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(function())
+            except BaseException as error:  # noqa: BLE001  it is the caller's
+                answer.set_exception(error)
+
+    worker.call(call)
+    return await asyncio.wrap_future(answer)
+
+
 class DoneHandlerWorker(ThreadWorker):
     """Processes the ends of jobs: task outputs and the final status, off the loop."""
 
@@ -105,3 +128,10 @@ class NotificationWorker(ThreadWorker):
 
     def __init__(self) -> None:
         super().__init__("tenuto-notify", 1, gather_s=0.02)
+
+
+class SubmissionWorker(ThreadWorker):
+    """Looks at the directories of jobs that are submitted from an event loop, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__("tenuto-submit", 1)

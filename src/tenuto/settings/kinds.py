@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tenuto.light import pattern
+from tenuto.light import pattern, shlex
+from tenuto.settings.urls import Url
 
 T = TypeVar("T")
 
@@ -63,10 +64,30 @@ def _take_path(value: Any) -> Path:
     return value if isinstance(value, Path) else Path(_take_text(value))
 
 
-def _take_seconds(value: Any) -> float:
-    if type(value) not in (int, float) or not (value > 0 and math.isfinite(value)):
+def _take_lines(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Unfit
+    if not all(character.isprintable() or character in "\n\t" for character in value):
+        raise Unfit
+    return value
+
+
+def _take_number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
         raise Unfit
     return float(value)
+
+
+def _take_positive(value: Any) -> float:
+    if (number := _take_number(value)) <= 0:
+        raise Unfit
+    return number
+
+
+def _take_wait(value: Any) -> float:
+    if (number := _take_number(value)) < 0:
+        raise Unfit
+    return number
 
 
 _SIZE = pattern(r"(\d{1,12})\s*(?:([KMGT])(?:i?B)?)?", re.IGNORECASE)
@@ -91,13 +112,77 @@ def _take_variables(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def integer(at_least: int) -> Kind[int]:
+def _take_words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            value = shlex.split(_take_text(value))
+        except ValueError:  # a quotation that does not end
+            raise Unfit from None
+    return _take_texts(value)
+
+
+def _take_texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise Unfit
+    return tuple(map(_take_text, value))
+
+
+def _take_paths(value: Any) -> tuple[Path, ...]:
+    if not isinstance(value, list | tuple):
+        raise Unfit
+    return tuple(map(_take_path, value))
+
+
+_URL = pattern(r"([a-z][a-z0-9+.-]*)://[!-~]+", re.ASCII)
+_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+_HTTP = ("http", "https")
+_SQL = ("postgresql", "postgres", "postgresql+psycopg", "sqlite")
+
+
+def _take_url(value: Any, schemes: tuple[str, ...]) -> Url:
+    if isinstance(value, Url):
+        value = value.reveal()
+    match = _URL.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[1] not in schemes:
+        raise Unfit
+    return Url(str(value))
+
+
+def _take_database(value: Any) -> Path | Url:
+    """A text with a scheme is an address; a misspelt scheme must not become a file of that name."""
+    if isinstance(value, Url) or (isinstance(value, str) and "://" in value):
+        return _take_url(value, _SQL)
+    return _take_path(value)
+
+
+def _take_nodes(value: Any) -> tuple[Url | str, ...]:
+    if not isinstance(value, list | tuple):
+        raise Unfit
+    return tuple(map(_take_node, value))
+
+
+def _take_node(value: Any) -> Url | str:
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
+    return Url(_take_url(value, _HTTP).reveal().rstrip("/"))
+
+
+def integer(at_least: int | None = None, at_most: int | None = None) -> Kind[int]:
     def take(value: Any) -> int:
-        if type(value) is not int or value < at_least:
+        if type(value) is not int:
+            raise Unfit
+        if (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
             raise Unfit
         return value
 
-    return Kind(f"an integer, at least {at_least}", take, _number_or_text)
+    least = f", at least {at_least}" if at_least is not None else ""
+    most = f", at most {at_most}" if at_most is not None else ""
+    return Kind(f"an integer{least}{most}", take, _number_or_text)
+
+
+def url(*schemes: str) -> Kind[Url]:
+    words = " or ".join(f"{scheme}://..." for scheme in schemes)
+    return Kind(f"a URL, {words}", lambda value: _take_url(value, schemes))
 
 
 def choice(*words: str) -> Kind[str]:
@@ -119,6 +204,16 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
 FLAG = Kind("true or false", _take_flag, _flag_or_text)
 TEXT = Kind("text", _take_text)
 PATH = Kind("a path", _take_path)
-SECONDS = Kind("seconds, more than 0", _take_seconds, _number_or_text)
+LINES = Kind("text, of one or more lines", _take_lines)
+SECONDS = Kind("seconds, more than 0", _take_positive, _number_or_text)
+WAIT = Kind("seconds, 0 or more", _take_wait, _number_or_text)
+NUMBER = Kind("a number, more than 0", _take_positive, _number_or_text)
 BYTES = Kind('bytes, such as 4096 or "4G"', _take_bytes, _number_or_text)
 VARIABLES = Kind("a list of names; a last * stands for any ending", _take_variables, _split)
+TEXTS = Kind("a list of texts", _take_texts, _split)
+PATHS = Kind("a list of paths", _take_paths, _split)
+WORDS = Kind("words as in a shell, or a list of them", _take_words)
+NODE_URL = url(*_HTTP)
+NODES = Kind("a list of URLs, http://... or https://..., and of names under `nodes`", _take_nodes, _split)
+DATABASE_URL = url(*_SQL)
+DATABASE = Kind("a path, or a URL of PostgreSQL", _take_database)

@@ -14,7 +14,8 @@ from typing import Any
 
 from tenuto.errors import InvalidSetting, UnknownSetting
 from tenuto.light import difflib
-from tenuto.settings.kinds import PATH, Unfit
+from tenuto.settings.foreign import from_foreign_variables
+from tenuto.settings.kinds import Unfit
 from tenuto.settings.sources import (
     Given,
     from_arguments,
@@ -25,16 +26,18 @@ from tenuto.settings.sources import (
     working_directory,
 )
 from tenuto.settings.tree import (
+    NAMED,
+    NAMED_TABLE,
     SECTIONS,
     TABLE,
-    WORKSPACES,
     Origin,
     Settings,
     Source,
-    WorkspaceSettings,
     declared,
+    is_entry,
     is_table,
 )
+from tenuto.settings.urls import without_secrets
 
 
 def process_environment() -> dict[str, str]:
@@ -47,12 +50,17 @@ def load_settings(
     *,
     start: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    foreign: Iterable[str] = (),
 ) -> Settings:
     """The settings that hold here, later sources winning over earlier ones.
 
     Built-in defaults; the user's ``tenuto.toml`` in the XDG config directory; the project's ``tenuto.toml``
-    or ``[tool.tenuto]``, the nearest at or above ``start``, by default the working directory; ``TENUTO_*``;
-    ``arguments`` by dotted key, of which None means not given.
+    or ``[tool.tenuto]``, the nearest at or above ``start``, by default the working directory; variables of
+    other programs, such as ``PORT``, for the sections named by ``foreign`` and no others, since a variable of
+    such a name may mean something else to whoever set it; ``TENUTO_*``; ``arguments`` by dotted key, of which
+    None means not given.
+
+    Raises `UnknownSetting` and `InvalidSetting`, which say where the setting is written.
     """
     variables = process_environment() if environ is None else environ
     home = Path(variables.get("HOME") or os.path.expanduser("~"))
@@ -67,13 +75,20 @@ def load_settings(
     given: list[Given] = []
     for source, path in files:
         given += from_file(source, path)
+    found, warnings = from_foreign_variables(variables, here, tuple(foreign))
+    given += found
     given += from_variables(variables, here)
     given += from_arguments(arguments or {}, here)
     for one in given:
-        key = _known_workspace(one.key, values) if one.origin.source is Source.VARIABLE else one.key
+        by_variable = one.origin.source in (Source.VARIABLE, Source.FOREIGN)
+        key = _known_entry(one.key, values) if by_variable else one.key
+        if is_entry(key) and one.value == {}:
+            values.setdefault(key, None)
+            origins.setdefault(key, one.origin)
+            continue
         values[key] = _taken(one, home)
         origins[key] = one.origin
-    return _assembled(values, origins)
+    return _assembled(values, origins, tuple(warnings))
 
 
 def _taken(given: Given, home: Path) -> Any:
@@ -87,21 +102,24 @@ def _taken(given: Given, home: Path) -> Any:
         taken = row.kind.take(value)
     except Unfit:
         raise InvalidSetting(f"{_where(given)}: expected {row.kind.name}, but got {_shown(value)}") from None
-    if row.kind is PATH:
-        return _anchored(taken, given.base, home)
-    return taken
+    return _anchored(taken, given.base, home)
 
 
-def _anchored(path: Path, base: Path, home: Path) -> Path:
-    if path.parts and path.parts[0] == "~":
-        return home.joinpath(*path.parts[1:])
-    return base / path
+def _anchored(value: Any, base: Path, home: Path) -> Any:
+    """The value; a relative path in it starts where the setting is written."""
+    if isinstance(value, tuple):
+        return tuple(_anchored(one, base, home) for one in value)
+    if not isinstance(value, Path):
+        return value
+    if value.parts and value.parts[0] == "~":
+        return home.joinpath(*value.parts[1:])
+    return base / value
 
 
 def _where(given: Given) -> str:
     """``tenuto.toml:3: slots``, or the name of the variable or argument."""
     match given.origin.source:
-        case Source.VARIABLE:
+        case Source.VARIABLE | Source.FOREIGN:
             return given.origin.place
         case Source.ARGUMENT:
             return f"argument {given.key!r}"
@@ -110,51 +128,99 @@ def _where(given: Given) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = without_secrets(repr(value))
     return f"{text if len(text) <= 60 else text[:59] + '…'} ({type(value).__name__})"
 
 
 def _suggestion(key: str) -> str:
-    near = difflib.get_close_matches(key, TABLE, 1, 0.7)
+    table, name, *_ = [*key.split("."), ""]
+    known = [
+        *TABLE,
+        *(row.replace("NAME", name if row.startswith(f"{table}.") else "NAME") for row in NAMED_TABLE),
+    ]
+    near = difflib.get_close_matches(key, known, 1, 0.7)
     last = key.rpartition(".")[2]
-    near = near or [known for known in TABLE if known.rpartition(".")[2] == last]
+    near = near or [one for one in known if one.rpartition(".")[2] == last]
     if near:
         return f"did you mean {near[0]!r}?"
-    section = key.partition(".")[0]
-    siblings = [k for k in TABLE if k.startswith(f"{section}.")] or [*TABLE, f"{WORKSPACES}.NAME.path"]
-    return f"the settings are {', '.join(siblings)}"
+    siblings = [one for one in known if one.startswith(f"{table}.")]
+    return f"the settings are {', '.join(siblings or [*_without_sections(), *SECTIONS, *NAMED])}"
 
 
-def _known_workspace(key: str, values: Iterable[str]) -> str:
-    """The key of a workspace that a file spelled with capitals or dashes, which a variable cannot."""
+def _without_sections() -> list[str]:
+    return [key for key in TABLE if "." not in key]
+
+
+def _known_entry(key: str, values: Iterable[str]) -> str:
+    """The key of an entry that a file spelled with capitals or dashes, which a variable cannot."""
 
     def spelled(text: str) -> str:
         return re.sub(r"\W", "_", text).lower()
 
-    return next((known for known in values if spelled(known) == spelled(key)), key)
+    table, _, rest = key.partition(".")
+    if table not in NAMED or not rest:
+        return key
+    name, _, setting = rest.partition(".")
+    names = (known.split(".")[1] for known in values if known.startswith(f"{table}."))
+    name = next((known for known in names if spelled(known) == spelled(name)), name)
+    return ".".join(part for part in (table, name, setting) if part)
 
 
-def _assembled(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> Settings:
+def _assembled(
+    values: Mapping[str, Any], origins: Mapping[str, Origin], warnings: tuple[str, ...]
+) -> Settings:
     tree: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    workspaces: dict[str, WorkspaceSettings] = {}
+    named: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in NAMED}
     for key, value in values.items():
         parts = key.split(".")
-        if parts[0] == WORKSPACES:
-            workspaces[parts[1]] = WorkspaceSettings(**{parts[2]: value})
+        if parts[0] in named:
+            entry = named[parts[0]].setdefault(parts[1], {})
+            entry.update({parts[2]: value} if len(parts) == 3 else {})
         elif parts[0] in sections:
             sections[parts[0]][parts[1]] = value
         else:
             tree[key] = value
-    chosen = tree.get("default_workspace")
-    if chosen is not None and chosen not in workspaces:
-        near = difflib.get_close_matches(chosen, workspaces, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f'add [workspaces.{chosen}] path = "..."'
-        place = origins["default_workspace"].place
-        raise InvalidSetting(f"{place}: default_workspace: no workspace is named {chosen!r}; {hint}")
-    return Settings(
+    tree.update({name: SECTIONS[name](**given) for name, given in sections.items()})
+    tree.update({table: _entries(table, given, origins) for table, given in named.items()})
+    settings = Settings(
         **tree,
-        **{name: SECTIONS[name](**given) for name, given in sections.items()},
-        workspaces=MappingProxyType(workspaces),
         origins=MappingProxyType(dict(origins)),
+        warnings=warnings,
     )
+    _check_names(settings)
+    return settings
+
+
+def _entries(
+    table: str, given: Mapping[str, dict[str, Any]], origins: Mapping[str, Origin]
+) -> Mapping[str, Any]:
+    """The entries of a named table; one that lacks what it must say is refused."""
+    for name, said in given.items():
+        for key, row in NAMED_TABLE.items():
+            if key.startswith(f"{table}.") and not row.default and key.rpartition(".")[2] not in said:
+                place = next(o.place for k, o in origins.items() if f"{k}.".startswith(f"{table}.{name}."))
+                missing = key.replace("NAME", name)
+                raise InvalidSetting(f"{place}: {missing} is missing: {row.kind.name}")
+    return MappingProxyType({name: NAMED[table](**said) for name, said in given.items()})
+
+
+def _check_names(settings: Settings) -> None:
+    """Refuses a setting that names an entry of a table which is not there."""
+    chosen = settings.default_workspace
+    if chosen is not None and chosen not in settings.workspaces:
+        remedy = f'add [workspaces.{chosen}] path = "..."'
+        raise _no_entry(settings, "default_workspace", "workspace", chosen, settings.workspaces, remedy)
+    for service, offered in settings.services.items():
+        for node in offered.nodes:
+            if isinstance(node, str) and node not in settings.nodes:
+                remedy = f'add [nodes.{node}] url = "..."'
+                raise _no_entry(settings, f"services.{service}.nodes", "node", node, settings.nodes, remedy)
+
+
+def _no_entry(
+    settings: Settings, key: str, kind: str, name: str, known: Iterable[str], remedy: str
+) -> InvalidSetting:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else remedy
+    return InvalidSetting(f"{settings.origin(key).place}: {key}: no {kind} is named {name!r}; {hint}")

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
 from tenuto.light import tomllib
+from tenuto.settings.declaration import PREFIX
 from tenuto.settings.toml_lines import key_lines
-from tenuto.settings.tree import FILE_NAME, PREFIX, Origin, Source, declared, is_table
+from tenuto.settings.tree import FILE_NAME, Origin, Source, declared, is_entry, is_table
 
 LONGEST_FILE = 1_000_000
 
@@ -104,7 +105,9 @@ def _line(lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> int:
 def _flat(content: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The values of nested tables; a table where a value must be, or the reverse, is left for the check."""
     expected = not keys or is_table(".".join(keys))
-    if isinstance(content, dict) and (expected or (content and declared(".".join(keys)) is None)):
+    if content == {} and is_entry(".".join(keys)):  # [services.example]: all its defaults
+        yield keys, content
+    elif isinstance(content, dict) and (expected or (content and declared(".".join(keys)) is None)):
         for key, value in content.items():
             yield from _flat(value, (*keys, key))
     else:

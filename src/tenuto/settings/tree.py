@@ -1,40 +1,32 @@
-"""The tree of settings. Each is declared once, here: its name, its kind, its default and what it means.
+"""The tree of settings: those of the heart, and the sections that the doors declare beside this module.
 The page docs/settings.md, the variables and the checks all come from these classes. No file is read here.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, unique
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
-from tenuto.settings.kinds import BYTES, FLAG, PATH, SECONDS, TEXT, VARIABLES, Kind, choice, integer, optional
+from tenuto.settings.declaration import (
+    Declared,
+    cores,
+    found_setting,
+    required_setting,
+    rows,
+    setting,
+)
+from tenuto.settings.kinds import BYTES, FLAG, PATH, SECONDS, TEXT, VARIABLES, choice, integer, optional
+from tenuto.settings.search import DatabaseSettings, QueueSettings, SearchSettings
+from tenuto.settings.service import NodeSettings, OfferedSettings, RemoteNodeSettings, ServiceSettings
+from tenuto.settings.slurm import SlurmSettings
 
 FILE_NAME = "tenuto.toml"
-PREFIX = "TENUTO_"
-WORKSPACES = "workspaces"
-
-T = TypeVar("T")
-
-
-def _setting(kind: Kind[T], default: T, meaning: str) -> T:
-    return field(default=default, metadata={"kind": kind, "meaning": meaning})
-
-
-def _found(kind: Kind[T], factory: Callable[[], T], default_text: str, meaning: str) -> T:
-    """A setting whose default depends on the machine."""
-    return field(
-        default_factory=factory, metadata={"kind": kind, "meaning": meaning, "default_text": default_text}
-    )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tokens_path() -> Path:
@@ -47,24 +39,22 @@ def _tokens_path() -> Path:
 class WorkspaceSettings:
     """A workspace that has a name."""
 
-    path: Path = field(
-        metadata={"kind": PATH, "meaning": "Where the workspace lies; relative to the file that says so."}
-    )
+    path: Path = required_setting(PATH, "Where the workspace lies; relative to the file that says so.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
     """How many runs of an experiment are kept once they are over. Jobs and their results are not touched."""
 
-    max_done: int | None = _setting(optional(integer(0)), 5, "Runs kept that ended well.")
-    max_failed: int | None = _setting(optional(integer(0)), 1, "Runs kept that failed.")
+    max_done: int | None = setting(optional(integer(0)), 5, "Runs kept that ended well.")
+    max_failed: int | None = setting(optional(integer(0)), 1, "Runs kept that failed.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSettings:
     """What a run records about its surroundings in environment.json."""
 
-    allow: tuple[str, ...] = _setting(
+    allow: tuple[str, ...] = setting(
         VARIABLES,
         (),
         "Variables recorded besides the usual ones. Under a `*`, names that look like a secret stay out.",
@@ -75,15 +65,15 @@ class EnvironmentSettings:
 class CarbonSettings:
     """Whether the energy of jobs is measured; needs the extra `carbon`, or a tracker of your own."""
 
-    enabled: bool = _setting(FLAG, True, "Whether to measure, if there is something to measure with.")
-    after_s: float = _setting(SECONDS, 5.0, "Jobs that end sooner are not measured.")
-    every_s: float = _setting(SECONDS, 15.0, "How often a running job is measured.")
-    country: str | None = _setting(
+    enabled: bool = setting(FLAG, True, "Whether to measure, if there is something to measure with.")
+    after_s: float = setting(SECONDS, 5.0, "Jobs that end sooner are not measured.")
+    every_s: float = setting(SECONDS, 15.0, "How often a running job is measured.")
+    country: str | None = setting(
         optional(TEXT),
         None,
         'Whose electricity is used, as three letters such as FRA; "none": the average of the world.',
     )
-    tracker: str | None = _setting(
+    tracker: str | None = setting(
         optional(TEXT), None, 'Another tracker than codecarbon: "module:function", see docs/carbon.md.'
     )
 
@@ -95,6 +85,7 @@ class Source(Enum):
     DEFAULT = "built-in default"
     USER = "user's file"
     PROJECT = "project's file"
+    FOREIGN = "variable of another program"
     VARIABLE = "environment variable"
     ARGUMENT = "argument"
 
@@ -106,9 +97,8 @@ class Origin(NamedTuple):
     place: str = ""
 
     def __str__(self) -> str:
-        return (
-            self.place if self.source in (Source.USER, Source.PROJECT, Source.VARIABLE) else self.source.value
-        )
+        named = self.source not in (Source.DEFAULT, Source.ARGUMENT)
+        return self.place if named else self.source.value
 
 
 _BY_DEFAULT = Origin(Source.DEFAULT)
@@ -118,39 +108,39 @@ _BY_DEFAULT = Origin(Source.DEFAULT)
 class Settings:
     """Every setting of Tenuto. ``Settings()`` holds the built-in defaults; `load_settings` reads the rest."""
 
-    default_workspace: str | None = _setting(
+    default_workspace: str | None = setting(
         optional(TEXT), None, "The workspace used where none is given: a name under `workspaces`."
     )
-    launcher: str = _setting(
+    launcher: str = setting(
         choice("warm", "spawn"),
         "warm",
         'How jobs are started. "warm": forked from a process that has imported their modules, where that is '
         'safe. "spawn": a fresh interpreter for each.',
     )
-    slots: int = _found(integer(1), _cores, "the cores", "Jobs that run at once on this machine.")
-    max_retries: int = _setting(integer(0), 3, "Restarts of a resumable task that ran out of time.")
-    max_lost_retries: int | None = _setting(
+    slots: int = found_setting(integer(1), cores, "the cores", "Jobs that run at once on this machine.")
+    max_retries: int = setting(integer(0), 3, "Restarts of a resumable task that ran out of time.")
+    max_lost_retries: int | None = setting(
         optional(integer(0)),
         None,
         'Restarts of a job whose runner vanished; "none" means 1 for a resumable task, else 0.',
     )
-    durability: str = _setting(
+    durability: str = setting(
         choice("marker", "none"),
         "marker",
         '"marker": the end of a job is on the disk before it counts. "none": faster, but a power loss '
         "can undo it.",
     )
-    log_bytes: int = _setting(BYTES, 64 << 20, "Size that each log of a job is kept under.")
-    grace_s: float = _setting(SECONDS, 10.0, "Time that a job gets to stop before it is killed.")
-    walltime_s: float | None = _setting(optional(SECONDS), None, "Time after which a job is stopped.")
-    memory_bytes: int | None = _setting(optional(BYTES), None, "Memory that a job may use.")
-    dirty_git: str = _setting(
+    log_bytes: int = setting(BYTES, 64 << 20, "Size that each log of a job is kept under.")
+    grace_s: float = setting(SECONDS, 10.0, "Time that a job gets to stop before it is killed.")
+    walltime_s: float | None = setting(optional(SECONDS), None, "Time after which a job is stopped.")
+    memory_bytes: int | None = setting(optional(BYTES), None, "Memory that a job may use.")
+    dirty_git: str = setting(
         choice("ignore", "warn", "error"), "warn", "What a run does when a project has uncommitted changes."
     )
-    fail_run_on_failed_job: bool = _setting(
+    fail_run_on_failed_job: bool = setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
     )
-    tokens_path: Path = _found(  # noqa: RUF009  a field, as all the others
+    tokens_path: Path = found_setting(
         PATH,
         _tokens_path,
         "~/.local/state/tenuto/tokens",
@@ -159,8 +149,18 @@ class Settings:
     history: HistorySettings = field(default_factory=HistorySettings)
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     carbon: CarbonSettings = field(default_factory=CarbonSettings)
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    database: DatabaseSettings = field(default_factory=DatabaseSettings)
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
     workspaces: Mapping[str, WorkspaceSettings] = field(default_factory=lambda: MappingProxyType({}))
+    services: Mapping[str, OfferedSettings] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, RemoteNodeSettings] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    warnings: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """What was ignored, in sentences: for the program that reads the settings to show."""
 
     def origin(self, key: str) -> Origin:
         """Where the value of a setting such as ``"history.max_done"`` came from."""
@@ -171,9 +171,11 @@ class Settings:
         for key in TABLE:
             section, _, name = key.rpartition(".")
             yield key, getattr(getattr(self, section) if section else self, name), self.origin(key)
-        for name, workspace in self.workspaces.items():
-            key = f"workspaces.{name}.path"
-            yield key, workspace.path, self.origin(key)
+        for table in NAMED:
+            for name, one in getattr(self, table).items():
+                for declared_field in fields(one):
+                    key = f"{table}.{name}.{declared_field.name}"
+                    yield key, getattr(one, declared_field.name), self.origin(key)
 
     def workspace(self, given: str | Path | None = None) -> Path:
         """The directory of a workspace: by its name, by its path, or the default one.
@@ -195,73 +197,52 @@ class Settings:
         return known.path if known else Path(given)
 
 
-class Declared(NamedTuple):
-    """One row of the table of settings."""
-
-    key: str
-    kind: Kind[Any]
-    default: str
-    meaning: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return PREFIX + self.key.replace(".", "__").upper()
-
-
 SECTIONS: dict[str, Any] = {
     "history": HistorySettings,
     "environment": EnvironmentSettings,
     "carbon": CarbonSettings,
+    "service": ServiceSettings,
+    "node": NodeSettings,
+    "search": SearchSettings,
+    "database": DatabaseSettings,
+    "queue": QueueSettings,
+    "slurm": SlurmSettings,
 }
+"""The sections of the tree, by name."""
 
-
-def _default_text(declared: Any) -> str:
-    if "default_text" in declared.metadata:
-        return str(declared.metadata["default_text"])
-    default = declared.default
-    if default is None:
-        return "none"
-    return (
-        str(default).lower()
-        if isinstance(default, bool)
-        else str(list(default) if default == () else default)
-    )
-
-
-def _declared(cls: Any, prefix: str) -> Iterator[Declared]:
-    for one in fields(cls):
-        if "kind" in one.metadata:
-            yield Declared(
-                prefix + one.name, one.metadata["kind"], _default_text(one), one.metadata["meaning"]
-            )
-
+NAMED: dict[str, Any] = {
+    "workspaces": WorkspaceSettings,
+    "services": OfferedSettings,
+    "nodes": RemoteNodeSettings,
+}
+"""The tables whose entries have names of the user's choice: ``[services.NAME]``."""
 
 TABLE: Mapping[str, Declared] = {
     row.key: row
     for cls, prefix in [(Settings, ""), *((cls, f"{name}.") for name, cls in SECTIONS.items())]
-    for row in _declared(cls, prefix)
+    for row in rows(cls, prefix)
 }
-"""Every setting by its dotted key, in the order of the documentation."""
+"""Every setting outside of the named tables, by its dotted key, in the order of the documentation."""
 
-WORKSPACE_TABLE: Mapping[str, Declared] = {
-    row.key: row._replace(key=f"{WORKSPACES}.NAME.{row.key}", default="")
-    for row in (
-        Declared(one.name, one.metadata["kind"], "", one.metadata["meaning"])
-        for one in fields(WorkspaceSettings)
-    )
+NAMED_TABLE: Mapping[str, Declared] = {
+    row.key: row for table, cls in NAMED.items() for row in rows(cls, f"{table}.NAME.")
 }
-"""What can be said of each named workspace."""
+"""What can be said of each entry of a named table; its name is NAME in the key."""
 
 
 def declared(key: str) -> Declared | None:
-    """The row of a setting, also of one of a named workspace."""
+    """The row of a setting, also of an entry of a named table."""
     parts = key.split(".")
-    if len(parts) == 3 and parts[0] == WORKSPACES:
-        return WORKSPACE_TABLE.get(parts[2])
+    if len(parts) == 3 and parts[0] in NAMED:
+        return NAMED_TABLE.get(f"{parts[0]}.NAME.{parts[2]}")
     return TABLE.get(key)
+
+
+def is_entry(key: str) -> bool:
+    """Whether a key stands for an entry of a named table, such as ``services.example``."""
+    return key.count(".") == 1 and key.partition(".")[0] in NAMED
 
 
 def is_table(key: str) -> bool:
     """Whether a key stands for a table of settings."""
-    return key in SECTIONS or (key.partition(".")[0] == WORKSPACES and key.count(".") < 2)
+    return key in SECTIONS or key in NAMED or is_entry(key)

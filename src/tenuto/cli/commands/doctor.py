@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsons
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import click
 from tenuto.cli.checks import Check, Verdict, check_machine
 from tenuto.errors import SettingsError
 from tenuto.jobs.text import safe, width
-from tenuto.settings import Settings, load_settings, process_environment
+from tenuto.settings import Settings, Url, load_settings, process_environment
+from tenuto.settings.tree import Source
 
+DOORS = {"service", "node", "search", "database", "queue", "slurm"}
 COLORS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 
 
@@ -49,7 +52,7 @@ def _place(settings: Settings, given: str | None) -> Path:
 
 def _show(settings: Settings, checks: list[Check]) -> None:
     click.secho("Settings", bold=True)
-    rows = [(key, _shown(value), str(origin)) for key, value, origin in settings.items()]
+    rows = list(_rows(settings))
     keys = max(width(key) for key, _, _ in rows)
     values = min(max(width(safe(value)) for _, value, _ in rows), 40)
     for key, value, origin in rows:
@@ -65,19 +68,41 @@ def _show(settings: Settings, checks: list[Check]) -> None:
     click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
 
 
+def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """Setting, value and origin; a door whose settings all have their defaults is one row."""
+    given = {
+        key.partition(".")[0] for key, _, origin in settings.items() if origin.source is not Source.DEFAULT
+    }
+    told = set()
+    for key, value, origin in settings.items():
+        section = key.partition(".")[0]
+        if section not in DOORS or section in given:
+            yield key, _shown(value), str(origin)
+        elif section not in told:
+            told.add(section)
+            yield f"{section}.*", "", f"{origin} for all"
+
+
 def _shown(value: Any) -> str:
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it; a URL without its password."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Path | Url) else value
 
 
 def _settings_json(settings: Settings) -> list[dict[str, Any]]:
     return [
         {
             "setting": key,
-            "value": str(value) if isinstance(value, Path) else value,
+            "value": _plain(value),
             "from": origin.source.name.lower(),
             "place": origin.place or None,
         }

@@ -1,0 +1,104 @@
+"""A launcher without processes: each job ends in the moment it starts, with its records on the real disk.
+For tests and proofs of the scheduler itself, which then costs what there is to measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenuto.launchers.instructions import Command
+from tenuto.launchers.protocols import StartOrder
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.workspace import job_directory
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.markers import Durability, Marker
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+
+class NoWork:
+    """Work that needs no task: what runs is up to the launcher."""
+
+    environment: Mapping[str, str] = {}
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return b"{}"
+
+    def command(self) -> Command | None:
+        return None
+
+    def output(self, output: Any, method: Any) -> Any:
+        return None
+
+
+class InstantLauncher:
+    """A `Launcher` that writes the marker itself, in the scheduler's loop."""
+
+    name = "instant"
+    external = False
+    lock_path: str | None = None
+
+    def __init__(
+        self,
+        machine: Machine,
+        slots: int = 4,
+        fails: Callable[[StartOrder], bool] = lambda order: False,
+    ) -> None:
+        """`fails`: whether an attempt ends as FAILED."""
+        self.slots = slots
+        self.started: list[str] = []
+        """The ids of the jobs that were started, in order."""
+        self._machine = machine
+        self._fails = fails
+
+    async def start(self, order: StartOrder) -> InstantProcess:
+        launch, now = order.launch, self._machine.clock.now()
+        self.started.append(launch.job_name)
+        reason = JobFailureStatus.FAILED if self._fails(order) else None
+        marker = Marker(
+            attempt=launch.attempt,
+            nonce=launch.nonce,
+            reason=reason,
+            message=reason and "as it was told to",
+            starttime=now,
+            endtime=now,
+        )
+        state = JobState.DONE if reason is None else JobState.ERROR
+        standing = Standing(state=state, reason=reason, starttime=now, endtime=now)
+        status = StatusRecord(launch.job_name, order.paths.directory, standing, launch.attempt)
+        job_directory.finish(self._machine.files, order.paths, marker, status, Durability.NONE)
+        return InstantProcess()
+
+    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> None:
+        return None
+
+    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class InstantProcess:
+    """A `Process` that ended before it could be seen."""
+
+    exit_code: int | None = 0
+
+    async def confirmed(self) -> bool:
+        return False
+
+    async def wait(self) -> None:
+        """It has ended."""
+
+    def signal_stop(self) -> None:
+        """It has ended."""
+
+    def kill(self) -> None:
+        """It has ended."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"launcher": InstantLauncher.name}
+
+    def close(self) -> None:
+        """Nothing is kept."""
