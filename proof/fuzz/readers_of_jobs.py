@@ -158,7 +158,9 @@ def directory(bench: Bench) -> list[Target]:
             launch,
             instructed,
         ),
-        Target("result", "result.json", lambda: [b'{"a": [1, 2.5, null, "x"]}'], result, (ValueError,)),
+        Target(
+            "result", ".tenuto/result.json", lambda: [b'{"a": [1, 2.5, null, "x"]}'], result, (ValueError,)
+        ),
         Target("task-class", "which script has a task id", claimed, claim),
         Target("report", "what a payload tells its runner", said, report),
         Target(

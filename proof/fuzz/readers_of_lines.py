@@ -28,7 +28,9 @@ def lines(bench: Bench) -> list[Target]:
             json.dumps(to_record(event)).encode()
             for event in (
                 JobProgressEvent(timestamp=NOW, job_id="ab12", task_id="a.Task", attempt=1, progress=0.5),
-                JobStateChangedEvent(timestamp=NOW, job_id="ab12", task_id="a.Task", state=JobState.DONE),
+                JobStateChangedEvent(
+                    timestamp=NOW, job_id="ab12", task_id="a.Task", owner="search/fuzz", state=JobState.DONE
+                ),
             )
         ]
 

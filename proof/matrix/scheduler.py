@@ -21,7 +21,8 @@ from tenuto.launchers.outputs import TaskOutput
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job
@@ -74,8 +75,8 @@ class Seeing(FakeOwner):
         self._sign = f"{directory}/seen"
         self._job_ids = job_ids
 
-    def job_state(self, job: Job, standing: Standing) -> None:
-        super().job_state(job, standing)
+    def hear(self, event: Event) -> None:
+        super().hear(event)
         if all(self._was_seen(job_id) for job_id in self._job_ids):
             claim(self._sign)
 

@@ -9,10 +9,12 @@ from proof.simulation.loop import Actor, Process, ProcessLoop
 from proof.simulation.scenario import JobPlan, RunPlan
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Command, Limits
-from tenuto.lifecycle.states import JobState, Standing, TransientMode
+from tenuto.lifecycle.events import Event, JobStateChangedEvent
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.simulation import Inline
@@ -91,9 +93,7 @@ class Run:
     """The owner of what a person submits, for as long as the scheduler lives."""
 
     def __init__(self, world: World, scheduler: str) -> None:
-        self.unfinishedJobs = 0
-        self.failedJobs = 0
-        self.taskOutputQueueSize = 0
+        self.id = f"search/{scheduler}"
         self.is_stopping = False
         self.accepted = 0
         self._world = world
@@ -102,13 +102,11 @@ class Run:
     def accept(self, job: Job) -> None:
         self.accepted += 1
 
-    def job_submitted(self, job: Job) -> None:
-        """Nothing to do."""
-
-    def job_state(self, job: Job, standing: Standing) -> None:
-        reason = f" {standing.reason.name}: {standing.message}" if standing.reason else ""
-        self._world.note(f"{job.job_id} is {standing.state.name}{reason}")
-        self._world.judge.told(job.job_id, self._scheduler, standing)
+    def hear(self, event: Event) -> None:
+        if isinstance(event, JobStateChangedEvent):
+            reason = f" {event.reason.name}: {event.message}" if event.reason else ""
+            self._world.note(f"{event.job_id} is {event.state.name}{reason}")
+            self._world.judge.told(event.job_id, self._scheduler, standing_of(event))
 
 
 class Person:
@@ -190,8 +188,7 @@ class Person:
             or self._is_submitting
             or self._waits
             or self.scheduler._inbox
-            or self.owner.unfinishedJobs
-            or self.owner.taskOutputQueueSize
+            or not self.scheduler.counts(self.owner).at_rest
         )
 
     def _cancel(self, job: Job) -> None:
@@ -244,11 +241,11 @@ class Person:
         loop.create_task(self._until_over(self.scheduler, self.owner))
 
     async def _until_over(self, scheduler: Scheduler, owner: Run) -> None:
-        await scheduler._aio_wait_until(lambda: self._is_over(owner))
+        await scheduler._aio_wait_until(lambda: self._is_over(scheduler, owner))
         self._waits -= 1
 
-    def _is_over(self, owner: Run) -> bool:
-        if owner.unfinishedJobs or owner.taskOutputQueueSize:
+    def _is_over(self, scheduler: Scheduler, owner: Run) -> bool:
+        if not scheduler.counts(owner).at_rest:
             return False
         for name, job in self.jobs.items():
             is_called = name in self.called_back or not self.world.jobs[name].calls_back

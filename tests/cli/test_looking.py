@@ -135,6 +135,13 @@ def test_why_says_that_the_code_changed(shell: Shell) -> None:
     assert "has changed since it ran" in sentence
 
 
+def test_why_says_that_a_job_was_not_forked(shell: Shell) -> None:
+    shell.script.write_text(f"import random\nrandom.seed(3)\n{shell.script.read_text()}")
+    shell.experiment("sweep", 1, 0.1)
+    because = " ".join(shell.json("why", shell.id("task~train"))["because"])
+    assert "fresh interpreter, since its module seeds `random`" in because
+
+
 def test_logs_show_the_tail_of_either_stream(ended: Shell) -> None:
     job = ended.id("task~train and lr=0.9")
     assert ended.run("logs", job, "-n", "1").stdout == "trained\n"

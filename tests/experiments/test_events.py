@@ -21,6 +21,7 @@ from tenuto.lifecycle.events import (
     ProcessStartedEvent,
     RunCompletedEvent,
 )
+from tenuto.lifecycle.owners import run_owner
 from tenuto.testing import Crash, FakeDisk
 from tenuto.workspace.journal import Entry, EventReader, EventWriter, replay
 from tenuto.workspace.layout import Layout
@@ -186,9 +187,7 @@ def left(disk: FakeDisk, layout: Layout, run_id: str, count: int = 1) -> None:
     writer = EventWriter(disk, layout.experiment_journal("sweep"), writer_name(run_id, "ff"), rotate_bytes=1)
     for number in range(count):
         writer.write(
-            RunCompletedEvent(
-                timestamp=NOW, experiment_id="sweep", run_id=run_id, failed=False, done_jobs=number
-            )
+            RunCompletedEvent(timestamp=NOW, owner=run_owner("sweep", run_id), failed=False, done_jobs=number)
         )
     writer.close()
 

@@ -194,4 +194,4 @@ def test_a_lock_that_is_no_file_is_refused_at_submit(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="is a link") as refused:
             bench.command("job", "true")
         assert type(refused.value).__module__ == "tenuto.errors"
-        assert bench.owner.unfinishedJobs == 0
+        assert bench.scheduler.counts(bench.owner).unfinished == 0

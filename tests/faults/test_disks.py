@@ -167,7 +167,7 @@ def test_a_read_only_disk_is_refused_at_submit(small_disk: Path) -> None:
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
         with pytest.raises(DirectoryUnusable, match=str(bench.paths("job").directory)):
             bench.command("job", "true")
-        assert bench.owner.unfinishedJobs == 0
+        assert bench.scheduler.counts(bench.owner).unfinished == 0
         assert bench.command("before", "true").wait(WAIT_S) is S.DONE
 
 
@@ -184,7 +184,7 @@ try:
     bench.command("job", "true")
 except DirectoryUnusable as error:
     print(error)
-print(len(bench.scheduler.jobs), bench.owner.unfinishedJobs)
+print(len(bench.scheduler.jobs), bench.scheduler.counts(bench.owner).unfinished)
 """
 
 

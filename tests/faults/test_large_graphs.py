@@ -147,7 +147,7 @@ def fail_chain(length: int) -> None:
         for number in range(1, length):
             job = bench.command(f"job-{number}", "true", needs=[job])
         bench.wait(500)
-        assert bench.owner.failedJobs == length
+        assert bench.scheduler.counts(bench.owner).failed == length
         assert "job-0" in (job.standing.message or "")
 
 

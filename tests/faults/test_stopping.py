@@ -184,7 +184,7 @@ def test_a_resumable_task_goes_on_after_a_timeout(tmp_path: Path) -> None:
         logs = [Path(f"{job.paths.out}{suffix}").read_text() for suffix in (".1", ".2", "")]
         assert logs == ["attempt 1\n", "attempt 2\n", "attempt 3\n"]
         bench.scheduler.drain()
-        assert bench.owner.failedJobs == 0
+        assert bench.scheduler.counts(bench.owner).failed == 0
         assert S.ERROR not in bench.owner.history[job.job_id]
 
 

@@ -236,7 +236,7 @@ def test_what_can_never_be_granted_is_refused_at_submit(tmp_path: Path) -> None:
         tokens_in(tmp_path, {"a": 3})
         with pytest.raises(TokenError, match="has only 3"):
             bench.command("job", "/bin/true", tokens=[asked])
-        assert bench.owner.unfinishedJobs == 0
+        assert bench.scheduler.counts(bench.owner).unfinished == 0
 
 
 def test_a_directory_that_cannot_be_used_is_an_error_and_no_hang(tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dbm.dumb
+import gzip
+import shelve
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import ReadyJob
 from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Machine
 
 TaskBuilder = Callable[..., ReadyJob]
 Ended = Callable[[ReadyJob], Marker]
@@ -110,19 +118,21 @@ def test_a_task_that_leaves_early_fails(task: TaskBuilder, ended: Ended, habit: 
 
 LAST_WORDS = {
     "a file in a global": "kept.append(open('left', 'w')); kept[0].write('words')",
-    "a finalizer": """
+    "a finalizer in a cycle": """
         class Last:
-            def __del__(self, write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
-                write(fd, b"words")
-        kept.append(Last())
+            def __del__(self):
+                Path("left").write_text("words")
+        last = Last()
+        last.itself = last
     """,
-    "a suspended generator": """
-        def waiting(write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
+    "a suspended generator of the task's own": """
+        def waiting():
             try:
                 yield
             finally:
-                write(fd, b"words")
-        kept.append(waiting()); next(kept[0])
+                Path("left").write_text("words")
+        generator = waiting()
+        next(generator)
     """,
     "atexit": "import atexit; atexit.register(lambda: Path('left').write_text('words'))",
     "a thread": """
@@ -179,14 +189,82 @@ def test_a_database_that_was_left_open_is_closed(task: TaskBuilder, ended: Ended
     assert sorted(path.name for path in Path(job.paths.directory).glob("left*")) == ["left"]
 
 
-def test_a_finalizer_of_an_object_made_on_import_is_called(task: TaskBuilder, ended: Ended) -> None:
+LEFT_OPEN: dict[str, tuple[str, Callable[[str], str]]] = {
+    "gzip": (
+        "gzip.open('left', 'wt')); kept[0].write('words'",
+        lambda file: gzip.decompress(Path(file).read_bytes()).decode(),
+    ),
+    "zipfile": (
+        "zipfile.ZipFile('left', 'w')); kept[0].writestr('inside', 'words'",
+        lambda file: zipfile.ZipFile(file).read("inside").decode(),
+    ),
+    "shelve": (
+        "shelve.open('left')); kept[0].update(inside='words'",
+        lambda file: dict(shelve.open(file))["inside"],  # noqa: SIM115,
+    ),
+    "dbm.dumb": (
+        "dbm.dumb.open('left')); kept[0].update(inside='words'",
+        lambda file: dbm.dumb.open(file)["inside"].decode(),  # noqa: SIM115,
+    ),
+    "io": (
+        "io.TextIOWrapper(open('left', 'wb', 65536))); kept[0].write('words'",
+        lambda file: Path(file).read_text(),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_OPEN)
+def test_every_byte_of_what_was_left_open_is_in_the_file(task: TaskBuilder, ended: Ended, kind: str) -> None:
+    write, read = LEFT_OPEN[kind]
+    job = task(f"kept.append({write})", before=f"import {kind}\nkept = []")
+    assert ended(job).reason is None
+    assert read(f"{job.paths.directory}/left") == "words"
+
+
+def test_a_file_that_was_left_open_and_cannot_be_written_out_fails_a_forked_job(
+    task: TaskBuilder, run: Callable[..., Any], machine: Machine
+) -> None:
+    launcher = WarmLauncher(machine)
+    job = task("kept.append(open('/dev/full', 'w')); kept[0].write('words')", before="kept = []")
+    run(finished(launcher, job))
+    launcher.close()
+    assert job.marker().reason is JobFailureStatus.FAILED
+    assert "/dev/full was left open" in Path(job.paths.err).read_text()
+
+
+FULL_END = {
+    "a finalizer of an object in a global": """
+        class Last:
+            def __del__(self, write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
+                write(fd, b"words")
+        kept.append(Last())
+    """,
+    "a suspended generator in a global": """
+        def waiting(write=os.write, fd=os.open("left", os.O_CREAT | os.O_WRONLY, 0o600)):
+            try:
+                yield
+            finally:
+                write(fd, b"words")
+        kept.append(waiting()); next(kept[0])
+    """,
+    "a finalizer of an object made on import": "made.fd = os.open('left', os.O_CREAT | os.O_WRONLY, 0o600)",
+}
+
+
+@pytest.mark.parametrize("kind", FULL_END)
+def test_a_task_with_a_full_end_has_the_interpreter_taken_apart(
+    task: TaskBuilder, ended: Ended, kind: str
+) -> None:
     before = """
     class Last:
         def __del__(self, write=os.write):
             write(self.fd, b"words")
-    kept = Last()
+    class Full(Task):
+        __full_end__ = True
+    made, kept = Last(), []
+    made.fd = os.open(os.devnull, os.O_WRONLY) if "pytest" in sys.modules else -1
     """
-    job = task("kept.fd = os.open('left', os.O_CREAT | os.O_WRONLY, 0o600)", before=before)
+    job = task(FULL_END[kind], before=before, base="Full")
     assert ended(job).reason is None
     assert Path(job.paths.directory, "left").read_text() == "words"
 

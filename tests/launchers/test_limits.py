@@ -1,4 +1,4 @@
-"""Memory and walltime (F27, F28)."""
+"""Memory, walltime and lease (F27, F28)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tenuto.launchers.instructions import Limits
+import pytest
+
+from tenuto.launchers.instructions import Limits, instruct
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started, stopped
@@ -24,6 +26,64 @@ Ended = Callable[[ReadyJob], Marker]
 TaskBuilder = Callable[..., ReadyJob]
 Run = Callable[..., Any]
 Printed = Callable[[ReadyJob], Coroutine[Any, Any, str]]
+
+
+# The lease.
+
+
+def lease(tmp_path: Path, lease_s: float) -> Limits:
+    (tmp_path / "lease").touch()
+    return Limits(lease_path=str(tmp_path / "lease"), lease_s=lease_s, grace_s=1000.0)
+
+
+def test_a_payload_whose_lease_is_not_renewed_is_killed_at_once(
+    task: TaskBuilder, ended: Ended, tmp_path: Path
+) -> None:
+    """Without grace: another machine may be about to run the job."""
+    body = """
+    import signal, subprocess
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen(["sleep", "1000000"], start_new_session=True)
+    time.sleep(1000000)
+    """
+    marker = ended(task(body, limits=lease(tmp_path, 1.0)))
+    assert (marker.reason, marker.signal) == (JobFailureStatus.LOST, signal.SIGKILL)
+    assert marker.message == f"its lease is over: {tmp_path / 'lease'} has not changed for 0.5 s"
+    assert marker.usage["wall_s"] >= 0.5
+
+
+def test_a_lease_that_is_renewed_ends_nothing(
+    task: TaskBuilder, launcher: Launcher, run: Run, tmp_path: Path
+) -> None:
+    job = task("time.sleep(3)", limits=lease(tmp_path, 2.0))
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        renewals = 0
+        while not job.has_marker() and renewals < 1000:
+            renewals += 1
+            os.utime(tmp_path / "lease", ns=(renewals, renewals))  # whatever a clock says
+            await asyncio.sleep(0.05)
+        await process.wait()
+
+    run(scenario())
+    assert job.marker().reason is None
+
+
+def test_a_lease_whose_file_is_gone_is_over(bench: JobBench, ended: Ended, tmp_path: Path) -> None:
+    limits = lease(tmp_path, 0.4)
+    (tmp_path / "lease").unlink()
+    assert ended(bench.command("sleep", "1000000", limits=limits)).reason is JobFailureStatus.LOST
+
+
+def test_a_lease_is_a_file_and_a_time() -> None:
+    for limits in (Limits(lease_path="x"), Limits(lease_s=3.0), Limits(lease_path="x", lease_s=0.0)):
+        with pytest.raises(ValueError, match="lease"):
+            instruct("t", "j", limits=limits)
+    assert "lease_s" not in instruct("t", "j")["limits"]
+
+
+# Memory and time.
 
 
 GREEDY = "x = []\nfor n in range(400):\n    x.append(bytearray(1 << 20))\n"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 from tenuto.launchers.runner.memory import is_large, machine_kills
 
 
@@ -13,3 +17,38 @@ def test_a_small_process_that_is_killed_was_not_killed_for_its_memory() -> None:
 
 def test_the_kernels_count_can_be_read() -> None:
     assert machine_kills() >= 0
+
+
+SUPERVISED = """
+import os, signal, sys, time
+from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.runner import supervisor
+from tenuto.launchers.runner.logs import BoundedLogs, open_logs
+from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.runner.report import open_report
+from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.machine import this_machine
+
+supervisor.machine_kills = lambda: int(os.path.exists("killed"))  # the kernel's count
+supervisor.is_large = lambda size: True
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+paths = JobPaths(os.getcwd(), "work")
+payload = Payload(this_machine(), paths, None, Instructions("t", "j", "../../.."), open_logs(paths),
+                  open_report(), -1, None, None, os.getpid())
+child = os.fork()
+if child == 0:
+    time.sleep(0.5)
+    open("killed", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+watch = supervisor.Supervisor(payload, child, BoundedLogs(paths, 1 << 20))
+watch._beside_due = float("inf")
+print(watch.supervise().out_of_memory)
+"""
+
+
+def test_a_kill_for_want_of_memory_in_the_first_second_is_seen(tmp_path: Path) -> None:
+    """The kernel's count was first read after a second, so that a kill before counted as any other."""
+    run = [sys.executable, "-c", SUPERVISED]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "True\n", done.stderr

@@ -61,6 +61,7 @@ def test_an_assignment_survives_the_command_line() -> None:
         ),
         ("Colour.RED", 1),
         ("{1: 'one'}", {"1": "one"}),
+        ("Pair(Pair(1, [2]), ('a', 'b'))", {"left": {"left": 1, "right": [2]}, "right": ["a", "b"]}),
         ("'é\\ud800'", "é\ud800"),
     ],
 )
@@ -78,6 +79,12 @@ def test_a_small_result_is_in_the_marker(
 
     class Colour(IntEnum):
         RED = 1
+
+    from typing import NamedTuple
+
+    class Pair(NamedTuple):
+        left: object
+        right: object
     """
     marker = ended(task(f"return {expression}", before=before))
     assert (marker.reason, marker.result, marker.result_stored) == (None, kept, False)
@@ -88,6 +95,24 @@ def test_a_large_result_has_its_own_file(task: TaskBuilder, ended: Ended, bench:
     marker = ended(job)
     assert marker.result_stored
     assert read_result(bench.machine.files, job.paths, marker) == list(range(100_000))
+
+
+def test_a_task_may_call_its_own_file_result_json(task: TaskBuilder, ended: Ended, bench: JobBench) -> None:
+    """Ours had that name: it overwrote the task's, and a restart deleted it."""
+    body = """
+    own = Path("result.json")
+    seen = own.read_text() if own.exists() else "nothing"
+    own.write_text("mine")
+    return [seen] * 10_000
+    """
+    job = task(body)
+    marker = ended(job)
+    assert marker.result_stored
+    assert read_result(bench.machine.files, job.paths, marker)[0] == "nothing"
+    job.open_attempt()
+    marker = ended(job)
+    assert read_result(bench.machine.files, job.paths, marker)[0] == "mine"
+    assert Path(job.paths.directory, "result.json").read_text() == "mine"
 
 
 def test_a_result_that_cannot_be_kept_does_not_undo_the_work(task: TaskBuilder, ended: Ended) -> None:

@@ -33,6 +33,8 @@ Alive = Callable[[int], bool]
 Ended = Callable[[ReadyJob], Marker]
 Printed = Callable[[ReadyJob], Coroutine[Any, Any, str]]
 
+MOST_FAULTS = 1_500
+"""Pages that the payload of a no-op touches; to take an interpreter apart touches thousands more."""
 WAS_FORKED = 'return "--warm" in Path("/proc/self/cmdline").read_text()'
 
 
@@ -93,6 +95,35 @@ def test_parents_are_few(task: TaskBuilder, ended: Ended, launcher: WarmLauncher
     for _ in range(10):
         assert ended(task(WAS_FORKED)).result is True
     assert len(parents(launcher)) == 8
+
+
+AUDITED = """
+imported = []
+def note(event, arguments):
+    if event == "import":
+        imported.append((os.getpid(), arguments[0]))
+sys.addaudithook(note)
+class Counted:
+    def __del__(self):
+        imported.append((os.getpid(), "taken apart"))
+kept = Counted()
+def say():
+    import resource as known
+    mine = [name for pid, name in imported if pid == os.getpid()]
+    Path("said").write_text(f"{known.getrusage(known.RUSAGE_SELF).ru_minflt} {mine}")
+import atexit, resource
+atexit.register(say)
+"""
+
+
+def test_a_task_that_does_nothing_imports_nothing_after_the_fork_and_is_not_taken_apart(
+    task: TaskBuilder, ended: Ended
+) -> None:
+    job = task("pass", before=f"if 'pytest' not in sys.modules:\n{textwrap.indent(AUDITED, '    ')}")
+    ended(job)
+    faults, _, imported = Path(job.paths.directory, "said").read_text().partition(" ")
+    assert imported == "[]"
+    assert int(faults) < MOST_FAULTS
 
 
 # Locks.
@@ -245,6 +276,49 @@ def test_a_variable_that_was_read_on_import_and_changed_since_makes_a_fresh_inte
     assert [record.getMessage().count("reads COLOUR") for record in caplog.records] == [1]
 
 
+# What looks odd and does no harm.
+
+
+def test_a_module_whose_file_never_was_is_no_changed_file(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = "odd = type(sys)('odd')\nodd.__file__ = '_ops.py'\nsys.modules['odd'] = odd"
+    job = task(WAS_FORKED, before=source)
+    sys.modules.pop("odd")
+    assert ended(job).result is True
+    assert len(parents(launcher)) == 1
+    assert not caplog.records
+
+
+def test_a_generator_of_random_numbers_that_belongs_to_an_installed_package_is_its_own_affair(
+    task: TaskBuilder, ended: Ended, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    name = f"installed_{tmp_path.name.replace('-', '_')}"
+    (installed / f"{name}.py").write_text(
+        "import random\nkept = random.Random(3)\ndef draw(): return kept.random()"
+    )
+    job = task(WAS_FORKED, before=f"sys.path.append({str(installed)!r})\nimport {name}\ndraw = {name}.draw")
+    sys.path.remove(str(installed))
+    assert ended(job).result is True
+    assert not caplog.records
+
+
+def test_a_file_that_changes_at_every_import_is_given_up_and_said_once(
+    task: TaskBuilder, ended: Ended, launcher: WarmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = task(WAS_FORKED, before="if 'pytest' not in sys.modules:\n    os.utime(__file__)")
+    for _ in range(3):
+        marker = ended(job)
+        assert marker.result is False
+        assert "changes while it is imported" in marker.provenance["fresh"]
+        job.open_attempt()
+    job.release()
+    (record,) = caplog.records
+    assert launcher.remarks() == [record.getMessage()]
+
+
 # What is not forked.
 
 UNFIT = {
@@ -283,12 +357,15 @@ def test_what_a_fork_would_share_goes_to_a_fresh_interpreter_and_is_said_once(
         require("numpy")
     job = task(WAS_FORKED, before=f"if 'pytest' not in sys.modules:\n{textwrap.indent(source, '    ')}")
     for _ in range(2):
-        assert ended(job).result is False
+        marker = ended(job)
+        assert marker.result is False
+        assert said in marker.provenance["fresh"]
         job.open_attempt()
     job.release()
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert said in record.getMessage()
+    assert launcher.remarks() == [record.getMessage()]
     assert job.paths.directory not in record.getMessage()
     assert not parents(launcher)
 

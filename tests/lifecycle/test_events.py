@@ -19,6 +19,7 @@ from tenuto.lifecycle.events import (
     CarbonMetricsData,
     CarbonMetricsEvent,
     Event,
+    JobExplainedEvent,
     JobProgressEvent,
     JobStateChangedEvent,
     JobSubmittedEvent,
@@ -35,19 +36,20 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 
 NOW = datetime(2030, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
 JOB = {"timestamp": NOW, "job_id": "ab12", "task_id": "train"}
-RUN = {"timestamp": NOW, "experiment_id": "sweep", "run_id": "20300101_123000"}
+OWNER = "experiments/sweep/20300101_123000"
+RUN = {"timestamp": NOW, "owner": OWNER}
 
 EXAMPLES: list[Event] = [
     JobSubmittedEvent(
         **JOB,
-        experiment_id="sweep",
-        run_id="1",
+        owner=OWNER,
         tags={"lr": "0.1"},
         depends_on=("cd34",),
         transient=TransientMode.REMOVE,
     ),
     JobStateChangedEvent(
         **JOB,
+        owner=OWNER,
         state=JobState.ERROR,
         attempt=2,
         reason=JobFailureStatus.TIMEOUT,
@@ -56,6 +58,7 @@ EXAMPLES: list[Event] = [
         endtime=NOW,
         exit_code=-1,
     ),
+    JobExplainedEvent(**JOB, owner=OWNER, state=JobState.WAITING, message="waits for token gpu"),
     JobProgressEvent(**JOB, attempt=1, progress=0.25, desc="epoch 3"),
     RunCompletedEvent(**RUN, failed=True, failed_jobs=3),
     ServiceAddedEvent(**RUN, service_id="tensorboard", state="running"),
@@ -73,7 +76,7 @@ def test_every_event_of_the_seed_exists_and_has_an_example() -> None:
         "JobSubmittedEvent JobStateChangedEvent JobProgressEvent RunCompletedEvent ServiceAddedEvent "
         "ServiceStateChangedEvent CarbonMetricsEvent ProcessStartedEvent ProcessStateEvent"
     ).split()
-    assert set(names) == set(EVENT_TYPES) == {type(event).__name__ for event in EXAMPLES}
+    assert {*names, "JobExplainedEvent"} == set(EVENT_TYPES) == {type(event).__name__ for event in EXAMPLES}
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
@@ -108,23 +111,23 @@ def test_only_progress_and_measurements_are_ephemeral() -> None:
 
 
 def test_events_differ_by_type_and_by_value() -> None:
-    assert EXAMPLES[4] != EXAMPLES[5]
+    assert EXAMPLES[5] != EXAMPLES[6]
     assert EXAMPLES[0] != "JobSubmittedEvent"
     assert len(set(EXAMPLES)) == len(EXAMPLES)
     assert "state=<JobState.ERROR: 6>" in repr(EXAMPLES[1])
 
 
 def test_fields_of_a_newer_version_are_kept() -> None:
-    record = {**to_record(EXAMPLES[2]), "mood": {"happy": True}}
+    record = {**to_record(EXAMPLES[3]), "mood": {"happy": True}}
     event = from_record(record)
     assert event.unknown == {"mood": {"happy": True}}
     assert to_record(event) == record
 
 
 def test_fields_of_newer_measurements_are_tolerated() -> None:
-    record = to_record(EXAMPLES[6])
+    record = to_record(EXAMPLES[7])
     record["metrics"]["water_l"] = 3
-    assert from_record(record) == EXAMPLES[6]
+    assert from_record(record) == EXAMPLES[7]
 
 
 def test_an_event_of_a_newer_version_is_passed_on() -> None:

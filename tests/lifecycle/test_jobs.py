@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-import logging
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import IllegalTransition
-from tenuto.lifecycle.jobs import BaseJob
+from tenuto.lifecycle.jobs import BaseJob, CounterChange
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, Standing
 from tenuto.testing import FakeClock
 
 
-class Owner:
+class CountedJob(BaseJob):
+    """A job that keeps what its hooks are called with."""
+
     def __init__(self) -> None:
-        self.unfinishedJobs = 0
-        self.failedJobs = 0
+        super().__init__("ab12", "task", FakeClock())
+        self.unfinished = 0
+        self.failed = 0
+        self.heard: list[tuple[JobState, JobState, tuple[int, int], int | None]] = []
+        self.reasons: list[str | None] = []
 
     def counts(self) -> tuple[int, int]:
-        return self.unfinishedJobs, self.failedJobs
+        return self.unfinished, self.failed
+
+    def _count(self, change: CounterChange) -> None:
+        self.unfinished += change.unfinished
+        self.failed += change.failed
+
+    def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
+        assert now == self.clock.now()
+        self.heard.append((before.state, self.state, self.counts(), attempt))
+
+    def _explained(self, now: datetime) -> None:
+        self.reasons.append(self.standing.message)
 
 
-def a_job(*owners: Owner) -> BaseJob:
-    job = BaseJob("ab12", "task", FakeClock())
-    for owner in owners:
-        job.add_owner(owner)
-    return job
+def a_job() -> CountedJob:
+    return CountedJob()
 
 
 def follow(job: BaseJob, *states: JobState) -> None:
@@ -47,78 +60,47 @@ def test_assigning_the_state_is_a_checked_transition() -> None:
     assert job.state is JobState.WAITING
 
 
-def test_every_owner_counts_what_is_unfinished_and_what_failed() -> None:
-    one, two = Owner(), Owner()
-    job = a_job(one, two)
+def test_what_is_unfinished_and_what_failed_is_counted() -> None:
+    job = a_job()
     follow(job, *RUN)
-    assert one.counts() == two.counts() == (1, 0)
+    assert job.counts() == (1, 0)
     job.set_state(JobState.ERROR, JobFailureStatus.MEMORY, "64 GB")
-    assert one.counts() == two.counts() == (0, 1)
+    assert job.counts() == (0, 1)
     assert (job.failure_status, job.standing.message) == (JobFailureStatus.MEMORY, "64 GB")
     follow(job, JobState.WAITING)
-    assert one.counts() == (1, 0)
+    assert job.counts() == (1, 0)
     follow(job, *RUN[1:], JobState.DONE)
-    assert one.counts() == (0, 0)
+    assert job.counts() == (0, 0)
 
 
 def test_a_retry_does_not_touch_the_counters() -> None:
-    owner = Owner()
-    job = a_job(owner)
+    job = a_job()
     follow(job, *RUN, JobState.WAITING)
-    assert owner.counts() == (1, 0)
+    assert job.counts() == (1, 0)
 
 
 def test_a_job_found_done_never_counted_as_unfinished() -> None:
-    owner = Owner()
-    a_job(owner).state = JobState.DONE
-    assert owner.counts() == (0, 0)
-
-
-def test_an_owner_that_comes_later_counts_the_job_as_it_stands_and_once() -> None:
     job = a_job()
-    follow(job, JobState.WAITING)
-    late = Owner()
-    job.add_owner(late)
-    job.add_owner(late)
-    assert late.counts() == (1, 0)
-    job.remove_owner(late)
-    job.remove_owner(late)
-    assert late.counts() == (0, 0)
-    follow(job, JobState.READY)
-    assert late.counts() == (0, 0)
+    job.state = JobState.DONE
+    assert job.counts() == (0, 0)
 
 
 @given(st.lists(st.sampled_from(JobState)))
 def test_the_counters_always_say_what_the_state_says(wishes: list[JobState]) -> None:
-    owner = Owner()
-    job = a_job(owner)
+    job = a_job()
     for wish in wishes:
         if wish in TRANSITIONS[job.state]:
             job.state = wish
-    assert owner.counts() == (job.state.unfinished(), job.state is JobState.ERROR)
+    assert job.counts() == (job.state.unfinished(), job.state is JobState.ERROR)
 
 
-def test_listeners_hear_of_a_change_when_all_of_it_is_done() -> None:
-    owner = Owner()
-    job = a_job(owner)
-    heard = []
-    job.listeners += (lambda job, before: heard.append((before.state, job.state, owner.counts())),)
-    follow(job, JobState.WAITING)
-    assert heard == [(JobState.UNSCHEDULED, JobState.WAITING, (1, 0))]
-
-
-def test_a_listener_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_told_when_all_of_it_is_done() -> None:
     job = a_job()
-    heard = []
-
-    def broken(job: BaseJob, before: Standing) -> None:
-        raise RuntimeError("broken listener")
-
-    job.listeners += (broken, lambda job, before: heard.append(job.state))
-    with caplog.at_level(logging.ERROR):
-        follow(job, JobState.WAITING)
-    assert heard == [JobState.WAITING]
-    assert "broken listener" in caplog.text
+    follow(job, JobState.WAITING)
+    assert job.heard == [(JobState.UNSCHEDULED, JobState.WAITING, (1, 0), None)]
+    follow(job, JobState.READY)
+    job.set_state(JobState.SCHEDULED, attempt=7)
+    assert job.heard[-1] == (JobState.READY, JobState.SCHEDULED, (1, 0), 7)
 
 
 def test_the_future_is_reset_only_when_a_finished_job_waits_again() -> None:
@@ -139,7 +121,9 @@ def test_a_waiting_job_can_say_why_it_waits() -> None:
     job = a_job()
     follow(job, JobState.WAITING)
     job.explain("gpu: 0 of 4 free")
+    job.explain("gpu: 0 of 4 free")
     assert job.standing.message == "gpu: 0 of 4 free"
+    assert job.reasons == ["gpu: 0 of 4 free"], "to say the same again is no news"
     follow(job, JobState.READY)
     assert job.standing.message is None
 

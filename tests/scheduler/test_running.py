@@ -105,8 +105,8 @@ def test_a_failure_names_itself_and_strands_what_follows(bench: Bench) -> None:
         assert stranded.failure_status is JobFailureStatus.DEPENDENCY
         assert first.job_id[:12] in (stranded.standing.message or "")
         assert not Path(stranded.paths.failed).exists()
-    assert bench.owner.failedJobs == 3
-    assert bench.owner.unfinishedJobs == 0
+    assert bench.scheduler.counts(bench.owner).failed == 3
+    assert bench.scheduler.counts(bench.owner).unfinished == 0
 
 
 def test_a_dependent_of_a_job_that_already_failed_is_stranded_at_once(bench: Bench) -> None:
@@ -148,7 +148,7 @@ def test_submitting_what_failed_tries_it_again(bench: Bench) -> None:
     assert bench.submit(Fail.C(message="no")) is job
     assert job.wait(WAIT_S) is S.ERROR
     assert job.attempt == 2
-    assert bench.owner.failedJobs == 1
+    assert bench.scheduler.counts(bench.owner).failed == 1
 
 
 def test_a_waiting_job_can_be_cancelled(bench: Bench, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_directory_that_cannot_be_used_is_refused_at_submit(bench: Bench, tmp_
     with pytest.raises(DirectoryUnusable, match="ws/jobs"):
         bench.submit(note("a", tmp_path / "ledger"))
     assert not bench.scheduler.jobs
-    assert bench.owner.unfinishedJobs == 0
+    assert bench.scheduler.counts(bench.owner).unfinished == 0
 
 
 def test_a_dependency_that_was_not_submitted_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_who_asks_after_the_end_is_called_and_the_owner_waits_for_that(bench: Be
         heard.append(job)
 
     job.on_completed(completed)
-    assert bench.scheduler.call(lambda: bench.owner.taskOutputQueueSize) > 0
+    assert bench.scheduler.call(lambda: bench.scheduler.counts(bench.owner).outputs) > 0
     may_end.set()
-    bench.scheduler.wait_until(lambda: bench.owner.taskOutputQueueSize == 0, WAIT_S)
+    bench.scheduler.wait_until(lambda: bench.scheduler.counts(bench.owner).outputs == 0, WAIT_S)
     assert heard == [job]
 
 

@@ -257,7 +257,8 @@ def test_the_last_owner_that_withdraws_ends_the_job(server: Server) -> None:
         assert job.standing.message == "no longer asked for"
 
     run(serve())
-    assert (server.owner.unfinishedJobs, server.owner.failedJobs) == (0, 1)
+    counts = server.scheduler.counts(server.owner)
+    assert (counts.unfinished, counts.failed) == (0, 1)
 
 
 def test_a_job_that_another_owner_has_goes_on(server: Server) -> None:
@@ -273,7 +274,7 @@ def test_a_job_that_another_owner_has_goes_on(server: Server) -> None:
         assert await job.finished() is S.DONE
 
     run(serve())
-    assert (server.owner.unfinishedJobs, other.unfinishedJobs) == (0, 0)
+    assert [server.scheduler.counts(owner).unfinished for owner in (server.owner, other)] == [0, 0]
 
 
 def test_an_owner_that_waits_is_told_that_it_has_nothing_left(server: Server) -> None:
@@ -342,10 +343,10 @@ def test_an_owners_counts_leave_out_what_it_forgot(server: Server, tmp_path: Pat
     failing = Server(tmp_path / "other", fails=lambda order: True)
     job = failing.scheduler.submit(failing.job("a"), failing.owner)
     job.wait(WAIT_S)
-    assert failing.owner.failedJobs == 1
+    assert failing.scheduler.counts(failing.owner).failed == 1
     failing.scheduler.forget(job, failing.owner)
     failing.scheduler.call(failing.scheduler._take_in)
-    assert failing.owner.failedJobs == 0
+    assert failing.scheduler.counts(failing.owner).failed == 0
     failing.scheduler.close()
 
 

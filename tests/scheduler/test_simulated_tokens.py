@@ -358,7 +358,7 @@ def test_a_request_beyond_the_capacity_is_refused_at_submit(world: World) -> Non
     world.token("a", 1)
     with pytest.raises(TokenError, match="has only 1"):
         scheduler.submit(world.job("both", asked), owner)
-    assert owner.unfinishedJobs == 0
+    assert scheduler.counts(owner).unfinished == 0
 
 
 def test_a_cancelled_job_leaves_the_queue(world: World) -> None:

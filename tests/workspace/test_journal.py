@@ -29,7 +29,9 @@ def progress(step: int) -> Event:
 
 
 def change() -> Event:
-    return JobStateChangedEvent(timestamp=NOW, job_id="ab12", task_id="task", state=JobState.DONE)
+    return JobStateChangedEvent(
+        timestamp=NOW, job_id="ab12", task_id="task", owner="experiments/sweep/1", state=JobState.DONE
+    )
 
 
 def write(disk: FakeDisk, *steps: int, writer: str = "w", **options: int) -> EventWriter:
@@ -57,6 +59,72 @@ def test_events_are_read_in_order_and_each_once(disk: FakeDisk) -> None:
     assert steps_of(reader.read()) == [3]
     assert reader.read() == []
     assert reader.bad_lines == 0
+
+
+class Metered(FakeDisk):
+    """Counts what is read."""
+
+    bytes_read = 0
+
+    def read_range(self, path: str, offset: int, limit: int) -> bytes:
+        data = super().read_range(path, offset, limit)
+        self.bytes_read += len(data)
+        return data
+
+
+@pytest.mark.parametrize("length", [0, 1, 40, 9000])
+def test_a_reader_can_begin_at_the_end_without_reading_what_is_there(length: int) -> None:
+    disk = Metered()
+    reader = EventReader(disk, PLACE)
+    writer = EventWriter(disk, PLACE, "w")
+    for step in range(length):
+        writer.add(progress(step))
+    writer.flush()
+    reader.skip()
+    assert disk.bytes_read < 300_000, "both ends of the file at most"
+    assert reader.read() == []
+    writer.write(progress(7))
+    write(disk, 8, writer="other").close()
+    assert sorted(steps_of(reader.read())) == [7, 8]
+    assert steps_of(EventReader(disk, PLACE, cursor=reader.cursor()).read()) == []
+
+
+def test_a_reader_that_began_at_the_end_reads_the_line_that_was_being_written(disk: FakeDisk) -> None:
+    writer = write(disk, 1, 2)
+    writer.close()
+    path = PLACE.path(0)
+    whole = disk.read(path, 1 << 20)
+    cut = len(whole) - 10
+    disk.replace(path, whole[:cut], durable=False)
+    reader = EventReader(disk, PLACE)
+    reader.skip()
+    assert reader.read() == []
+    disk.replace(path, whole, durable=False)
+    assert steps_of(reader.read()) == [2]
+
+
+def test_a_reader_that_begins_at_the_end_finds_archived_files_and_only_its_writers(disk: FakeDisk) -> None:
+    write(disk, 1, 2).close()
+    write(disk, 3, writer="other").close()
+    reader = EventReader(disk, PLACE, archive=ARCHIVE, accept=lambda writer: writer == "w")
+    reader.skip()
+    archive(disk, PLACE, ARCHIVE)
+    assert reader.read() == []
+    everybody = EventReader(disk, PLACE, archive=ARCHIVE, cursor=reader.cursor())
+    assert steps_of(everybody.read()) == [3]
+
+
+def test_a_long_line_at_the_end_is_skipped_too(disk: FakeDisk) -> None:
+    event = JobProgressEvent(
+        timestamp=NOW, job_id="ab12", task_id="task", attempt=1, progress=1.0, desc="x" * (LINE_LIMIT // 2)
+    )
+    writer = EventWriter(disk, PLACE, "w")
+    writer.write(event)
+    reader = EventReader(disk, PLACE)
+    reader.skip()
+    assert reader.read() == []
+    writer.write(progress(2))
+    assert steps_of(reader.read()) == [2]
 
 
 def test_nothing_is_created_before_the_first_event(disk: FakeDisk) -> None:

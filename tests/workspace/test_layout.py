@@ -31,7 +31,7 @@ def test_the_layout_is_the_one_of_the_documentation() -> None:
     assert job.task_outputs == f"{directory}/.tenuto/task-outputs.jsonl"
     assert job.params == f"{directory}/params.json"
     assert job.locks == f"{directory}/locks.json"
-    assert job.result == f"{directory}/result.json"
+    assert job.result == f"{directory}/.tenuto/result.json"
     for suffix, path in {
         "py": job.script,
         "out": job.out,

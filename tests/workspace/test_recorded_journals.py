@@ -19,6 +19,7 @@ from tenuto.lifecycle.events import (
     CarbonMetricsData,
     CarbonMetricsEvent,
     Event,
+    JobExplainedEvent,
     JobProgressEvent,
     JobStateChangedEvent,
     JobSubmittedEvent,
@@ -46,12 +47,14 @@ def events() -> list[Event]:
     """One of each type, and more of those that have many fields."""
     used = CarbonMetricsData(co2_kg=0.001, energy_kwh=0.02, duration_s=15.0, cpu_power_w=4.8, region="FRA")
     job: dict[str, Any] = {"job_id": "ab12", "task_id": "my.Train"}
-    run: dict[str, Any] = {"experiment_id": "sweep", "run_id": "20300101_120000"}
+    run: dict[str, Any] = {"owner": "experiments/sweep/20300101_120000"}
+    waiting: dict[str, Any] = {**job, **run, "state": JobState.WAITING}
     kinds: list[tuple[type[Event], dict[str, Any]]] = [
         (JobSubmittedEvent, {**job, **run, "tags": {"lr": "0.1"}, "depends_on": ("cd34",)}),
         (JobSubmittedEvent, {**job, **run, "transient": TransientMode.REMOVE}),
-        (JobStateChangedEvent, {**job, "state": JobState.WAITING, "submittime": NOW}),
-        (JobStateChangedEvent, {**job, "state": JobState.RUNNING, "attempt": 1, "starttime": NOW}),
+        (JobStateChangedEvent, {**waiting, "submittime": NOW}),
+        (JobExplainedEvent, {**waiting, "message": "waits for 1 of token gpu"}),
+        (JobStateChangedEvent, {**job, **run, "state": JobState.RUNNING, "attempt": 1, "starttime": NOW}),
         (ProcessStartedEvent, {**job, "attempt": 1, "launcher": "warm", "host": "here", "pid": 4711}),
         (JobProgressEvent, {**job, "attempt": 1, "progress": 0.5, "level": 1, "desc": "épöch 3 \u2028 \x1b"}),
         (CarbonMetricsEvent, {**job, "attempt": 1, "metrics": used, "final": True}),
@@ -61,6 +64,7 @@ def events() -> list[Event]:
             JobStateChangedEvent,
             {
                 **job,
+                **run,
                 "state": JobState.ERROR,
                 "attempt": 2,
                 "reason": JobFailureStatus.TIMEOUT,

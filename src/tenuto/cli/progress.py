@@ -13,11 +13,14 @@ from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
 from tenuto.cli.tally import Counts, RunningJob, Tally
 from tenuto.experiments.status import RunState
 from tenuto.jobs.text import duration, fit, safe, truncate, width
+from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.listeners import standing_of
 
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
+    from tenuto.experiments.run import Run
 
 REDRAW_S = 0.2
 MOST_RUNNING = 12
@@ -41,16 +44,20 @@ class Progress:
         self.runs: list[ClosedRun] = []
         self.plans: list[experiment] = []
         self._open = 0
+        self._run_of: dict[str, Run] = {}
 
     def opened(self, xp: experiment) -> None:
         """An experiment was entered."""
         self._open += 1
+        self._run_of[xp.run.id] = xp.run
         self.begin(xp)
 
-    def job_state(self, job: Job, standing: Standing) -> None:
+    def hear(self, event: Event) -> None:
         """A job moved on."""
-        if self.tally.tell(job, standing):
-            self.moved(job, standing)
+        if isinstance(event, JobStateChangedEvent):
+            job, standing = self._run_of[event.owner].job_of(event), standing_of(event)
+            if self.tally.tell(job, standing):
+                self.moved(job, standing)
 
     def closed(self, xp: experiment, state: RunState) -> None:
         """An experiment was left."""

@@ -252,12 +252,7 @@ class experiment:
         if self.run_mode is not RunMode.NORMAL:
             return
         run = self.run
-        self._scheduler.wait_until(
-            lambda: (
-                (run.unfinishedJobs == 0 and run.taskOutputQueueSize == 0)
-                or (run.is_stopping and not run.running_jobs())
-            )
-        )
+        self._scheduler.wait_until(lambda: run.counts.at_rest or (run.is_stopping and not run.running_jobs()))
 
     def stop(self) -> None:
         """Starts nothing more; what runs goes on."""
@@ -364,7 +359,7 @@ class experiment:
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.opened(self)
-            self._run.listen(reporter.job_state)
+            self._run.subscribe(reporter.hear)
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()

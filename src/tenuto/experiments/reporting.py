@@ -8,8 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 from tenuto.experiments.status import RunState
-from tenuto.lifecycle.states import Standing
-from tenuto.scheduler.jobs import Job
+from tenuto.lifecycle.events import Event
 
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
@@ -22,8 +21,8 @@ class Reporter(Protocol):
         """An experiment was entered."""
         ...
 
-    def job_state(self, job: Job, standing: Standing) -> None:
-        """A job moved on; called in a thread of the scheduler's."""
+    def hear(self, event: Event) -> None:
+        """An event of an open experiment; called in a thread of the scheduler's."""
         ...
 
     def closed(self, xp: experiment, state: RunState) -> None:

@@ -39,7 +39,7 @@ def result_rows(files: Files, jobs: Iterable[Finished]) -> list[Row]:
 
     A dict that a task returned is spread over columns, as in `result.accuracy`. In a column with numbers of
     several kinds all are of the widest; a list stays one if all of its column are lists of plain values, and
-    is JSON in a column of its own otherwise, as in `result.json`.
+    is JSON in a column of its own otherwise.
     """
     rows = [_row(job, _result(files, job)) for job in jobs]
     _set_lists_apart(rows)

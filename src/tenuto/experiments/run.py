@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
@@ -16,15 +15,18 @@ from tenuto.experiments.status import RunState, RunStatus, write_run_status
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,
+    JobEvent,
+    JobStateChangedEvent,
     RunCompletedEvent,
     ServiceAddedEvent,
     ServiceStateChangedEvent,
 )
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.lifecycle.owners import run_owner
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import StateListener
-from tenuto.scheduler.workers import call_safely
+from tenuto.scheduler.journals import OwnerJournal
+from tenuto.scheduler.listeners import StateListener, Subscriber
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
@@ -33,53 +35,12 @@ from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.experiments")
 
-Subscriber = Callable[[Event], object]
-
-
-class _Journal:
-    """The journal of a run, and those in this process who hear what is written there."""
-
-    def __init__(self, writer: journal.EventWriter, soon: Callable[[Callable[[], None]], None]) -> None:
-        """`soon` has a function called after all that is to be told by now."""
-        self.subscribers: list[Subscriber] = []
-        self._writer = writer
-        self._soon = soon
-        self._unheard: list[Event] = []
-        """Events that are not in the file yet: those of many jobs are written together."""
-
-    def write(self, event: Event) -> None:
-        """Takes an event, which is written soon, together with what is told meanwhile."""
-        self._writer.add(event)
-        self._unheard.append(event)
-        if len(self._unheard) == 1:
-            self._soon(self._flush)
-
-    def end(self, event: Event) -> None:
-        """Writes the last event, and closes; from another thread, once everything was told."""
-        self._writer.add(event)
-        self._unheard.append(event)
-        try:
-            self._flush()
-        finally:
-            self._writer.close()
-
-    def _flush(self) -> None:
-        events, self._unheard = self._unheard, []
-        try:
-            self._writer.flush()
-        finally:
-            for event in events if self.subscribers else ():
-                for subscriber in self.subscribers:
-                    call_safely(lambda: subscriber(event))  # noqa: B023  called at once
-
 
 class Run:
-    """Counts and lists the jobs of a run, and writes what happens to them."""
+    """Lists the jobs of a run, and writes what happens to them."""
 
     def __init__(self, scheduler: Scheduler, layout: Layout, experiment_id: str, run_id: str) -> None:
-        self.unfinishedJobs = 0
-        self.failedJobs = 0
-        self.taskOutputQueueSize = 0
+        self.id = run_owner(experiment_id, run_id)
         self.is_stopping = False
         """Nothing more of this run is started."""
         self.jobs: dict[str, Job] = {}
@@ -89,6 +50,7 @@ class Run:
         self.run_id = run_id
         self.paths = layout.run(experiment_id, run_id)
         self.started: datetime = scheduler.machine.clock.now()
+        self.counts = scheduler.counts(self)
         self._scheduler = scheduler
         self._machine: Machine = scheduler.machine
         self._journal = layout.experiment_journal(experiment_id)
@@ -99,12 +61,11 @@ class Run:
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
-        self._writer = _Journal(
+        self._writer = OwnerJournal(
             journal.EventWriter(self._machine.files, self._journal, writer), scheduler.tell
         )
-        self._events = StateListener(self._writer, experiment_id, run_id)
+        self._events = StateListener(self._writer)
         self._services: list[Service] = []
-        self._listeners: list[Callable[[Job, Standing], None]] = []
         self._write_status(RunState.RUNNING)
 
     def _run_before(self) -> RunPaths | None:
@@ -137,19 +98,14 @@ class Run:
             self._sync_is_due = True
             self._scheduler.loop.call_later(GROUP_SYNC_S, self._sync_list)
 
-    def job_submitted(self, job: Job) -> None:
-        """Off the loop: writes the event."""
-        self._events.job_submitted(job)
-
-    def job_state(self, job: Job, standing: Standing) -> None:
-        """Off the loop: writes the event, and tells who watches the run."""
-        if standing.state is JobState.WAITING:
-            self.reused.discard(job.key)  # it was done when it was submitted, and has been removed since
-        elif standing.state is JobState.DONE and not standing.submittime and not standing.starttime:
-            self.reused.add(job.key)  # it was found done: it neither waited nor was seen running
-        self._events.job_state(job, standing)
-        for listener in self._listeners:
-            listener(job, standing)
+    def hear(self, event: Event) -> None:
+        """Notes which jobs were reused, and writes the event; off the loop."""
+        if isinstance(event, JobStateChangedEvent):
+            if event.state is JobState.WAITING and self.reused:
+                self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
+            elif event.state is JobState.DONE and not event.submittime and not event.starttime:
+                self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
+        self._events.hear(event)
 
     def _sync_list(self) -> None:
         if self._sync_is_due:
@@ -162,13 +118,32 @@ class Run:
 
     # What the experiment asks
 
-    def listen(self, listener: Callable[[Job, Standing], None]) -> None:
-        """Tells somebody of each change of state, off the loop."""
-        self._listeners.append(listener)
+    @property
+    def unfinishedJobs(self) -> int:
+        """Jobs that have not reached a final state."""
+        return self.counts.unfinished
+
+    @property
+    def failedJobs(self) -> int:
+        """Jobs that ended badly."""
+        return self.counts.failed
+
+    @property
+    def taskOutputQueueSize(self) -> int:
+        """Outputs of jobs that were not yet handed to their watchers."""
+        return self.counts.outputs
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Tells somebody of each event of the run from now on, off the loop."""
-        self._writer.subscribers = [*self._writer.subscribers, subscriber]
+        """Tells a subscriber of each event of the run from now on, off the loop."""
+        self._writer.subscribe(subscriber)
+
+    def job_of(self, event: JobEvent) -> Job:
+        """The job that an event of this run is about."""
+        job = self.jobs.get(self.layout.job(event.task_id, event.job_id).directory)
+        if job is None:  # submitted to another workspace
+            identity = (event.task_id, event.job_id)
+            job = next(job for job in list(self.jobs.values()) if (job.task_id, job.job_id) == identity)
+        return job
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
@@ -235,11 +210,7 @@ class Run:
         self._scheduler.tell(self._writer.write, event)
 
     def _event_fields(self) -> dict[str, Any]:
-        return {
-            "timestamp": self._machine.clock.now(),
-            "experiment_id": self.experiment_id,
-            "run_id": self.run_id,
-        }
+        return {"timestamp": self._machine.clock.now(), "owner": self.id}
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the jobs of this run used since it began; a job of two runs counts for both."""

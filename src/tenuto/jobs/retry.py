@@ -4,7 +4,7 @@ The caller has the scheduler, and waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tenuto.errors import SerializationError, TenutoError
@@ -16,10 +16,12 @@ from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.tokens import stored_tokens
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
@@ -35,23 +37,20 @@ class Refused(NamedTuple):
 
 
 class Retrying:
-    """The owner of jobs that a person runs again."""
+    """The owner of jobs that a person runs again: no door's, and so without a journal."""
 
-    def __init__(self, tell: Callable[[Job, Standing], None]) -> None:
-        self.unfinishedJobs = 0
-        self.failedJobs = 0
-        self.taskOutputQueueSize = 0
+    id = "person/retry"
+
+    def __init__(self, subscriber: Subscriber) -> None:
         self.is_stopping = False
-        self._tell = tell
+        self._subscriber = subscriber
 
     def accept(self, job: Job) -> None:
         """Nothing is listed: the job belongs to the runs that asked for it."""
 
-    def job_submitted(self, job: Job) -> None:
-        """Nobody is told."""
-
-    def job_state(self, job: Job, standing: Standing) -> None:
-        self._tell(job, standing)
+    def hear(self, event: Event) -> None:
+        """Pass the event on."""
+        self._subscriber(event)
 
 
 class Prepared(NamedTuple):

@@ -72,6 +72,9 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"its process exited with code {marker.exit_code}"
     if marker is not None and marker.flags:
         yield f"noted by its runner: {', '.join(marker.flags)}"
+    if marker is not None and "fresh" in marker.provenance:
+        why = marker.provenance["fresh"]
+        yield f"it started in a fresh interpreter, since its module {why} (docs/warm.md)"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
             yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"

@@ -12,7 +12,8 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from enum import Enum, unique
+from math import inf
+from typing import NamedTuple
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
@@ -47,17 +48,31 @@ _IMPORT_TAKES_S = 60.0
 _ANSWER_TAKES_S = 30.0
 """A parent that takes longer for a fork is stopped or stuck: it is killed, and the start tried again."""
 _ENDS_S = 0.2
+UNSETTLED_S = 60.0
+"""Modules whose files change while they are imported, twice in a row, are tried again after this time."""
 _retired: list[WarmParent] = []
 """Parents of this process that were told to end, and may not have yet. Of all launchers: who closes one does
 not wait until they have, and then nobody has it any more."""
 
 
-@unique
-class _Otherwise(Enum):
-    """What to do if a parent forked nothing."""
+class _NotForked(NamedTuple):
+    """Why a parent forked nothing, as the end of the sentence "the module ...", and what to do."""
 
-    ANOTHER_PARENT = "ask a new parent"
-    DO_WITHOUT = "ask no parent that has this loaded"
+    why: str
+    with_another_parent: bool = False
+
+
+class _Unfit(NamedTuple):
+    """Needs that no parent is built for."""
+
+    why: str
+    changed: tuple[int, ...]
+    """When the files of their modules had last been changed; a later change is a reason to try again."""
+    until: float
+    """Until when this holds, on the monotonic clock."""
+
+    def holds(self, needs: Needs) -> bool:
+        return time.monotonic() < self.until and self.changed == _changed(needs)
 
 
 class ForkingLauncher:
@@ -91,24 +106,53 @@ class ForkingLauncher:
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
         weakref.finalize(self, _retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
-        self._told: set[tuple[str, str]] = set()
-        self._unfit: dict[Needs, tuple[int, ...]] = {}
-        """needs -> when the files of their modules had last been changed."""
+        self._told: dict[tuple[str, str], str] = {}
+        self._unfit: dict[Needs, _Unfit] = {}
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()
-        for needs in self._parents_for(order, environment):
-            for _ in range(2):  # once more if the source has changed since it was imported
-                parent = self._parent(needs)
-                if parent is None:
-                    break
-                changes = changed_variables(parent.environment, environment.variables)
-                started = await self._fork(parent, order, changes)
-                if isinstance(started, LocalProcess):
-                    return started
-                if started is _Otherwise.DO_WITHOUT:
-                    break
+        wanted = LEAN if self._cannot_fork(order) else self._needs(order, environment)
+        why_fresh: str | None = None
+        if wanted != LEAN:
+            started = await self._started_from(wanted, order, environment, None)
+            if isinstance(started, LocalProcess):
+                return started
+            why_fresh = started
+        if not self._cannot_fork(order):
+            started = await self._started_from(LEAN, order, environment, why_fresh)
+            if isinstance(started, LocalProcess):
+                return started
         return await self._direct.start(order)
+
+    async def _started_from(
+        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str | None
+    ) -> LocalProcess | str:
+        """A runner forked from a parent with these needs; the reason if none can be."""
+        unfit = self._unfit.get(needs)
+        if unfit is not None and unfit.holds(needs):
+            return unfit.why
+        why = "cannot be told to its parent process"
+        for _ in range(2):  # once more if the source has changed since it was imported
+            parent = self._parent(needs)
+            if parent is None:
+                return why
+            changes = changed_variables(parent.environment, environment.variables)
+            started = await self._fork(parent, order, changes, why_fresh)
+            if isinstance(started, LocalProcess):
+                return started
+            why = started.why
+            if not started.with_another_parent:
+                return why
+        if needs != LEAN:
+            self._note_unfit(needs, why, UNSETTLED_S)
+        return why
+
+    def remarks(self) -> list[str]:
+        """What was not forked and why, one sentence for each, for the summary of a run."""
+        return list(self._told.values())
+
+    def _cannot_fork(self, order: StartOrder) -> bool:
+        return self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> LocalProcess | None:
         return find_local(self._machine, self.name, launch, pid)
@@ -129,15 +173,6 @@ class ForkingLauncher:
     def _needs(self, order: StartOrder, environment: Environment) -> Needs:
         """What the job's parent should have loaded."""
         return LEAN
-
-    def _parents_for(self, order: StartOrder, environment: Environment) -> list[Needs]:
-        """From which parents the job can be forked, the best first."""
-        if self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS:
-            return []
-        wanted = dict.fromkeys((self._needs(order, environment), LEAN))
-        return [
-            needs for needs in wanted if needs not in self._unfit or self._unfit[needs] != _changed(needs)
-        ]
 
     def _parent(self, needs: Needs) -> WarmParent | None:
         _bury()
@@ -172,21 +207,25 @@ class ForkingLauncher:
     # One start.
 
     async def _fork(
-        self, parent: WarmParent, order: StartOrder, changes: Mapping[str, str | None]
-    ) -> LocalProcess | _Otherwise:
+        self,
+        parent: WarmParent,
+        order: StartOrder,
+        changes: Mapping[str, str | None],
+        why_fresh: str | None,
+    ) -> LocalProcess | _NotForked:
         ready, ready_there = os.pipe()
         os.set_blocking(ready, False)
         word = Readable(ready)
-        started: LocalProcess | _Otherwise
+        started: LocalProcess | _NotForked
         try:
             try:
                 takes_s = self._answer_takes_s if parent.loaded else self._import_takes_s
-                answer = await parent.fork(order, changes, ready_there, word, takes_s)
+                answer = await parent.fork(order, changes, ready_there, word, takes_s, why_fresh)
             except NotSent:
                 self._drop(parent)
-                started = _Otherwise.ANOTHER_PARENT if parent.loaded else _Otherwise.DO_WITHOUT
+                started = _NotForked("lost its parent process", with_another_parent=parent.loaded)
             except MessageTooLong:
-                started = _Otherwise.DO_WITHOUT
+                started = _NotForked("has an environment too large to be sent to its parent process")
             except (ParentGone, TimeoutError):
                 parent.kill()
                 started = await self._after_its_death(parent, order, ready, word)
@@ -203,7 +242,7 @@ class ForkingLauncher:
 
     def _answered(
         self, parent: WarmParent, order: StartOrder, answer: Answer, ready: int, word: Readable
-    ) -> LocalProcess | _Otherwise:
+    ) -> LocalProcess | _NotForked:
         said = answer.content
         if "pid" in said:
             handle = self._handle(parent, said["pid"], answer.pidfd)
@@ -211,15 +250,14 @@ class ForkingLauncher:
         if "errno" in said:
             raise OSError(said["errno"], said["problem"])
         if "environment" in said:
-            self._say(
-                parent.needs, f"reads {said['environment']} while it is imported, which has changed since"
-            )
-            return _Otherwise.DO_WITHOUT
+            why = f"reads {said['environment']} while it is imported, which has changed since"
+            self._say(parent.needs, why)
+            return _NotForked(why)
         self._drop(parent)
         if "unfit" in said:
             self._note_unfit(parent.needs, said["unfit"])
-            return _Otherwise.DO_WITHOUT
-        return _Otherwise.ANOTHER_PARENT  # a source file has changed
+            return _NotForked(said["unfit"])
+        return _NotForked(f"changes while it is imported ({said['stale']})", with_another_parent=True)
 
     def _handle(self, parent: WarmParent, pid: int, pidfd: int | None) -> ProcessHandle:
         identity = self._own._replace(pid=pid, start_time=0)
@@ -236,7 +274,7 @@ class ForkingLauncher:
 
     async def _after_its_death(
         self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
-    ) -> LocalProcess | _Otherwise:
+    ) -> LocalProcess | _NotForked:
         """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
         self._drop(parent)
         if await said_ready(ready, word):
@@ -244,11 +282,10 @@ class ForkingLauncher:
             os.close(ready)
             return self._found(order)
         if not parent.loaded:
+            why = "ends its process, or does not come to an end, when it is imported"
             if parent.needs != LEAN:
-                self._note_unfit(
-                    parent.needs, "ends its process, or does not come to an end, when it is imported"
-                )
-            return _Otherwise.DO_WITHOUT
+                self._note_unfit(parent.needs, why)
+            return _NotForked(why)
         raise OSError(errno.EAGAIN, "the warm parent died; nothing was started")
 
     def _found(self, order: StartOrder) -> LocalProcess:
@@ -260,20 +297,16 @@ class ForkingLauncher:
 
     # What is said once.
 
-    def _note_unfit(self, needs: Needs, why: str) -> None:
-        self._unfit[needs] = _changed(needs)
+    def _note_unfit(self, needs: Needs, why: str, for_s: float = inf) -> None:
+        self._unfit[needs] = _Unfit(why, _changed(needs), time.monotonic() + for_s)
         self._say(needs, why)
 
     def _say(self, needs: Needs, why: str) -> None:
         names = ", ".join(needs.modules())
         if (names, why) not in self._told:
-            self._told.add((names, why))
-            logger.warning(
-                "each job of %s starts in a fresh interpreter, since it %s",
-                names,
-                why,
-                extra={"action": "not_warm"},
-            )
+            remark = f"each job of {names} starts in a fresh interpreter, since it {why}; see docs/warm.md"
+            self._told[names, why] = remark
+            logger.warning("%s", remark, extra={"action": "not_warm"})
 
 
 def _retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:

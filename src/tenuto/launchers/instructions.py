@@ -24,6 +24,18 @@ class Limits(NamedTuple):
     """Of disk, for each of the two logs."""
     grace_s: float = GRACE_S
     """Between the request to stop and the end of the whole tree."""
+    lease_path: str | None = None
+    """A file that somebody touches as long as the attempt may go on."""
+    lease_s: float | None = None
+    """If the file stays unchanged for half as long, the payload is killed at once, as LOST."""
+
+    def check(self) -> None:
+        """Raise `ValueError` for a lease without its file or its time."""
+        has_time = self.lease_s is not None and self.lease_s > 0
+        if (self.lease_path is not None or self.lease_s is not None) and not (self.lease_path and has_time):
+            raise ValueError(
+                f"a lease is a file and a time of more than 0: {self.lease_path}, {self.lease_s}"
+            )
 
 
 NO_LIMITS = Limits()
@@ -43,12 +55,64 @@ class CarbonPlan(NamedTuple):
     """`module:function`; see `carbon.meter`."""
 
 
+class Confinement(NamedTuple):
+    """What a command is kept from; applied in the payload, before it becomes the command.
+
+    A confined command has the variables that it is given and no others, gains no privileges by what it runs,
+    leaves no core file, and ends with its runner whatever user it runs as.
+    """
+
+    processes: int | None = None
+    """Of its user, all jobs together."""
+    open_files: int | None = None
+    file_bytes: int | None = None
+    """Size of the largest file that it may write."""
+    uid: int | None = None
+    """The user that it runs as; another one only if the runner is root's."""
+    gid: int | None = None
+    groups: tuple[int, ...] | None = None
+    """None: with a uid of its own it has none, else those of the runner."""
+
+
 class Command(NamedTuple):
     """A program to run instead of a task's Python."""
 
     arguments: tuple[str, ...]
     files: Mapping[str, str] = {}
-    """name in the job's directory -> the file whose content it gets."""
+    """name in the program's directory -> the file whose content it gets."""
+    directory: str | None = None
+    """Where the program runs, relative to the job's directory; None: there. Logs and records stay outside."""
+    confinement: Confinement | None = None
+    """None: it may do what its runner may."""
+
+    def encode(self) -> dict[str, Any]:
+        """As the instructions hold it."""
+        written: dict[str, Any] = {"arguments": list(self.arguments), "files": dict(self.files)}
+        if self.directory is not None:
+            written["directory"] = self.directory
+        if self.confinement is not None:
+            limits = self.confinement._asdict()
+            written["confinement"] = {name: value for name, value in limits.items() if value is not None}
+        return written
+
+    @classmethod
+    def decode(cls, written: Mapping[str, Any]) -> "Command":
+        confinement = written.get("confinement")
+        if confinement is not None and "groups" in confinement:
+            confinement = {**confinement, "groups": tuple(confinement["groups"])}
+        return cls(
+            tuple(written["arguments"]),
+            written["files"],
+            written.get("directory"),
+            None if confinement is None else Confinement(**confinement),
+        )
+
+    def check(self) -> None:
+        """Raise `ValueError` for a command that could not be confined as it says."""
+        if self.confinement is not None and (not self.arguments or self.files):
+            raise ValueError(
+                "a confined command is given by its arguments, and has its files in place already"
+            )
 
 
 class Instructions(NamedTuple):
@@ -90,10 +154,7 @@ class Instructions(NamedTuple):
         if self.submitted is not None:
             written["submitted"] = self.submitted.isoformat()
         if self.command is not None:
-            written["command"] = {
-                "arguments": list(self.command.arguments),
-                "files": dict(self.command.files),
-            }
+            written["command"] = self.command.encode()
         if self.retry:
             written["retry"] = dict(self.retry)
         if self.carbon is not None:
@@ -114,7 +175,7 @@ class Instructions(NamedTuple):
             limits=Limits(**written["limits"]),
             environment=written.get("environment", {}),
             durability=Durability(written["durability"]) if "durability" in written else Durability.MARKER,
-            command=command and Command(tuple(command["arguments"]), command["files"]),
+            command=command and Command.decode(command),
             submitted=submitted and datetime.fromisoformat(submitted),
             retry=written.get("retry", {}),
             carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
@@ -141,7 +202,13 @@ def instruct(
     retry: Mapping[str, Any] | None = None,
     carbon: CarbonPlan | None = None,
 ) -> dict[str, Any]:
-    """The instructions for one attempt, ready for `open_attempt`."""
+    """The instructions for one attempt, ready for `open_attempt`.
+
+    Raises `ValueError` for a command that cannot be confined as it says, and a lease that is not one.
+    """
+    limits.check()
+    if command is not None:
+        command.check()
     return Instructions(
         task_id,
         job_id,

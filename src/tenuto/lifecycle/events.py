@@ -37,26 +37,25 @@ class JobEvent(Event):
     task_id: str
 
 
-class RunEvent(Event):
-    """Something that happened to a run of an experiment."""
+class OwnerEvent(Event):
+    """Something that happened to an owner of jobs, named as `lifecycle.owners` says."""
 
-    experiment_id: str
-    run_id: str
+    owner: str
 
 
 class JobSubmittedEvent(JobEvent):
-    """A run asked for a job."""
+    """An owner asked for a job."""
 
-    experiment_id: str
-    run_id: str
+    owner: str
     tags: Mapping[str, str] = {}
     depends_on: tuple[str, ...] = ()
     transient: TransientMode = TransientMode.NONE
 
 
 class JobStateChangedEvent(JobEvent):
-    """A job moved to another state."""
+    """A job moved to another state; every owner of the job has an event of its own."""
 
+    owner: str
     state: JobState
     attempt: int = 0
     reason: JobFailureStatus | None = None
@@ -66,6 +65,15 @@ class JobStateChangedEvent(JobEvent):
     endtime: datetime | None = None
     exit_code: int | None = None
     retry_count: int = 0
+
+
+class JobExplainedEvent(JobEvent):
+    """A job stayed where it was, for another reason than before."""
+
+    owner: str
+    state: JobState
+    attempt: int = 0
+    message: str | None = None
 
 
 class JobProgressEvent(JobEvent):
@@ -91,7 +99,7 @@ class CarbonMetricsData(Value):
     region: str | None = None
 
 
-class RunCompletedEvent(RunEvent):
+class RunCompletedEvent(OwnerEvent):
     """A run of an experiment ended."""
 
     failed: bool
@@ -101,7 +109,7 @@ class RunCompletedEvent(RunEvent):
     carbon: CarbonMetricsData | None = None
 
 
-class ServiceAddedEvent(RunEvent):
+class ServiceAddedEvent(OwnerEvent):
     """A service (a web page beside an experiment) was added to a run."""
 
     service_id: str
@@ -110,7 +118,7 @@ class ServiceAddedEvent(RunEvent):
     url: str | None = None
 
 
-class ServiceStateChangedEvent(RunEvent):
+class ServiceStateChangedEvent(OwnerEvent):
     """A service of a run started, stopped or failed."""
 
     service_id: str
@@ -158,6 +166,7 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
     for kind in (
         JobSubmittedEvent,
         JobStateChangedEvent,
+        JobExplainedEvent,
         JobProgressEvent,
         RunCompletedEvent,
         ServiceAddedEvent,

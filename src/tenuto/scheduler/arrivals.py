@@ -20,9 +20,10 @@ from tenuto.scheduler.decisions import (
     tries_to_come,
 )
 from tenuto.scheduler.inbox import Submission
-from tenuto.scheduler.jobs import Job, Owner
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.loop import Loop
+from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.ready import ReadyQueue
 from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.troubles import shortage, worded
@@ -119,7 +120,7 @@ class Arrivals:
             self._ready.promote(job)
         if job.transient is not transient:  # who removes jobs reads in the lists who wants to keep them
             for owner in job.owners:
-                owner.accept(job)  # type: ignore[attr-defined]
+                owner.accept(job)
 
     def _own(self, job: Job, owner: Owner) -> bool:
         """Enters a job for an owner, with all that it needs; True if nobody had the job until now.

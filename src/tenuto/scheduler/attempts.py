@@ -48,12 +48,10 @@ class Attempts:
         """
         if grant is None:
             lock = job_directory.take_lock(self.machine, job.paths)
-            job.state = JobState.SCHEDULED
             if lock is None:
                 return await self._until_others_ended(job)
             return await self._start(job, lock)
         with contextlib.closing(grant):
-            job.state = JobState.SCHEDULED
             if grant.lock is None:
                 return await self._until_others_ended(job)
             return await self._start(job, grant.lock, grant)
@@ -87,7 +85,9 @@ class Attempts:
             held.callback(lock.close)
             if not job.launcher.external:  # of others nobody else holds the tokens
                 held.callback(grant.close)
-            found = await self._settled(job, lock)
+            found = job_directory.settle(self.machine, job.paths, lock)
+            self._schedule(job, found)
+            found = await self._swept(job, lock, found)
             if _answers(job, found):
                 return self._verdict(job, found)
             if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
@@ -127,6 +127,17 @@ class Attempts:
             job.state = JobState.RUNNING
         await process.wait()
         return await self.until_ended(job)
+
+    def _schedule(self, job: Job, found: Settled) -> None:
+        """Moves a job to SCHEDULED, told with the attempt that is about to be opened, or that was found.
+
+        Before anything is waited for, and so before that attempt is recorded: a job that is READY meanwhile
+        would be cancelled as if nothing had begun.
+        """
+        is_found = _answers(job, found) or found.derived.action is Action.WATCH
+        files, paths = self.machine.files, job.paths
+        attempt = found.derived.attempt if is_found else job_directory.next_attempt(files, paths, found)
+        job.set_state(JobState.SCHEDULED, attempt=attempt)
 
     def _open(
         self,
@@ -188,6 +199,8 @@ class Attempts:
         as if it had been deleted while the job ran.
         """
         job.attempt = 0
+        attempt = job_directory.look(self.machine, job.paths).derived.attempt
+        job.set_state(JobState.SCHEDULED, attempt=attempt)
         return await self.until_ended(job)
 
     async def until_ended(self, job: Job) -> Verdict:
@@ -225,7 +238,8 @@ class Attempts:
         if lock is None:
             return None
         with contextlib.closing(lock):
-            found = await self._settled(job, lock)
+            found = job_directory.settle(self.machine, job.paths, lock)
+            found = await self._swept(job, lock, found)
             if found.derived.action is Action.WATCH:
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
@@ -240,13 +254,12 @@ class Attempts:
             self._mark(job, launch, verdict.reason or JobFailureStatus.LOST, verdict.message)
         return verdict
 
-    async def _settled(self, job: Job, lock: LockHandle) -> Settled:
+    async def _swept(self, job: Job, lock: LockHandle, found: Settled) -> Settled:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
 
         Whoever lost its runner is swept, even if nobody holds the second byte: what a task starts by
         `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
         """
-        found = job_directory.settle(self.machine, job.paths, lock)
         lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None
         if not lost or found.evidence.liveness is Liveness.REBOOTED:
             return found

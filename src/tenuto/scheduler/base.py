@@ -8,8 +8,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import TypeVar
 
 from tenuto.errors import JobNotEnded, SchedulerClosed, TenutoError
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -29,11 +29,12 @@ from tenuto.scheduler.inbox import (
     Submission,
     Withdrawal,
 )
-from tenuto.scheduler.jobs import Job, JobDependency, Owner
+from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.known import KnownJobs
-from tenuto.scheduler.listeners import Listener
+from tenuto.scheduler.listeners import Announcer, Listener, Subscriber
 from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
 from tenuto.scheduler.outputs import TaskOutputsWorker
+from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.ready import ReadyQueue
 from tenuto.scheduler.token_desk import Floor
 from tenuto.scheduler.token_desks import TokenDesks
@@ -86,7 +87,11 @@ class Scheduler:
         self._notifications = notifications or NotificationWorker()
         self._submissions = submissions or SubmissionWorker()
         self._attempts = Attempts(machine, watch)
-        self._outputs = TaskOutputsWorker(machine.files, self.changed, outputs)
+        self._announcer = Announcer(self._notifications)
+        self.tell = self._announcer.tell
+        """Calls a function off the loop, after everything that was told before."""
+        self._ledger = OwnerLedger()
+        self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, self._completions, self._runner)
         self._inbox = Inbox(self._runner, self._take_in)
         self._known = KnownJobs()
@@ -111,7 +116,6 @@ class Scheduler:
         self.exitCondition = ExitCondition()
         self.dependencyLock = asyncio.Lock()
         """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
-        self.listeners: list[Listener] = []
         self._is_asking = False
         """Who waits is about to be asked whether what they wait for is there."""
         self._is_closed = False
@@ -242,13 +246,25 @@ class Scheduler:
         state: JobState = self._runner.wait(self.aio_final_state(job), timeout_s)
         return state
 
+    def counts(self, owner: Owner) -> OwnerCounts:
+        """What an owner waits for and what failed: live values, also after the owner was released."""
+        return self._ledger.of(owner)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Tells a subscriber of every event of a job from now on: one for each owner of the job."""
+        self._announcer.subscribe(subscriber)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Tells the subscriber no more."""
+        self._announcer.unsubscribe(subscriber)
+
     def add_listener(self, listener: Listener) -> None:
-        """Tells somebody of every job from now on."""
-        self.listeners = [*self.listeners, listener]
+        """Tells a listener of every job from now on."""
+        self._announcer.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Tells it no more."""
-        self.listeners = [known for known in self.listeners if known is not listener]
+        """Tells the listener no more."""
+        self._announcer.remove_listener(listener)
 
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
@@ -320,7 +336,8 @@ class Scheduler:
 
     async def aio_wait(self, owner: Owner) -> None:
         """Returns once no job of this owner is unfinished, and all that follows from their ends is done."""
-        await self._aio_wait_until(lambda: owner.unfinishedJobs == 0 and owner.taskOutputQueueSize == 0)
+        counts = self.counts(owner)
+        await self._aio_wait_until(lambda: counts.at_rest)
 
     async def _aio_wait_until(self, predicate: Callable[[], bool]) -> None:
         self._take_in()
@@ -355,9 +372,7 @@ class Scheduler:
         job = submission.job
         try:
             is_news = self._arrivals.enter(submission)
-            self.tell(submission.owner.job_submitted, job)
-            for listener in self.listeners:
-                self.tell(listener.job_submitted, job)
+            self._announcer.submitted(job, submission.owner)
             self._arrivals.place(submission, is_news=is_news)
         except Exception as error:
             logger.exception("a submission failed", extra={"action": "submission_failed"})
@@ -484,13 +499,12 @@ class Scheduler:
 
     # Telling
 
-    def notify_state(self, job: Job, standing: Standing) -> None:
-        """Tells owners and listeners, off the loop, where a job stands now."""
-        if standing.state is JobState.RUNNING and job.watched_outputs:
+    def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
+        """A job moved on: the change is frozen as an event here, and told off the loop."""
+        if job.state is JobState.RUNNING and job.watched_outputs:
             self._followers.follow(job)
-        for hearer in (*job.owners, *self.listeners):
-            self.tell(hearer.job_state, job, standing)  # type: ignore[attr-defined]
+        self._announcer.changed(job, before, now, attempt)
 
-    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Calls somebody off the loop, after all that was told before."""
-        self._notifications.call(partial(function, *arguments))
+    def job_explained(self, job: Job, now: datetime) -> None:
+        """A job got another reason to be where it is."""
+        self._announcer.explained(job, now)

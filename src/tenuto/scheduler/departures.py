@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.inbox import Forgetting, Withdrawal
-from tenuto.scheduler.jobs import Job, Owner
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.known import KnownJobs
+from tenuto.scheduler.owners import Owner
 
 
 class Departures:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from tenuto.scheduler.jobs import Job, Owner
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
+from tenuto.scheduler.owners import Owner
 from tenuto.workspace.derive import Derived
 
 GATHER_S = 0.002

@@ -7,18 +7,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from datetime import datetime
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.jobs import BaseJob, JobOwner
+from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
+from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
 from tenuto.scheduler.work import Work
@@ -77,27 +79,6 @@ def _takes_key(callback: Callable[..., Any]) -> bool:
         return False
 
 
-class Owner(JobOwner, Protocol):
-    """Who asks for jobs: a run of an experiment, a node of the service, a search."""
-
-    taskOutputQueueSize: int
-    """Outputs of its jobs that were not yet handed to those who watch them."""
-    is_stopping: bool
-    """True once it wants nothing more to be started."""
-
-    def accept(self, job: Job) -> None:
-        """Called for each job when its submission is taken in, and when its mode changes: it is recorded."""
-        ...
-
-    def job_submitted(self, job: Job) -> None:
-        """A `Listener`'s call, off the loop."""
-        ...
-
-    def job_state(self, job: Job, standing: Standing) -> None:
-        """A `Listener`'s call, off the loop."""
-        ...
-
-
 class Job(BaseJob):
     """An identity with a directory and a state."""
 
@@ -125,6 +106,8 @@ class Job(BaseJob):
         if it certainly never began. `priority`: of the ready jobs of a launcher, higher ones start first.
         """
         super().__init__(job_id, task_id, clock)
+        # A tuple: of a hundred thousand jobs most have one, and an empty list takes 56 bytes.
+        self.owners: tuple[Owner, ...] = ()
         self.layout = layout
         self.paths = layout.job(task_id, job_id)
         self.launcher = launcher
@@ -259,11 +242,23 @@ class Job(BaseJob):
         self.completion_callbacks += other.completion_callbacks
 
     def is_wanted(self) -> bool:
-        """Whether anybody still wants the job to be started."""
-        return any(not owner.is_stopping for owner in self.owners)  # type: ignore[attr-defined]
+        """Whether an owner still wants the job to be started."""
+        return any(not owner.is_stopping for owner in self.owners)
+
+    def add_owner(self, owner: Owner) -> None:
+        """Count the job, as it stands, for one more owner."""
+        if not any(known is owner for known in self.owners):
+            self.owners = (*self.owners, owner)
+            self._count_for(owner, counter_change(JobState.UNSCHEDULED, self.state))
+
+    def remove_owner(self, owner: Owner) -> None:
+        """No longer count the job for this owner."""
+        if any(known is owner for known in self.owners):
+            self.disown(owner)
+            self._count_for(owner, counter_change(self.state, JobState.UNSCHEDULED))
 
     def disown(self, owner: Owner) -> None:
-        """The owner has gone; its counters stay as they are."""
+        """The owner has gone; its counts stay as they are."""
         self.owners = tuple(known for known in self.owners if known is not owner)
 
     def result(self) -> Any:
@@ -313,6 +308,18 @@ class Job(BaseJob):
         self.marker = None
         self.stop = None
 
-    def _notify(self, before: Standing) -> None:
+    def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
         if self.scheduler is not None:
-            self.scheduler.notify_state(self, self.standing)
+            self.scheduler.job_changed(self, before, now, attempt)
+
+    def _explained(self, now: datetime) -> None:
+        if self.scheduler is not None:
+            self.scheduler.job_explained(self, now)
+
+    def _count(self, change: CounterChange) -> None:
+        for owner in self.owners:
+            self._count_for(owner, change)
+
+    def _count_for(self, owner: Owner, change: CounterChange) -> None:
+        if self.scheduler is not None:
+            self.scheduler.counts(owner).add(change)

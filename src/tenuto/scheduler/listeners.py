@@ -1,70 +1,161 @@
-"""Who hears of jobs: listeners in this process, and the journal of each owner.
-Both are called off the loop, one event after the other.
+"""How the process hears of jobs: events, frozen in the loop when they happen, told off the loop in order.
+A subscriber that raises is logged and changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tenuto.lifecycle.events import Event, JobStateChangedEvent, JobSubmittedEvent
+from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEvent, JobSubmittedEvent
 from tenuto.lifecycle.states import Standing
+from tenuto.scheduler.workers import Worker
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.owners import Owner
+
+Subscriber = Callable[[Event], object]
+
+NOBODY = ""
+"""The owner in events of a job whose owners have all left."""
 
 
 class Listener:
-    """Override what you want to hear of; each call is made in a thread of the scheduler's."""
+    """The seed's way to hear of every job of the process: override the calls that you want.
+
+    Each call is made in a thread of the scheduler's, once for a change, however many owners the job has.
+    """
 
     def job_submitted(self, job: Job) -> None:
         """A job was submitted (again, if it was known)."""
 
     def job_state(self, job: Job, standing: Standing) -> None:
-        """A job moved to what `standing` says; by now it may have moved on."""
+        """A job moved to `standing`; by now it may have moved on."""
+
+    def job_explained(self, job: Job, message: str | None) -> None:
+        """A job got another reason to be where it is."""
 
 
 class EventSink(Protocol):
-    """Takes events: a journal, or whoever passes them on to one."""
+    """Takes events: a journal, or what passes them on to one."""
 
     def write(self, event: Event) -> object: ...
 
 
-class StateListener(Listener):
-    """Writes what happens to the jobs of one run into the journal of its experiment."""
+class StateListener:
+    """The seed's name for the subscriber that writes the events of an owner into its journal."""
 
-    def __init__(self, writer: EventSink, experiment_id: str, run_id: str) -> None:
+    def __init__(self, writer: EventSink) -> None:
         self._writer = writer
-        self._experiment_id = experiment_id
-        self._run_id = run_id
 
-    def job_submitted(self, job: Job) -> None:
-        self._writer.write(
-            JobSubmittedEvent(
-                timestamp=job.clock.now(),
-                job_id=job.job_id,
-                task_id=job.task_id,
-                experiment_id=self._experiment_id,
-                run_id=self._run_id,
-                tags=job.tag_texts,
-                depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
-                transient=job.transient,
-            )
+    def hear(self, event: Event) -> None:
+        """Write the event."""
+        self._writer.write(event)
+
+
+def standing_of(event: JobStateChangedEvent) -> Standing:
+    """Where the job stood after the change."""
+    return Standing(
+        event.state, event.reason, event.message, event.submittime, event.starttime, event.endtime
+    )
+
+
+class Announcer:
+    """Makes events of what happens to jobs, and tells owners, subscribers and listeners of them.
+
+    The calls that make events belong to the loop: nothing else changes a job, so what is read there is the
+    job at the moment of the change. A thread that reads the job later finds another attempt.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._subscribers: tuple[Subscriber, ...] = ()
+        self._listeners: tuple[Listener, ...] = ()
+
+    # From any thread
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers = (*self._subscribers, subscriber)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers = tuple(known for known in self._subscribers if known != subscriber)
+
+    def add_listener(self, listener: Listener) -> None:
+        self._listeners = (*self._listeners, listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function off the loop, after everything that was told before."""
+        self._worker.call(partial(function, *arguments))
+
+    # In the loop
+
+    def submitted(self, job: Job, owner: Owner) -> None:
+        """An owner asked for a job."""
+        event = JobSubmittedEvent(
+            timestamp=job.clock.now(),
+            job_id=job.job_id,
+            task_id=job.task_id,
+            owner=owner.id,
+            tags=job.tag_texts,
+            depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+            transient=job.transient,
         )
+        self._announce(owner, event)
+        for listener in self._listeners:
+            self.tell(listener.job_submitted, job)
 
-    def job_state(self, job: Job, standing: Standing) -> None:
-        self._writer.write(
-            JobStateChangedEvent(
-                timestamp=job.clock.now(),
+    def changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
+        """A job moved to another state."""
+        standing = job.standing
+        has_ended = standing.state.finished() or (before.state.running() and not standing.state.running())
+        fields = {
+            "timestamp": now,
+            "job_id": job.job_id,
+            "task_id": job.task_id,
+            "state": standing.state,
+            "attempt": job.attempt if attempt is None else attempt,
+            "reason": standing.reason,
+            "message": standing.message,
+            "submittime": standing.submittime,
+            "starttime": standing.starttime,
+            "endtime": standing.endtime,
+            "exit_code": job.exit_code if has_ended else None,
+            "retry_count": job.retry_count,
+        }
+        for owner in job.owners or (None,):
+            self._announce(owner, JobStateChangedEvent(owner=_id(owner), **fields))  # type: ignore[arg-type]
+        for listener in self._listeners:
+            self.tell(listener.job_state, job, standing)
+
+    def explained(self, job: Job, now: datetime) -> None:
+        """A job got another reason to be where it is."""
+        message = job.standing.message
+        for owner in job.owners or (None,):
+            event = JobExplainedEvent(
+                timestamp=now,
                 job_id=job.job_id,
                 task_id=job.task_id,
-                state=standing.state,
+                owner=_id(owner),
+                state=job.state,
                 attempt=job.attempt,
-                reason=standing.reason,
-                message=standing.message,
-                submittime=standing.submittime,
-                starttime=standing.starttime,
-                endtime=standing.endtime,
-                exit_code=job.exit_code,
-                retry_count=job.retry_count,
+                message=message,
             )
-        )
+            self._announce(owner, event)
+        for listener in self._listeners:
+            self.tell(listener.job_explained, job, message)
+
+    def _announce(self, owner: Owner | None, event: Event) -> None:
+        if owner is not None:
+            self._worker.call(partial(owner.hear, event))
+        for subscriber in self._subscribers:
+            self._worker.call(partial(subscriber, event))
+
+
+def _id(owner: Owner | None) -> str:
+    return NOBODY if owner is None else owner.id

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tenuto.launchers.outputs import TaskOutput, read_outputs
-from tenuto.lifecycle.jobs import JobOwner
 from tenuto.scheduler.jobs import Job, OutputKey, WatchedOutput
+from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files
 
@@ -20,9 +20,12 @@ logger = logging.getLogger("tenuto.scheduler")
 class TaskOutputsWorker:
     """Calls the watchers of outputs, one after the other, in a thread of its own."""
 
-    def __init__(self, files: Files, changed: Callable[[], None], worker: Worker | None = None) -> None:
+    def __init__(
+        self, files: Files, ledger: OwnerLedger, changed: Callable[[], None], worker: Worker | None = None
+    ) -> None:
         """`changed` is told whenever an owner has less to wait for."""
         self._files = files
+        self._ledger = ledger
         self._changed = changed
         self._worker = worker or ThreadWorker("tenuto-outputs", 1)
         self._lock = threading.Lock()
@@ -78,7 +81,7 @@ class TaskOutputsWorker:
                 extra={"action": "watcher_raised"},
             )
 
-    def _add(self, waiting: Sequence[JobOwner], change: int) -> None:
+    def _add(self, waiting: Sequence[Owner], change: int) -> None:
         with self._lock:
             for owner in waiting:
-                owner.taskOutputQueueSize += change  # type: ignore[attr-defined]
+                self._ledger.of(owner).outputs += change

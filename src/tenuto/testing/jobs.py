@@ -34,7 +34,11 @@ class JobBench:
 
     def command(self, *arguments: str, files: Mapping[str, str] | None = None, **options: Any) -> ReadyJob:
         """A job that runs a command."""
-        return self._add(ReadyJob(self, self._next_id(), command=Command(arguments, files or {}), **options))
+        return self.of(Command(arguments, files or {}), **options)
+
+    def of(self, command: Command, **options: Any) -> ReadyJob:
+        """A job that runs a command, confined or elsewhere as it says."""
+        return self._add(ReadyJob(self, self._next_id(), command=command, **options))
 
     def task(self, task: Any, *, import_path: Sequence[str] | None = None, **options: Any) -> ReadyJob:
         """A job that runs a task, given as a config."""

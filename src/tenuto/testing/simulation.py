@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.workers import call_safely
 from tenuto.testing.host import FakeHost
 from tenuto.testing.loop import VirtualLoop
 
@@ -58,7 +59,7 @@ class Inline:
     """A `Worker` that calls on the spot, in order."""
 
     def call(self, function: Callable[[], object]) -> None:
-        function()
+        call_safely(function)
 
     def hurry(self) -> None:
         """Nothing is pending."""

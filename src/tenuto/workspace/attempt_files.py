@@ -100,7 +100,7 @@ def finish(
 def keep_result(
     files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
 ) -> Marker:
-    """The marker with the result in it if it is small; a larger one is written to `result.json` first.
+    """The marker with the result in it if it is small; a larger one is written to a file of its own first.
 
     Raises `TypeError` or `ValueError` for what JSON cannot say.
     """
@@ -114,7 +114,7 @@ def keep_result(
 
 
 def read_result(files: Files, paths: JobPaths, marker: Marker) -> Any:
-    """What the task returned. Raises `ValueError` or `OSError` if `result.json` was tampered with."""
+    """What the task returned. Raises `ValueError` or `OSError` if `.tenuto/result.json` was tampered with."""
     if not marker.result_stored:
         return marker.result
     return from_json(files.read(paths.result, STORED_RESULT_LIMIT))

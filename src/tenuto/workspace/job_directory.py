@@ -201,7 +201,7 @@ def open_attempt(
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")
     files = machine.files
     launch = LaunchRecord(
-        attempt=1 if found.untouched else _last_attempt(files, paths, found.evidence) + 1,
+        attempt=next_attempt(files, paths, found),
         nonce=machine.randomness.nonce(),
         launcher=launcher,
         job_name=job_name,
@@ -252,6 +252,11 @@ def _clear_older_attempts(files: Files, paths: JobPaths) -> None:
         for name in files.list(directory):
             if is_temporary(name):
                 files.remove(f"{directory}/{name}")
+
+
+def next_attempt(files: Files, paths: JobPaths, found: Settled) -> int:
+    """The number that the next attempt gets."""
+    return 1 if found.untouched else _last_attempt(files, paths, found.evidence) + 1
 
 
 def _last_attempt(files: Files, paths: JobPaths, evidence: Evidence) -> int:

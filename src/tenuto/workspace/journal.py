@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import JournalError, MalformedEvent, NotRegularFile
 from tenuto.lifecycle.events import EVENT_VERSION, Event, from_record, to_record
 from tenuto.workspace.layout import JournalPlace
-from tenuto.workspace.lines import read_lines, seal
+from tenuto.workspace.lines import last_line, read_lines, seal
 from tenuto.workspace.ports import Appender, Files
 
 ROTATE_BYTES = 8 << 20
@@ -197,6 +197,20 @@ class EventReader:
                 vanished.add(file.writer)
         return entries
 
+    def skip(self) -> None:
+        """Go to the end of what is there, of each file reading only its last lines.
+
+        What is written from now on is read, also the rest of a line that was unfinished.
+        """
+        for _ in range(_LOOKS):
+            try:
+                for file in self._found():
+                    if self._accept is None or self._accept(file.writer):
+                        self._cursor[file.identity] = _end(self._files, file.path)
+                return
+            except FileNotFoundError:
+                continue  # moved meanwhile: the next look finds it in the archive
+
     def _found(self) -> list[_JournalFile]:
         for _ in range(_LOOKS):
             # Live before archive: a file moved between the two listings is seen twice, never not at all.
@@ -304,6 +318,13 @@ def _identified(files: Files, path: str) -> _JournalFile | None:
     except NotRegularFile:
         pass  # not ours
     return None
+
+
+def _end(files: Files, path: str) -> Position:
+    """The position after the last complete line."""
+    content, end = last_line(files, path)
+    sequence = content.get("s") if content is not None else None
+    return Position(end, sequence if type(sequence) is int else 0)
 
 
 def _entry(content: dict[str, Any] | None) -> Entry | None:

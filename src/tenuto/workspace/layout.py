@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tenuto.errors import InvalidName
+from tenuto.lifecycle.owners import Door, OwnerName
 
 _LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -133,7 +134,7 @@ class JobPaths:
 
     @property
     def result(self) -> str:
-        return f"{self.directory}/result.json"
+        return f"{self.private}/result.json"
 
     @property
     def script(self) -> str:
@@ -313,8 +314,12 @@ class Layout:
     def run(self, experiment_id: str, run_id: str) -> RunPaths:
         return RunPaths(f"{self.experiment(experiment_id)}/{directory_name(run_id)}")
 
+    def owner_journal(self, owner: OwnerName) -> JournalPlace:
+        """Of all runs of an experiment together, of a node, or of a search."""
+        return JournalPlace(f"{self.root}/.events/{owner.door.value}/{directory_name(owner.name)}", "events-")
+
     def experiment_journal(self, experiment_id: str) -> JournalPlace:
-        return JournalPlace(f"{self.root}/.events/experiments/{directory_name(experiment_id)}", "events-")
+        return self.owner_journal(OwnerName(Door.EXPERIMENTS, experiment_id))
 
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(

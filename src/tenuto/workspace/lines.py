@@ -12,6 +12,7 @@ from tenuto.workspace.ports import Files
 LINE_LIMIT = 1 << 20
 """A longer line was not written by Tenuto, and is not worth the memory."""
 _CHUNK = 1 << 18
+_TAIL = 1 << 12
 _CHECKSUM = b',"c":"%08x"}\n'
 _CHECKSUM_LENGTH = len(_CHECKSUM % 0)
 
@@ -42,6 +43,22 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return content if type(content) is dict else None
+
+
+def last_line(files: Files, path: str) -> Line:
+    """The last complete line; one with the content None at 0 if there is none. Reads the end of the file."""
+    found = files.stat(path)
+    if found is None:
+        raise FileNotFoundError(path)
+    length = _TAIL
+    while True:
+        start = max(found.size - length, 0)
+        data = files.read_range(path, start, found.size - start)
+        end = data.rfind(b"\n") + 1
+        begin = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        if start == 0 or begin or length > 2 * LINE_LIMIT:
+            return Line(unseal(data[begin:end]) if end else None, start + end)
+        length *= 4
 
 
 def read_lines(files: Files, path: str, offset: int = 0, *, naming: Collection[bytes] = ()) -> Iterator[Line]:

@@ -16,7 +16,7 @@ from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record
 MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
 RESULT_LIMIT = 2048
-"""A larger result goes to `result.json`."""
+"""A larger result goes to `.tenuto/result.json`."""
 _SHORTEST_MESSAGE = 256
 
 
@@ -41,7 +41,7 @@ class Marker(NamedTuple):
     """cpu_s, max_rss_bytes, ..."""
     result: Any = None
     result_stored: bool = False
-    """The result was too large and lies in `result.json`."""
+    """The result was too large and lies in `.tenuto/result.json`."""
     provenance: Mapping[str, str] = {}
     """git commit, digest of the task's file."""
     flags: tuple[str, ...] = ()

@@ -12,7 +12,8 @@ from tenuto.experiments.actions import failed_jobs
 from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
 from tenuto.jobs.text import safe
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.events import Event, JobStateChangedEvent
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.settings import load_settings
@@ -69,14 +70,15 @@ def command(
     return exits.OK if done and not prepared.refused else exits.FAILED
 
 
-def _ignore(job: Job, standing: Standing) -> None:
+def _ignore(event: Event) -> None:
     """For programs only the end counts."""
 
 
-def _tell(job: Job, standing: Standing) -> None:
-    if standing.state in (JobState.RUNNING, JobState.DONE, JobState.ERROR):
-        reason = f" {standing.reason.name}: {safe(standing.message or '')}" if standing.reason else ""
-        say(f"{styled(state_cell(standing.state))} {safe(job.task_id)} {job.job_id[:8]}{reason}")
+def _tell(event: Event) -> None:
+    shown = (JobState.RUNNING, JobState.DONE, JobState.ERROR)
+    if isinstance(event, JobStateChangedEvent) and event.state in shown:
+        reason = f" {event.reason.name}: {safe(event.message or '')}" if event.reason else ""
+        say(f"{styled(state_cell(event.state))} {safe(event.task_id)} {event.job_id[:8]}{reason}")
 
 
 def _plain(prepared: Prepared, submitted: list[Job]) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ What each step does is another module's business; here is only the order, and wh
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -57,6 +58,8 @@ class Inherited(NamedTuple):
     """Given if it was put together before the fork."""
     preloaded: Preloaded | None = None
     """Given if the task's modules were imported before the fork."""
+    why_fresh: str | None = None
+    """Why they were not, if the launcher would have."""
 
 
 class Attempt(NamedTuple):
@@ -67,6 +70,7 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
+    why_fresh: str | None
 
 
 def run(inherited: Inherited) -> int:
@@ -78,7 +82,9 @@ def run(inherited: Inherited) -> int:
     if launch is None:
         return STALE
     _stand_apart(inherited)
-    attempt = Attempt(machine, paths, launch, Instructions.of(launch), machine.clock.now())
+    attempt = Attempt(
+        machine, paths, launch, Instructions.of(launch), machine.clock.now(), inherited.why_fresh
+    )
     try:
         payload = _prepare(attempt, inherited)
         write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
@@ -157,10 +163,14 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         exit_code=ending.exit_code,
         signal=ending.signal,
         usage=supervisor.usage(),
-        provenance=ending.report.provenance,
+        provenance=_provenance(attempt, ending.report.provenance),
         flags=(*ending.report.flags, *supervisor.flags()),
     )
     return _record(attempt, _with_result(attempt, marker, ending.report.result))
+
+
+def _provenance(attempt: Attempt, told: Mapping[str, str]) -> Mapping[str, str]:
+    return told if attempt.why_fresh is None else {**told, "fresh": attempt.why_fresh}
 
 
 def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:

@@ -45,7 +45,7 @@ def run_by_hand(paths: JobPaths) -> int:
     os.chdir(paths.directory)
     os.set_inheritable(lock.fileno(), True)  # a command takes the lock with it
     if instructions.program is not None:
-        return run_command(instructions.program, None)
+        return run_command(instructions.program, None, added_variables(instructions, launch))
     assignment = Assignment(
         paths.directory,
         paths.script_name,

@@ -4,11 +4,13 @@ Knows nothing of jobs; each answers False, or raises `OSError`, where the system
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _FALLOC_FL_KEEP_SIZE = 0x01
 _FALLOC_FL_PUNCH_HOLE = 0x02
 
@@ -39,6 +41,12 @@ def become_subreaper() -> bool:
 def die_with_parent(signal: int) -> bool:
     """Have the kernel send `signal` to this process when its parent ends."""
     return _prctl(_PR_SET_PDEATHSIG, signal)
+
+
+def gain_no_privileges() -> None:
+    """From now on no program that this process becomes or starts has more rights than it."""
+    if not _prctl(_PR_SET_NO_NEW_PRIVS, 1):
+        raise OSError(errno.ENOSYS, "the kernel cannot forbid new privileges")
 
 
 def punch_hole(fd: int, offset: int, length: int) -> None:

@@ -1,5 +1,6 @@
-"""The end of a payload that was forked from a warm parent, without tearing an interpreter down if it can be.
-To take apart what the parent had built touches all of its memory: it costs more than all the rest of a job.
+"""The end of a Python task's process: as of a child of `multiprocessing`, with every open file written out.
+A payload forked from a warm parent does not take the interpreter apart: that touches all of the parent's
+memory, and costs more than all the rest of a job.
 """
 
 from __future__ import annotations
@@ -11,80 +12,94 @@ import os
 import sys
 from _thread import _count as threads
 from collections.abc import Iterator
-from itertools import compress, islice
-from types import ModuleType
+from itertools import compress
 from typing import Any, NoReturn
 
 from tenuto.launchers.runner.kernel import exit_like_c
 
-_KNOWN_EXTENSIONS = ("numpy",)
-"""Packages with machine code of which nothing has to be closed when a process ends."""
-_CLOSED_AT_THE_END = ("_dbm", "_gdbm", "_sqlite3")
-"""Modules of the standard library that write something out when what they opened is taken apart."""
-_STANDARD = f"{os.path.dirname(os.__file__)}/"
-_PACKAGES = f"{_STANDARD}site-packages/"
-_IN_MEMORY = (io.BytesIO, io.StringIO)
+_CONTAINERS = (
+    ("zipfile", "ZipFile"),
+    ("sqlite3", "Connection"),
+    ("_dbm", "dbm"),
+    ("_gdbm", "gdbm"),
+    ("dbm.dumb", "_Database"),
+    ("shelve", "Shelf"),
+)
+"""Classes of the standard library that are no streams, and write something out when they are closed."""
+_LOST = 1
+"""The exit code of a task whose file could not be written out."""
+
+_asked_for: list[bool] = []
 
 
-def leave(exit_code: int, *, known: int | None) -> NoReturn:
-    """End the process, with everything done that the interpreter does at its end and anybody could notice.
+def ask_for_full_end() -> None:
+    """Has `leave` take the interpreter apart, for a task that says so (`__full_end__ = True`)."""
+    _asked_for.append(True)
 
-    `known`: how many modules were loaded before the fork, after which `must_be_torn_down` said no; None if
-    it said yes.
+
+def leave(exit_code: int, *, fully: bool = False) -> NoReturn:
+    """Ends the process.
+
+    Non-daemon threads are joined, `atexit` is honoured, garbage of the task is collected, files that the task
+    left open are closed, standard streams flushed, and the C library's exit handlers run. Finalizers of
+    objects that are still referred to (by a global of a module, say) run only if the process ends `fully`.
     """
     threading: Any = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
-    if known is not None and not must_be_torn_down(known):
+    gc.collect()
+    if not _close_files():
+        exit_code = exit_code or _LOST
+    # A daemon thread may be in the middle of anything: only the interpreter can hold it still.
+    if not fully and not _asked_for and threads() == 0:
         try:
             _flush()
         except (OSError, ValueError):
             pass  # the interpreter knows what to say of a full disk
         else:
-            exit_like_c(exit_code)  # what libraries want done at the end is done
+            exit_like_c(exit_code)
     gc.unfreeze()  # or what a module made before the fork still holds would not be let go
     sys.exit(exit_code)
 
 
-def must_be_torn_down(known: int = 0) -> bool:
-    """Whether something waits for the end: a file to be written out, `__del__`, a `finally`, a thread.
+def _close_files() -> bool:
+    """Closes what the task opened and left open; False if something of it could not be written out.
 
-    After a fork only what came since is looked at: modules after the first `known`, and what is not frozen.
-    To look at the rest would copy its pages.
+    Only objects made since the task began are looked at (the others are frozen): a module that leaves a file
+    open while it is imported is not forked. A hundred kinds are looked at before thousands of objects.
     """
-    modules = islice(reversed(sys.modules.values()), len(sys.modules) - known)
-    return threads() > 0 or any(map(_wants_an_end, modules)) or _any_last_words(gc.get_objects())
-
-
-def _wants_an_end(module: ModuleType) -> bool:
-    """Whether it is machine code that may want to be told of the end, beyond Python's knowledge."""
-    name = str(getattr(module, "__name__", ""))
-    if name in _CLOSED_AT_THE_END:
-        return True
-    file = getattr(module, "__file__", None)
-    return (
-        isinstance(file, str)
-        and file.endswith(".so")
-        and (not file.startswith(_STANDARD) or file.startswith(_PACKAGES))
-        and name.partition(".")[0] not in _KNOWN_EXTENSIONS
-    )
-
-
-def _any_last_words(made: list[Any]) -> bool:
-    # There are tens of thousands of objects, and a hundred kinds: only objects of a few kinds are looked at.
-    kinds = {kind for kind in set(map(type, made)) if kind in _SUSPENDABLE or hasattr(kind, "__del__")}
+    containers = tuple(_loaded_containers())
+    made = gc.get_objects()
+    kinds = {kind for kind in set(map(type, made)) if issubclass(kind, (io.IOBase, *containers))}
     own = list(_own_streams())
-    return any(_has_last_words(one, own) for one in compress(made, map(kinds.__contains__, map(type, made))))
+    left = [
+        one
+        for one in compress(made, map(kinds.__contains__, map(type, made)))
+        if not any(one is stream for stream in own)
+    ]
+    left.sort(key=lambda one: isinstance(one, io.IOBase))  # a container writes into a stream
+    failed = [one for one in left if not _closed(one)]
+    return not failed
 
 
-def _has_last_words(made: Any, own_streams: list[Any]) -> bool:
-    kind = type(made)
-    if kind in _SUSPENDABLE:
-        return getattr(made, "gi_suspended", True)
-    if isinstance(made, io.IOBase):
-        return kind not in _IN_MEMORY and not made.closed and not any(made is own for own in own_streams)
+def _closed(one: Any) -> bool:
+    try:
+        one.close()
+    except OSError as error:
+        name = getattr(one, "name", None) or type(one).__name__
+        os.write(2, f"tenuto: {name!s:.200} was left open and cannot be written out: {error}\n".encode())
+        return False
+    except Exception:  # noqa: BLE001  a close() of the user's may raise anything; at an exit Python ignores it
+        return True
     return True
+
+
+def _loaded_containers() -> Iterator[type]:
+    for module, name in _CONTAINERS:
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type):
+            yield kind
 
 
 def _own_streams() -> Iterator[Any]:
@@ -92,24 +107,6 @@ def _own_streams() -> Iterator[Any]:
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         buffer = getattr(stream, "buffer", None)
         yield from (stream, buffer, getattr(buffer, "raw", None))
-
-
-def _suspendable() -> tuple[type, ...]:
-    def generator() -> Any:
-        yield
-
-    async def coroutine() -> None: ...
-
-    async def agenerator() -> Any:
-        yield
-
-    waiting = coroutine()
-    kinds = (type(generator()), type(waiting), type(agenerator()))
-    waiting.close()
-    return kinds
-
-
-_SUSPENDABLE = _suspendable()
 
 
 def _flush() -> None:

@@ -3,8 +3,9 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 """
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
@@ -20,17 +21,15 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
+_CONFINEMENT_MODULE = "tenuto.launchers.runner.confinement"
 _TASK_MODULE = "tenuto.launchers.runner.task"
+ATTEMPT = "JOB_ATTEMPT"
+"""The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
 
 
 class Preloaded(Protocol):
     """What was done in another process, from which this one was forked."""
-
-    @property
-    def modules(self) -> int | None:
-        """How many were loaded; None if something of it needs the interpreter's own end."""
-        ...
 
     @property
     def digests(self) -> dict[str, str]:
@@ -39,6 +38,14 @@ class Preloaded(Protocol):
 
     def settle(self) -> None:
         """In the payload, once it is settled in: make up for it, so that nothing shows."""
+        ...
+
+    def end_fully(self) -> None:
+        """Have `leave` take the interpreter apart."""
+        ...
+
+    def leave(self, exit_code: int) -> NoReturn:
+        """End the payload's process."""
         ...
 
 
@@ -74,7 +81,8 @@ def run_payload(payload: Payload) -> int:
         return CANNOT_EXECUTE
     program = payload.instructions.program
     if program is not None:
-        return run_command(program, reporter)
+        variables = added_variables(payload.instructions, payload.launch)
+        return run_command(program, reporter, variables, payload.parent)
     exit_code: int = import_module(_TASK_MODULE).run_task(Assignment.of(payload), reporter)
     return exit_code
 
@@ -94,7 +102,10 @@ def _settle_in(payload: Payload) -> None:
 
 def added_variables(instructions: Instructions, launch: LaunchRecord) -> dict[str, str]:
     """The variables that the job has besides the inherited ones."""
-    return {**instructions.environment, STAMP: launch.nonce}
+    variables = {**instructions.environment, STAMP: launch.nonce}
+    if instructions.command is not None:
+        variables[ATTEMPT] = str(launch.attempt)
+    return variables
 
 
 def release_signals() -> None:
@@ -104,20 +115,43 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def run_command(command: Command, reporter: Reporter | None) -> int:
-    """Become the command. Returns an exit code, as a shell's, only if that is impossible."""
+def run_command(
+    command: Command,
+    reporter: Reporter | None,
+    variables: Mapping[str, str] | None = None,
+    runner: int | None = None,
+) -> int:
+    """Become the command, from within the job's directory.
+
+    `variables`: those that the job has besides the inherited ones; a confined command has no others.
+    `runner`: the process that the command must not outlive. Returns an exit code, as a shell's, only if the
+    command cannot be run.
+    """
     try:
+        if command.directory is not None:
+            os.chdir(command.directory)
         for name, source in command.files.items():
             _place(source, name)
         release_signals()
-        os.execvp(command.arguments[0], command.arguments)
-    except (OSError, ValueError) as error:
+        _execute(command, variables or {}, runner)
+    except (OSError, ValueError, OverflowError) as error:
         problem = disk_message(error) if isinstance(error, OSError) else str(error)
         message = f"EXEC: {command.arguments[0]:.200} cannot be run: {problem}"
         if reporter is not None:
             reporter.failed(JobFailureStatus.FAILED, message)
         os.write(2, f"tenuto: {message}\n".encode())
         return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+
+
+def _execute(command: Command, variables: Mapping[str, str], runner: int | None) -> NoReturn:
+    if command.confinement is None:
+        os.execvp(command.arguments[0], command.arguments)
+    import_module(_CONFINEMENT_MODULE).confine(command.confinement)
+    if runner is not None:
+        # Once more: to become another user took the first promise back, and the payload of a runner that was
+        # killed then ran on.
+        live_no_longer_than(runner)
+    os.execvpe(command.arguments[0], command.arguments, dict(variables))
 
 
 def _place(source: str, name: str) -> None:

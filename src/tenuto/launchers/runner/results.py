@@ -10,12 +10,15 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Plain values, lists, mappings and dataclasses as JSON data; `TypeError` for anything else."""
+    """Plain values, lists, mappings, dataclasses and NamedTuples as JSON data; `TypeError` otherwise."""
     if value is None or isinstance(value, bool | str | int | float):
         return _base(value)
     if isinstance(value, Mapping):
         return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None)
+        if names is not None:  # a NamedTuple: its names are what its reader knows it by
+            return {name: plain(item) for name, item in zip(names, value, strict=True)}
         return [plain(item) for item in value]
     fields = getattr(type(value), "__dataclass_fields__", None)
     if fields is not None:

@@ -21,9 +21,8 @@ _SERVING_MODULE = "tenuto.launchers.warm.serving"
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        # To find out whether the interpreter must be torn down, as `leaving` does, would take longer here
-        # than to do it: what was loaded before the task began is frozen.
-        sys.exit(import_module(_BEGIN_MODULE).be_payload(*arguments))
+        exit_code = import_module(_BEGIN_MODULE).be_payload(*arguments)
+        import_module(_LEAVING_MODULE).leave(exit_code, fully=True)
     attempt = import_module(_ATTEMPT_MODULE)
     if kind == "--warm":
         parent = import_module(_SERVING_MODULE).Parent(*map(int, arguments))
@@ -41,5 +40,5 @@ def start(kind: str, *arguments: str) -> NoReturn:
     if os.getpid() == runner:
         os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
     if inherited.preloaded is not None:
-        import_module(_LEAVING_MODULE).leave(exit_code, known=inherited.preloaded.modules)
+        inherited.preloaded.leave(exit_code)
     sys.exit(exit_code)

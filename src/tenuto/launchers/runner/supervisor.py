@@ -23,10 +23,14 @@ from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner.beside import Beside
+    from tenuto.launchers.runner.lease import Lease
 
 _BESIDE_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
 _BESIDE_MODULE = "tenuto.launchers.runner.beside"
+_LEASE_MODULE = "tenuto.launchers.runner.lease"
+_COUNT_KILLS_AFTER_S = 0.05
+"""The kernel's count of kills is read once a payload had time to fill memory; a shorter one pays nothing."""
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
@@ -53,6 +57,10 @@ class Supervisor:
         self._max_rss = 0
         self._flags: list[str] = []
         self._kills_before: int | None = None
+        self._count_kills_at = self._began + _COUNT_KILLS_AFTER_S
+        self._lease: Lease | None = None
+        if self._limits.lease_path is not None:
+            self._lease = import_module(_LEASE_MODULE).Lease(self._limits, self._began)
         self._beside: Beside | None = None
         self._beside_due = self._began + _BESIDE_AFTER_S
         with suppress(OSError):  # the payload does it too; whoever comes first
@@ -130,6 +138,10 @@ class Supervisor:
 
     def _due(self) -> list[float]:
         due = [self._look_at_logs, self._beside_due]
+        if self._kills_before is None:
+            due.append(self._count_kills_at)
+        if self._lease is not None:
+            due.append(self._lease.due)
         if self._kill_at is not None:
             due.append(self._kill_at)
         elif self._payload.deadline is not None:
@@ -137,15 +149,17 @@ class Supervisor:
         return due
 
     def _act_on_time(self, now: float) -> None:
+        if self._kills_before is None and now >= self._count_kills_at:
+            self._kills_before = machine_kills()
+        if self._lease is not None and now >= self._lease.due:
+            self._look_at_lease(self._lease, now)
         if self._kill_at is not None and now >= self._kill_at:
-            self._grace_over = True
+            self._grace_over = self._lease is None or not self._lease.is_over
             kill_descendants()
             self._kill_at = now + _KILL_AGAIN_S
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
             self._time_is_up()
         if now >= self._look_at_logs:
-            if self._kills_before is None:  # not at once: a short job has no time to fill the memory
-                self._kills_before = machine_kills()
             self._bound_logs()
             self._look_at_logs = now + self._logs.pause_s
         if now >= self._beside_due:
@@ -153,6 +167,14 @@ class Supervisor:
             if now >= beside.due:
                 beside.act(now)
             self._beside_due = beside.due
+
+    def _look_at_lease(self, lease: Lease, now: float) -> None:
+        """End the payload at once if its lease is over: another machine may be about to run the job."""
+        lease.look(now)
+        if lease.is_over:
+            self._stop = self._stop or Stop(JobFailureStatus.LOST, lease.message)
+            kill_descendants()
+            self._kill_at = now + _KILL_AGAIN_S
 
     def _time_is_up(self) -> None:
         asked = self._wish()

@@ -70,6 +70,8 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         sys.path[:] = params["import_path"]
     task, init_tasks = build_job(params, assignment.directory)
     job.runs(task)
+    if assignment.preloaded is not None and getattr(task, "__full_end__", False):
+        assignment.preloaded.end_fully()
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
     reporter.provenance(_provenance(type(task), assignment))

@@ -9,10 +9,9 @@ import os
 import random
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from tenuto.launchers.runner import task
-from tenuto.launchers.runner.leaving import must_be_torn_down
+from tenuto.launchers.runner import leaving, task
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
@@ -30,7 +29,6 @@ class Loaded(NamedTuple):
     sources: Sources
     printed: tuple[bytes, bytes]
     """What the imports wrote to standard output and standard error."""
-    modules: int | None
     digests: dict[str, str]
 
     def settle(self) -> None:
@@ -40,6 +38,12 @@ class Loaded(NamedTuple):
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
+
+    def leave(self, exit_code: int) -> NoReturn:
+        leaving.leave(exit_code)
+
+    def end_fully(self) -> None:
+        leaving.ask_for_full_end()
 
 
 def load(
@@ -66,8 +70,7 @@ def load(
     why = fitness.why_unfit(then, asked, memory_limit)
     if why is not None:
         return why
-    modules = None if must_be_torn_down() else len(sys.modules)
-    loaded = Loaded(asked, Sources(began_ns), printed, modules, _digests(classes))
+    loaded = Loaded(asked, Sources(began_ns), printed, _digests(classes))
     gc.collect()
     gc.freeze()
     return loaded

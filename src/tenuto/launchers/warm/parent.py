@@ -101,9 +101,11 @@ class WarmParent:
         ready: int,
         word: Readable,
         takes_s: float,
+        why_fresh: str | None = None,
     ) -> Answer:
         """Have a runner forked, which is given `ready` to say that it is up; `word` is the other end of it.
 
+        `why_fresh`: for the marker, if the task could have been forked and gets a fresh interpreter instead.
         Returns once it is up, or takes its time. Raises `ParentGone`, and `TimeoutError` if there is no
         answer for too long.
         """
@@ -115,6 +117,7 @@ class WarmParent:
             "script_name": order.paths.script_name,
             "nonce": order.launch.nonce,
             "environment": changes,
+            "why_fresh": why_fresh,
         }
         descriptors = [
             order.runner_lock.fileno(),

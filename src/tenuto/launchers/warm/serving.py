@@ -94,8 +94,9 @@ class Parent:
             return {"errno": 24, "problem": "the warm parent has no descriptor left"}
         if self._loaded is None:
             return None
-        if self._loaded.sources.changed():
-            return {"stale": True}
+        changed = self._loaded.sources.changed()
+        if changed is not None:
+            return {"stale": changed}
         asked = sorted(filter(self._loaded.asked.matters, order.content["environment"]))
         return {"environment": asked[0]} if asked else None
 
@@ -164,4 +165,5 @@ class Parent:
             tuple(tokens),
             self._machine,
             self._loaded,
+            order.content["why_fresh"],
         )

@@ -22,15 +22,19 @@ class Sources:
     def __init__(self, began_ns: int) -> None:
         """`began_ns`: when the first of them may have been read."""
         self._seen = {file: _state(file) for file in _files(list(sys.modules.values()))}
-        # Written while we were reading: what we have may be the old text, and its time the new one.
-        self._changed = any(state is None or state[0] > began_ns - _TICK_NS for state in self._seen.values())
+        # A file written while it was read: the parent may have the old text, and here its new time. A module
+        # may also name a file that never was (`torch.ops`): that one changes when the file appears.
+        self._changed = next(
+            (file for file, state in self._seen.items() if state and state[0] > began_ns - _TICK_NS), None
+        )
         self._looked = time.monotonic()
 
-    def changed(self) -> bool:
+    def changed(self) -> str | None:
+        """A file that is no longer what was imported, if there is one."""
         now = time.monotonic()
-        if not self._changed and now >= self._looked + _EVERY_S:
+        if self._changed is None and now >= self._looked + _EVERY_S:
             self._looked = now
-            self._changed = any(_state(file) != state for file, state in self._seen.items())
+            self._changed = next((file for file, state in self._seen.items() if _state(file) != state), None)
         return self._changed
 
 

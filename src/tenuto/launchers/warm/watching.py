@@ -13,6 +13,8 @@ from typing import Any
 _PATHS = frozenset({"posixpath", "genericpath", "pathlib", "os"})
 _STANDARD = f"{os.path.dirname(os.__file__)}/"
 _PACKAGES = f"{_STANDARD}site-packages/"
+_IDLE_QUESTIONS = ("rich",)
+"""Packages that ask for the working directory on import, and use the answer for nothing that a job sees."""
 
 
 class Asked:
@@ -64,4 +66,5 @@ def _asker(frame: FrameType | None) -> str | None:
     file = frame.f_code.co_filename
     if file.startswith(("<frozen", _STANDARD)) and not file.startswith(_PACKAGES):
         return None
-    return str(frame.f_globals.get("__name__"))
+    name = str(frame.f_globals.get("__name__"))
+    return None if name.partition(".")[0] in _IDLE_QUESTIONS else name

@@ -1,0 +1,65 @@
+"""The libraries people train with: forked from a warm parent, or fresh with the reason (docs/warm.md)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.testing.contracts.launchers import finished
+from tenuto.testing.jobs import ReadyJob
+from tenuto.workspace.ports import Machine
+
+ROOT = Path(__file__).parents[2]
+
+LIBRARIES = {
+    "numpy": ("import numpy", "numpy.dot(numpy.ones((300, 300)), numpy.ones((300, 300))).sum()", None),
+    "pandas": ("import pandas", "pandas.DataFrame({'a': [1, 2]}).a.sum()", None),
+    "sklearn": (
+        "from sklearn.ensemble import RandomForestClassifier as Forest",
+        "Forest(5, n_jobs=2, random_state=0).fit([[0], [1]], [0, 1]).predict([[1]])[0]",
+        None,
+    ),
+    "lightgbm": (
+        "import lightgbm",
+        "lightgbm.LGBMRegressor(verbose=-1, n_jobs=2).fit([[0], [1]] * 20, [0, 1] * 20).n_features_",
+        None,
+    ),
+    "polars": ("import polars", "polars.DataFrame({'a': [1, 2]})['a'].sum()", "starts threads"),
+    "a library like PyTorch": (
+        """
+        for name in ("torch_like.ops", "torch_like.classes"):
+            odd = type(sys)(name); odd.__file__ = "_" + name + ".py"; sys.modules[name] = odd
+        import mmap
+        mapped = mmap.mmap(-1, 600 << 20)
+        """,
+        "len(mapped) >> 20",
+        None,
+    ),
+}
+"""name -> what a task's module does on import, what its task computes, and why it is not forked."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_task_that_uses_a_library_is_forked_or_says_why_not(
+    name: str, task: Callable[..., ReadyJob], run: Callable[..., object], machine: Machine
+) -> None:
+    imports, computed, why = LIBRARIES[name]
+    launcher = WarmLauncher(machine)
+    body = f'value = {computed}\nreturn [float(value), "--warm" in Path("/proc/self/cmdline").read_text()]'
+    job = task(body, before=textwrap.dedent(imports))
+    run(finished(launcher, job))
+    launcher.close()
+    marker = job.marker()
+    assert marker.reason is None, Path(job.paths.err).read_text()
+    assert marker.result[1] is (why is None), marker.provenance
+    assert (why is None) or why in marker.provenance["fresh"]
+
+
+def test_the_page_on_the_warm_launcher_has_a_row_for_each_library() -> None:
+    page = (ROOT / "docs" / "warm.md").read_text()
+    assert [name for name in LIBRARIES if f"| {name} |" not in page] == []
