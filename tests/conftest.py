@@ -19,6 +19,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
 
+pytest_plugins = ["tests.parts.fixtures"]  # private servers: PostgreSQL, Redis, RabbitMQ
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # No deadline: on a shared machine a slow example says nothing about the code.

@@ -42,6 +42,15 @@ TenutoError
 │   ├── ServiceError          a service beside the experiment cannot be run like this
 │   │   └── PortTaken         another process listens on the port of a service
 │   └── GracefulExperimentExit  raised to leave an experiment while its jobs go on
+├── DatabaseError             the SQL database of a service or a search cannot be used
+│   ├── DatabaseUnavailable   it cannot be reached, or took too long to answer
+│   ├── DatabaseDamaged       the file is damaged
+│   ├── ForeignDatabase       the file belongs to another program
+│   └── NewerDatabase         its tables were made by a newer version of Tenuto
+├── SearchError               a search cannot be run like this
+│   ├── SearchDiffers         a stored search of this name was declared otherwise
+│   ├── SearchInJob           a search was opened inside a job
+│   └── CapReached            the search may have no more candidates
 ├── TokenError                a token cannot be used like this
 ├── JobServiceError           the job service cannot do this
 │   ├── UnsafeService         what was asked for would let strangers run programs here
@@ -238,6 +247,42 @@ class PortTaken(ServiceError):
 
 class GracefulExperimentExit(ExperimentError):
     """Raised to leave an experiment while its jobs go on."""
+
+
+class DatabaseError(TenutoError):
+    """The SQL database of a service or a search cannot be used."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached, or took too long to answer."""
+
+
+class DatabaseDamaged(DatabaseError):
+    """The file of the database is damaged."""
+
+
+class ForeignDatabase(DatabaseError):
+    """The file of the database belongs to another program."""
+
+
+class NewerDatabase(DatabaseError):
+    """The tables were made by a newer version of Tenuto."""
+
+
+class SearchError(TenutoError):
+    """A search cannot be run like this."""
+
+
+class SearchDiffers(SearchError):
+    """A stored search of this name was declared otherwise."""
+
+
+class SearchInJob(SearchError):
+    """A search was opened inside a job."""
+
+
+class CapReached(SearchError):
+    """The search may have no more candidates."""
 
 
 class TokenError(TenutoError, ValueError):

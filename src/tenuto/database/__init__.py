@@ -1,0 +1,10 @@
+"""SQL shared by the service and the search: engine, transactions, clock, migrations, members, wake-ups.
+Knows no door's table; the only one of its own is `members`.
+"""
+
+from tenuto.database.clock import now_ms
+from tenuto.database.migrating import Migrations, migrate
+from tenuto.database.transactions import Database
+from tenuto.database.wakeups import announce
+
+__all__ = ["Database", "Migrations", "announce", "migrate", "now_ms"]

@@ -1,0 +1,109 @@
+"""Members: which servers, nodes, schedulers and workers use a database, and when each was last seen.
+Says nothing of what a member does; times are of the database's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+from tenuto.database.clock import now_ms
+
+metadata = MetaData()
+members = Table(
+    "members",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("process", Text, nullable=False),
+    Column("workspace", Text),
+    Column("slots", Integer),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+
+@unique
+class MemberKind(Enum):
+    """What a member is."""
+
+    SERVER = "server"
+    NODE = "node"
+    SCHEDULER = "scheduler"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that uses the database; `process` is its identity as the process itself wrote it down."""
+
+    id: str
+    kind: MemberKind
+    host: str
+    process: str
+    workspace: str | None = None
+    slots: int | None = None
+    started_at: int = 0
+    seen_at: int = 0
+
+
+def join(connection: Connection, member: Member) -> None:
+    """Adds a member, or says anew what is known of it."""
+    known = {
+        "kind": member.kind.value,
+        "host": member.host,
+        "process": member.process,
+        "workspace": member.workspace,
+        "slots": member.slots,
+        "started_at": now_ms(),
+        "seen_at": now_ms(),
+    }
+    if not connection.execute(update(members).where(members.c.id == member.id).values(known)).rowcount:
+        connection.execute(insert(members).values(id=member.id, **known))
+
+
+def see(connection: Connection, member_id: str) -> bool:
+    """Notes that a member is alive; False if it was taken off the list and must join again."""
+    return bool(
+        connection.execute(update(members).where(members.c.id == member_id).values(seen_at=now_ms())).rowcount
+    )
+
+
+def leave(connection: Connection, member_id: str) -> None:
+    """Takes a member off the list."""
+    connection.execute(delete(members).where(members.c.id == member_id))
+
+
+def listed(connection: Connection, kind: MemberKind | None = None) -> list[Member]:
+    """The members, the oldest first."""
+    query = select(members).order_by(members.c.started_at, members.c.id)
+    if kind is not None:
+        query = query.where(members.c.kind == kind.value)
+    return [_member(row._mapping) for row in connection.execute(query)]
+
+
+def unseen(connection: Connection, kind: MemberKind, for_ms: int) -> list[Member]:
+    """The members of a kind that were not seen for so long."""
+    query = select(members).where(members.c.kind == kind.value, members.c.seen_at < now_ms() - for_ms)
+    return [_member(row._mapping) for row in connection.execute(query.order_by(members.c.id))]
+
+
+def _member(row: object) -> Member:
+    values = dict(row)  # type: ignore[call-overload]
+    return Member(**{**values, "kind": MemberKind(values["kind"])})

@@ -1,0 +1,137 @@
+"""Transactions: `read` and `write`, repeated whole after a lost connection or a lost race.
+Knows no table; works from any thread, and blocks the one that calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from tenuto.clock import Clock, Randomness, SystemClock, SystemRandomness
+from tenuto.database.deadlines import Deadlines
+from tenuto.database.engine import WRITES, make_engine
+from tenuto.database.troubles import Trouble, trouble_of
+from tenuto.database.turns import turns_of
+from tenuto.database.urls import SQLITE, database_url, shown, without_password
+from tenuto.database.wakeups import SENDER, Wakeups, take_announcements
+from tenuto.errors import DatabaseDamaged, DatabaseError, DatabaseUnavailable
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+TRANSACTION_S = 75.0
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 1.0
+
+
+class Database:
+    """One SQL database of any kind.
+
+    `read` and `write` take a function of a connection and run it in a transaction. The function may run
+    several times, also after a commit whose answer was lost: what it inserts has an id chosen before, and it
+    looks for that id first. Raises `DatabaseUnavailable` when that did not help for `patience_s`.
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        patience_s: float = PATIENCE_S,
+        transaction_s: float = TRANSACTION_S,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        """`url`: a path (SQLite) or ``postgresql://...``; `transaction_s`: when a transaction that the server
+        does not answer is cut."""
+        self._url = database_url(url)
+        self._patience_s = patience_s
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._closed = threading.Event()
+        self.is_sqlite = self._url.drivername == SQLITE
+        self.shown_url = shown(self._url)
+        sender = self._randomness.nonce()
+        try:
+            self._engine = make_engine(self._url).execution_options(**{SENDER: sender})
+        except OSError as error:
+            raise DatabaseUnavailable(f"{self.shown_url} cannot be used: {error.strerror}") from None
+        self._turns: AbstractContextManager[None] = (
+            turns_of(os.path.realpath(str(self._url.database))) if self.is_sqlite else nullcontext()
+        )
+        self._deadlines = None if self.is_sqlite else Deadlines(transaction_s)
+        self.wakeups = Wakeups(None if self.is_sqlite else self._url, sender)
+
+    def read(self, fn: Callable[[Connection], T]) -> T:
+        """What the function returns of one consistent state of the database; it must not write."""
+        return self._repeat(lambda: self._once(fn, writes=False))
+
+    def write(self, fn: Callable[[Connection], T]) -> T:
+        """What the function returns after its changes were committed; on SQLite writers take turns."""
+
+        def once() -> T:
+            with self._turns:
+                return self._once(fn, writes=True)
+
+        return self._repeat(once)
+
+    def close(self) -> None:
+        """Closes the connections; transactions that wait to be repeated end with `DatabaseUnavailable`."""
+        self._closed.set()
+        self.wakeups.close()
+        if self._deadlines is not None:
+            self._deadlines.close()
+        self._engine.dispose()
+
+    def _once(self, fn: Callable[[Connection], T], writes: bool) -> T:
+        with self._engine.connect() as connection:
+            if writes:
+                connection = connection.execution_options(**{WRITES: True})
+            deadline = self._deadlines.over(connection) if self._deadlines else nullcontext()
+            with deadline, connection.begin():
+                take_announcements(connection)  # of a transaction that failed on this connection
+                answer = fn(connection)
+                announced = take_announcements(connection)
+        for channel in announced:
+            self.wakeups.tell(channel)
+        return answer
+
+    def _repeat(self, once: Callable[[], T]) -> T:
+        began = self._clock.monotonic()
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return once()
+            except DBAPIError as error:
+                trouble = trouble_of(error)
+                if trouble is None:
+                    raise
+                waited = self._clock.monotonic() - began
+                is_repeated = trouble in (Trouble.LOST, Trouble.BUSY) and waited < self._patience_s
+                if not is_repeated or self._closed.is_set():
+                    raise self._told(trouble, error) from None
+            except PoolTimeout:
+                raise DatabaseUnavailable(
+                    f"{self.shown_url}: all connections of this process are in use"
+                ) from None
+            # With jitter: what collided once would otherwise collide again.
+            self._closed.wait(pause * (0.5 + self._randomness.uniform()))
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _told(self, trouble: Trouble, error: DBAPIError) -> DatabaseError:
+        words = without_password(str(error.orig).strip(), self._url)
+        if trouble is Trouble.DAMAGED:
+            return DatabaseDamaged(
+                f"{self.shown_url} is damaged or no SQLite database ({words}): stop all that use it, then "
+                f"put a copy back, or save what can be read with: sqlite3 {self.shown_url} .recover"
+            )
+        if trouble is Trouble.FULL:
+            return DatabaseUnavailable(f"{self.shown_url} cannot be written ({words}): is its disk full?")
+        return DatabaseUnavailable(f"{self.shown_url} cannot be reached: {words}")

@@ -1,0 +1,142 @@
+"""Wake-ups: a transaction announces what it changed, and listeners of that channel are told after its commit.
+A wake-up may be lost; every listener also looks by itself now and then.
+
+In one process by a call; between processes by PostgreSQL's LISTEN and NOTIFY. Processes that share a SQLite
+file have only their poll.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import URL
+
+SENDER = "tenuto_sender"
+"""The execution option of a connection that tells what this `Wakeups` announced from what others did."""
+
+_ANNOUNCED = "tenuto_announced"
+_CHANNEL = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_CLOSE_S = 5.0
+_RECONNECT_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def announce(connection: Connection, channel: str) -> None:
+    """Tells the listeners of a channel, in every process, once the connection's transaction is committed.
+
+    `channel`: lower-case letters, digits and ``_``.
+    """
+    if not _CHANNEL.fullmatch(channel):
+        raise ValueError(f"{channel!r} cannot name a channel: lower-case letters, digits and _ only")
+    announced = connection.info.setdefault(_ANNOUNCED, {})
+    if channel not in announced:
+        announced[channel] = None
+        if connection.dialect.name == "postgresql":
+            sender = connection.get_execution_options().get(SENDER, "")
+            values = {"channel": channel, "sender": sender}
+            connection.execute(text("SELECT pg_notify(:channel, :sender)"), values)
+
+
+def take_announcements(connection: Connection) -> list[str]:
+    """The channels that the transaction announced, which are forgotten."""
+    return list(connection.info.pop(_ANNOUNCED, {}))
+
+
+class Wakeups:
+    """The listeners of one database in this process."""
+
+    def __init__(self, url: URL | None, sender: str) -> None:
+        """`url`: of PostgreSQL; None for SQLite."""
+        self._url = url
+        self._sender = sender
+        self._guard = threading.Lock()
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._poke, self._poked = socket.socketpair()
+        self._poke.setblocking(False)
+
+    def listen(self, channel: str, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls the listener, from any thread, when the channel was announced; returns how to stop that.
+
+        The listener is quick and raises nothing: it sets an event, or calls ``loop.call_soon_threadsafe``.
+        """
+        with self._guard:
+            self._listeners.setdefault(channel, []).append(listener)
+            self._wake_receiver()
+            if self._url is not None and self._thread is None:
+                self._thread = threading.Thread(target=self._receive, name="wakeups", daemon=True)
+                self._thread.start()
+
+        def stop() -> None:
+            with self._guard:
+                if listener in self._listeners.get(channel, ()):
+                    self._listeners[channel].remove(listener)
+
+        return stop
+
+    def tell(self, channel: str) -> None:
+        """Calls the listeners of a channel in this process."""
+        with self._guard:
+            listeners = list(self._listeners.get(channel, ()))
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:
+                log.exception("a listener of %s failed", channel)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake_receiver()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_CLOSE_S)
+        if thread is None or not thread.is_alive():
+            self._poke.close()
+            self._poked.close()
+
+    # -- other processes ---------------------------------------------------------------------------
+
+    def _wake_receiver(self) -> None:
+        with suppress(BlockingIOError, OSError):  # full: it is woken already; closed: it has ended
+            self._poke.send(b"x")
+
+    def _receive(self) -> None:
+        import psycopg  # noqa: PLC0415  an extra
+
+        assert self._url is not None
+        conninfo = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        while not self._closed.is_set():
+            try:
+                with psycopg.connect(conninfo, autocommit=True, connect_timeout=5) as connection:
+                    self._follow(connection)
+            except (psycopg.Error, OSError):
+                # Not logged: the callers of `read` and `write` learn it, and listeners look by themselves.
+                self._closed.wait(_RECONNECT_S)
+
+    def _follow(self, connection: Any) -> None:
+        heard: set[str] = set()
+        while not self._closed.is_set():
+            for channel in self._channels() - heard:
+                connection.execute(f'LISTEN "{channel}"')
+                heard.add(channel)
+                self.tell(channel)  # for what was announced before it was listened to
+            readable, _, _ = select.select([connection.fileno(), self._poked], [], [])
+            if self._poked in readable:
+                self._poked.recv(4096)
+            for notice in connection.notifies(timeout=0):
+                if notice.payload != self._sender:
+                    self.tell(notice.channel)
+
+    def _channels(self) -> set[str]:
+        with self._guard:
+            return set(self._listeners)

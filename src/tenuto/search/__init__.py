@@ -1,0 +1,72 @@
+"""Door 3: searches. A sampler proposes candidates, jobs evaluate them, an archive keeps the best.
+Every job of a search imports the script that names these, so each is loaded when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import CapReached, SearchDiffers, SearchError, SearchInJob
+from tenuto.light import import_module
+
+if TYPE_CHECKING:
+    from tenuto.search.archive import Archive, Elite, Verdict
+    from tenuto.search.map_elites import MapElites
+    from tenuto.search.outcome import Outcome
+    from tenuto.search.plain_samplers import GridSearch, RandomSearch
+    from tenuto.search.proposals import Candidate, Proposal
+    from tenuto.search.spaces import Choice, Integer, Real
+    from tenuto.search.study import Study
+    from tenuto.search.variation import Gaussian, IsoLine, Mixed
+
+_ON_DEMAND = {
+    "Archive": "archive",
+    "Candidate": "proposals",
+    "Choice": "spaces",
+    "Elite": "archive",
+    "Gaussian": "variation",
+    "GridSearch": "plain_samplers",
+    "Integer": "spaces",
+    "IsoLine": "variation",
+    "MapElites": "map_elites",
+    "Mixed": "variation",
+    "Outcome": "outcome",
+    "Proposal": "proposals",
+    "RandomSearch": "plain_samplers",
+    "Real": "spaces",
+    "Study": "study",
+    "Verdict": "archive",
+}
+
+__all__ = [
+    "Archive",
+    "Candidate",
+    "CapReached",
+    "Choice",
+    "Elite",
+    "Gaussian",
+    "GridSearch",
+    "Integer",
+    "IsoLine",
+    "MapElites",
+    "Mixed",
+    "Outcome",
+    "Proposal",
+    "RandomSearch",
+    "Real",
+    "SearchDiffers",
+    "SearchError",
+    "SearchInJob",
+    "Study",
+    "Verdict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'tenuto.search' has no attribute {name!r}")
+    value = getattr(import_module(f"tenuto.search.{_ON_DEMAND[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,137 @@
+"""MAP-Elites: children of elites, which fill and improve the cells of an archive (Mouret and Clune, 2015).
+Asks for one candidate at a time, with any number in flight; keeps no state that the log does not give back.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import SearchError
+from tenuto.search.archive import Archive, Verdict
+from tenuto.search.islands import Islands
+from tenuto.search.outcome import Outcome, point
+from tenuto.search.proposals import InFlight, Proposal, Setup
+from tenuto.search.variation import IsoLine, Variation
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class MapElites:
+    """A search for the best candidate of every cell of the measures.
+
+    `cells`: how many along each measure (a list), or how many Voronoi cells in all; `ranges`: of each
+    measure; `measures`: their names, where the task gives them by name; `variation`: how a child differs from
+    its parents; `start`: how many candidates are drawn at random first, and `inspirations`: how many elites
+    beside the parent a child is shown (by default as the settings say, 16 and 3); `islands` evolve apart, and
+    after every `migrate_every` outcomes send their best `migrants` on; `offset`: the objective that counts as
+    nothing in the QD score; `epsilon`: as pyribs' GridArchive.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[int] | int,
+        ranges: Sequence[tuple[float, float]],
+        *,
+        measures: Sequence[str] | None = None,
+        variation: Variation | None = None,
+        start: int | None = None,
+        islands: int = 1,
+        migrate_every: int = 100,
+        migrants: int = 2,
+        inspirations: int | None = None,
+        offset: float = 0.0,
+        epsilon: float = 1e-6,
+    ) -> None:
+        Archive(cells, ranges, epsilon=epsilon)  # refuses what cannot be divided, at the call
+        self.measures = tuple(measures) if measures is not None else ()
+        self.measure_count = len(ranges)
+        if self.measures and len(self.measures) != len(ranges):
+            raise SearchError(
+                f"measures={list(self.measures)} names {len(self.measures)}, ranges has {len(ranges)}"
+            )
+        for name, value, least in (
+            ("start", 16 if start is None else start, 1),
+            ("islands", islands, 1),
+            ("migrate_every", migrate_every, 1),
+            ("migrants", migrants, 0),
+            ("inspirations", 3 if inspirations is None else inspirations, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise SearchError(f"MapElites: {name}={value!r} is not a whole number of at least {least}")
+        self.cells = cells if isinstance(cells, int) else list(cells)
+        self.ranges = [(float(low), float(high)) for low, high in ranges]
+        self.variation = variation if variation is not None else IsoLine()
+        self.start = start
+        self.islands = islands
+        self.migrate_every = migrate_every
+        self.migrants = migrants
+        self.inspirations = inspirations
+        self.offset = offset
+        self.epsilon = epsilon
+
+    def definition(self) -> dict[str, Any]:
+        return {
+            "kind": "map-elites",
+            "cells": self.cells,
+            "ranges": [list(bounds) for bounds in self.ranges],
+            "measures": list(self.measures),
+            "variation": self.variation.definition(),
+            "start": self.start,
+            "islands": self.islands,
+            "migrate_every": self.migrate_every,
+            "migrants": self.migrants,
+            "inspirations": self.inspirations,
+            "offset": self.offset,
+            "epsilon": self.epsilon,
+        }
+
+    def begin(self, setup: Setup) -> "MapElitesRun":
+        """The sampler of one search."""
+        return MapElitesRun(self, setup)
+
+
+class MapElitesRun:
+    """MAP-Elites in the course of one search."""
+
+    def __init__(self, declared: MapElites, setup: Setup) -> None:
+        self._declared = declared
+        self._domain = setup.domain
+        self._start = setup.start if declared.start is None else declared.start
+        self._inspirations = setup.inspirations if declared.inspirations is None else declared.inspirations
+
+        def make() -> Archive:
+            return Archive(
+                declared.cells,
+                declared.ranges,
+                maximize=setup.maximize,
+                offset=declared.offset,
+                epsilon=declared.epsilon,
+            )
+
+        self._islands = Islands(make, declared.islands, declared.migrate_every, declared.migrants)
+
+    @property
+    def archive(self) -> Archive:
+        """The archive of all islands together."""
+        return self._islands.whole
+
+    def ask(self, number: int, rng: "Random", in_flight: Sequence[InFlight]) -> Proposal | None:
+        island = self._islands.of(number)
+        archive = self._islands.archive(island)
+        if number <= self._start or not len(archive):
+            return Proposal(self._domain.draw(rng), island=island)
+        parent, second = archive.draw(rng), archive.draw(rng)
+        near = archive.near(parent.cell, self._inspirations, rng)
+        values = self._domain.vary(
+            self._declared.variation, parent.values, second.values, [elite.values for elite in near], rng
+        )
+        return Proposal(values, parent.number, tuple(elite.number for elite in near), island)
+
+    def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
+        verdict, cell = Verdict.FAILED, None
+        if outcome is not None and outcome.objective is not None:
+            verdict, cell = self._islands.add(
+                proposal.island, number, proposal.values, outcome.objective, point(outcome)
+            )
+        self._islands.count_tell()
+        return verdict, cell

@@ -1,0 +1,110 @@
+"""Outcomes: what the evaluation of a candidate found, in the forms in which a task may return it.
+Loaded by every job of a search: it imports nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tenuto.errors import SearchError
+
+
+class Outcome(NamedTuple):
+    """What a candidate is worth (`objective`), how it is (`measures`), and what it cost to find that out."""
+
+    objective: float | None = None
+    measures: Sequence[float] | Mapping[str, float] = ()
+    cost: float = 0.0
+    metrics: Mapping[str, Any] = {}
+    artifacts: Mapping[str, str] = {}
+    solution: Any = None
+    failure: str | None = None
+
+
+_OTHER_NAME = "combined_score"  # OpenEvolve's objective
+
+
+def read_outcome(returned: Any, names: Sequence[str] = (), measure_count: int | None = None) -> Outcome:
+    """The outcome in what a task returned: an `Outcome`, its fields as a mapping, or a number.
+
+    `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs. What
+    cannot be used (no number, not finite, measures missing) has a `failure`, and keeps its cost.
+    """
+    outcome = _outcome(returned)
+    cost = outcome.cost if _finite(outcome.cost) else 0.0
+    measures, problem = _measures(outcome, names, measure_count)
+    if outcome.failure is not None:
+        problem = str(outcome.failure) or "failed"
+    elif problem is None and not _finite(outcome.objective):
+        problem = f"the objective is {outcome.objective!r}, not a finite number"
+    elif problem is None and not _finite(outcome.cost):
+        problem = f"the cost is {outcome.cost!r}, not a finite number"
+    return outcome._replace(
+        objective=float(outcome.objective) if _finite(outcome.objective) else None,  # type: ignore[arg-type]
+        measures=measures,
+        cost=float(cost),
+        failure=problem,
+    )
+
+
+def _outcome(returned: Any) -> Outcome:
+    if isinstance(returned, Outcome):
+        return returned
+    if isinstance(returned, Mapping):
+        known = {name: returned[name] for name in Outcome._fields if returned.get(name) is not None}
+        if "objective" not in known and _OTHER_NAME in returned:
+            known["objective"] = returned[_OTHER_NAME]
+        others = {
+            str(name): value
+            for name, value in returned.items()
+            if name not in Outcome._fields and name != _OTHER_NAME
+        }
+        metrics = known.get("metrics")
+        known["metrics"] = {**(metrics if isinstance(metrics, Mapping) else {}), **others}
+        return Outcome(**known)
+    if _finite(returned) or isinstance(returned, float):
+        return Outcome(objective=returned)
+    return Outcome(failure=f"the task returned {_short(returned)}, not an Outcome, a mapping or a number")
+
+
+def _measures(
+    outcome: Outcome, names: Sequence[str], count: int | None
+) -> tuple[tuple[float, ...], str | None]:
+    given: Any = outcome.measures
+    if not given and names:
+        given = {name: outcome.metrics[name] for name in names if name in outcome.metrics}
+    if isinstance(given, Mapping):
+        missing = [name for name in names if name not in given]
+        if missing:
+            return (), f"the measure {missing[0]!r} is missing"
+        given = [given[name] for name in names] if names else list(given.values())
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return (), f"measures are {_short(given)}, not a list of numbers"
+    for value in given:
+        if not _finite(value):
+            return (), f"a measure is {_short(value)}, not a finite number"
+    if count is not None and len(given) != count:
+        return (), f"{len(given)} measures came, and the sampler has ranges for {count}"
+    return tuple(float(value) for value in given), None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def point(outcome: Outcome) -> tuple[float, ...]:
+    """The measures of an outcome that was read, in their order."""
+    measures: Any = outcome.measures
+    return tuple(measures)
+
+
+def check_direction(direction: str) -> bool:
+    """Whether larger objectives are better; `SearchError` for a direction that is none."""
+    if direction not in ("max", "min"):
+        raise SearchError(f'direction={direction!r}: it is "max" or "min"')
+    return direction == "max"

@@ -1,0 +1,109 @@
+"""Proposals: what a sampler asks to be tried, the protocol of samplers, and the chance behind a proposal.
+Decides nothing; a proposal is a function of the seed, its number and what was told before.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from tenuto.errors import SearchError
+from tenuto.light import import_module
+from tenuto.search.archive import Archive, Verdict
+from tenuto.search.outcome import Outcome
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tenuto.search.spaces import Domain
+
+TRIES = 16
+"""How often a sampler is asked anew when it proposed what was tried already."""
+
+
+class Proposal(NamedTuple):
+    """What to try, and where it comes from."""
+
+    values: Any
+    parent: int | None = None
+    inspirations: tuple[int, ...] = ()
+    island: int = 0
+
+
+class Candidate(NamedTuple):
+    """A proposal with its number in the search."""
+
+    number: int
+    values: Any
+    parent: int | None = None
+    inspirations: tuple[int, ...] = ()
+
+
+class InFlight(NamedTuple):
+    """A proposal whose outcome is not known yet."""
+
+    number: int
+    proposal: Proposal
+
+
+class Setup(NamedTuple):
+    """What a sampler is begun with: what may vary, which way is better, the seed, the settings' defaults."""
+
+    domain: "Domain"
+    maximize: bool = True
+    seed: int = 0
+    start: int = 16
+    inspirations: int = 3
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Proposes what to try and learns from what came back."""
+
+    def ask(self, number: int, rng: "Random", in_flight: Sequence[InFlight]) -> Proposal | None:
+        """The proposal of that number; None when there is nothing to try now."""
+        ...
+
+    def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
+        """Learns what came of a proposal (None: it failed); returns the archive's verdict, and the cell."""
+        ...
+
+
+class Declared(Protocol):
+    """A sampler as a script declares it, from which any number of equal ones are begun."""
+
+    def begin(self, setup: Setup) -> Sampler: ...
+
+    def definition(self) -> dict[str, Any]: ...
+
+
+def begin(sampler: Any, setup: Setup) -> Sampler:
+    """A fresh sampler: a declared one is begun, one of the user's own is copied."""
+    if hasattr(sampler, "begin"):
+        begun = sampler.begin(setup)
+    else:
+        begun = import_module("copy").deepcopy(sampler)
+    if not isinstance(begun, Sampler):
+        raise SearchError(f"{sampler!r} is no sampler: it needs ask(number, rng, in_flight) and tell(...)")
+    return begun
+
+
+def definition_of(sampler: Any) -> dict[str, Any]:
+    """What a sampler was declared with, as plain data, to see whether it changed."""
+    if hasattr(sampler, "definition"):
+        return dict(sampler.definition())
+    return {"kind": f"{type(sampler).__module__}.{type(sampler).__qualname__}"}
+
+
+def archive_of(sampler: Sampler) -> Archive | None:
+    """The archive that a sampler keeps, if it keeps one."""
+    found = getattr(sampler, "archive", None)
+    return found if isinstance(found, Archive) else None
+
+
+def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:
+    """The names of the measures in their order, and how many there must be (None: any number)."""
+    return tuple(getattr(sampler, "measures", None) or ()), getattr(sampler, "measure_count", None)
+
+
+def chance(seed: int, number: int, attempt: int) -> "Random":
+    """The generator behind a proposal: the same in every process, whatever was drawn before."""
+    return import_module("random").Random(f"{seed}/{number}/{attempt}")  # type: ignore[no-any-return]

@@ -1,0 +1,280 @@
+"""Spaces: what the parameters of a candidate may be, drawn at random or moved in the unit cube.
+Knows no task and no archive; every draw comes from the generator that is handed in.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import SearchError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tenuto.search.variation import Variation
+
+Shape = int | tuple[int, ...] | None
+_FEWEST_REDRAWS = 0.1
+
+
+class Numeric:
+    """Numbers between two bounds: one, or a list of them (`shape`)."""
+
+    __slots__ = ("high", "log", "low", "shape", "size")
+    kind = "numeric"
+
+    def __init__(self, low: float, high: float, *, shape: Shape = None, log: bool = False) -> None:
+        """`shape`: how many numbers, or lengths of nested lists; `log`: equal ratios are equally likely."""
+        _check_bounds(self.kind, low, high, log)
+        self.low = low
+        self.high = high
+        self.log = log
+        self.shape = _shape(shape)
+        self.size = math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        shape = f", shape={self.shape}" if self.shape else ""
+        return f"{type(self).__name__}({self.low}, {self.high}{shape}{', log=True' if self.log else ''})"
+
+    def definition(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "low": self.low,
+            "high": self.high,
+            "shape": list(self.shape),
+            "log": self.log,
+        }
+
+    def draw(self, rng: "Random") -> Any:
+        return self.from_units([rng.random() for _ in range(self.size)])
+
+    def from_units(self, units: Sequence[float]) -> Any:
+        """The value at a point of the unit cube."""
+        return self.nested([self.number(unit) for unit in units])
+
+    def nested(self, numbers: Sequence[Any]) -> Any:
+        """The numbers in the shape of a value."""
+        return _nested(numbers, self.shape) if self.shape else numbers[0]
+
+    def to_units(self, value: Any) -> list[float]:
+        """The point of the unit cube where a value lies."""
+        return [self.unit(number) for number in _flat(value)]
+
+    def number(self, unit: float) -> float:
+        raise NotImplementedError
+
+    def unit(self, number: float) -> float:
+        raise NotImplementedError
+
+    def choices(self, steps: int) -> list[Any]:
+        """The numbers that a grid of so many steps tries for one entry."""
+        raise NotImplementedError
+
+
+class Real(Numeric):
+    """Real numbers between two bounds."""
+
+    __slots__ = ()
+    kind = "real"
+
+    def number(self, unit: float) -> float:
+        if self.log:
+            number = self.low * math.pow(self.high / self.low, unit)
+            return min(max(number, self.low), self.high)
+        return min(max(self.low + unit * (self.high - self.low), self.low), self.high)
+
+    def unit(self, number: float) -> float:
+        if self.log:
+            return math.log(number / self.low) / math.log(self.high / self.low)
+        return (number - self.low) / (self.high - self.low)
+
+    def choices(self, steps: int) -> list[Any]:
+        return [self.number(step / (steps - 1)) for step in range(steps)] if steps > 1 else [self.number(0.5)]
+
+
+class Integer(Numeric):
+    """Whole numbers between two bounds, both included."""
+
+    __slots__ = ()
+    kind = "integer"
+
+    def __init__(self, low: int, high: int, *, shape: Shape = None, log: bool = False) -> None:
+        if type(low) is not int or type(high) is not int:
+            raise SearchError(f"Integer({low!r}, {high!r}): both bounds are whole numbers; Real takes others")
+        super().__init__(low, high, shape=shape, log=log)
+
+    def number(self, unit: float) -> int:
+        count = int(self.high) - int(self.low) + 1
+        if self.log:
+            least, most = math.log(self.low - 0.5), math.log(self.high + 0.5)
+            found = round(math.exp(least + unit * (most - least)))
+        else:
+            found = int(self.low) + int(unit * count)
+        return min(max(found, int(self.low)), int(self.high))
+
+    def unit(self, number: float) -> float:
+        if self.log:
+            least, most = math.log(self.low - 0.5), math.log(self.high + 0.5)
+            return (math.log(number) - least) / (most - least)
+        return (number - self.low + 0.5) / (self.high - self.low + 1)
+
+    def choices(self, steps: int) -> list[Any]:
+        if self.high - self.low < steps:
+            return list(range(int(self.low), int(self.high) + 1))
+        return sorted({self.number((step + 0.5) / steps) for step in range(steps)})
+
+
+class Choice:
+    """One of several plain values."""
+
+    __slots__ = ("options",)
+    size = 0
+
+    def __init__(self, options: Sequence[Any]) -> None:
+        self.options = tuple(options) if not isinstance(options, str) else ()
+        if not self.options:
+            raise SearchError(f"Choice({options!r}): give a list of the values to choose from")
+        for option in self.options:
+            if not isinstance(option, str | int | float | bool | None):
+                raise SearchError(f"Choice: {option!r} is no plain value (text, number, true or false, None)")
+
+    def __repr__(self) -> str:
+        return f"Choice({list(self.options)!r})"
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": "choice", "options": list(self.options)}
+
+    def draw(self, rng: "Random") -> Any:
+        return self.options[rng.randrange(len(self.options))]
+
+    def choices(self, steps: int) -> list[Any]:
+        return list(self.options)
+
+
+Dimension = Numeric | Choice
+
+
+class Space:
+    """The parameters that vary, by name."""
+
+    def __init__(self, dimensions: Any) -> None:
+        """Raises `SearchError` for an empty space, or a dimension that is none."""
+        if not isinstance(dimensions, Mapping) or not dimensions:
+            raise SearchError('space: give the parameters that vary, such as {"x": Real(0, 1)}')
+        for name, dimension in dimensions.items():
+            if not isinstance(dimension, Numeric | Choice):
+                raise SearchError(f"space: {name!r} is {dimension!r}, not a Real, an Integer or a Choice")
+        self.dimensions = dict(dimensions)
+        count = sum(dimension.size or 1 for dimension in self.dimensions.values())
+        self._redraw = max(_FEWEST_REDRAWS, 1 / count)
+
+    def definition(self) -> dict[str, Any]:
+        return {name: dimension.definition() for name, dimension in self.dimensions.items()}
+
+    def draw(self, rng: "Random") -> dict[str, Any]:
+        """Values drawn uniformly."""
+        return {name: dimension.draw(rng) for name, dimension in self.dimensions.items()}
+
+    def vary(
+        self, variation: "Variation", parent: Any, second: Any, inspirations: Sequence[Any], rng: "Random"
+    ) -> dict[str, Any]:
+        """A child of two parents: numbers by the variation, a choice from either, now and then drawn anew."""
+        moved = iter(variation.vary(self.units(parent), self.units(second), rng))
+        child = {}
+        for name, dimension in self.dimensions.items():
+            if isinstance(dimension, Numeric):
+                units = [min(max(next(moved), 0.0), 1.0) for _ in range(dimension.size)]
+                child[name] = dimension.from_units(units)
+                if isinstance(dimension, Integer):
+                    child[name] = self._stirred(dimension, child[name], parent[name], rng)
+            elif rng.random() < self._redraw:
+                child[name] = dimension.draw(rng)
+            else:
+                child[name] = (parent if rng.random() < 0.5 else second)[name]
+        return child
+
+    def _stirred(self, dimension: Integer, value: Any, before: Any, rng: "Random") -> Any:
+        """Whole numbers, where a small move ends at the number where it began: now and then the next one."""
+        numbers = _flat(value)
+        for at, (number, parent) in enumerate(zip(numbers, _flat(before), strict=True)):
+            if number == parent and rng.random() < self._redraw:
+                moved = number + rng.choice((-1, 1))
+                numbers[at] = min(max(moved, int(dimension.low)), int(dimension.high))
+        return dimension.nested(numbers)
+
+    def units(self, values: Mapping[str, Any]) -> list[float]:
+        """The numbers among the values, as a point of the unit cube."""
+        return [
+            unit
+            for name, dimension in self.dimensions.items()
+            if isinstance(dimension, Numeric)
+            for unit in dimension.to_units(values[name])
+        ]
+
+    def key(self, values: Mapping[str, Any]) -> str:
+        """Equal for equal values."""
+        return repr([values[name] for name in self.dimensions])
+
+
+class Objects:
+    """Values of any kind, made and changed by functions of the user."""
+
+    def __init__(self, start: Any, vary: Any) -> None:
+        """`start(rng)` makes a value, `vary(parent, inspirations, rng)` a changed one."""
+        if not callable(start) or not callable(vary):
+            raise SearchError(
+                "start=make(rng) and vary=change(parent, inspirations, rng) come together, as functions"
+            )
+        self._start = start
+        self._vary = vary
+
+    def definition(self) -> dict[str, Any]:
+        return {"start": _named(self._start), "vary": _named(self._vary)}
+
+    def draw(self, rng: "Random") -> Any:
+        return self._start(rng)
+
+    def vary(
+        self, variation: "Variation", parent: Any, second: Any, inspirations: Sequence[Any], rng: "Random"
+    ) -> Any:
+        return self._vary(parent, list(inspirations), rng)
+
+    def key(self, values: Any) -> str:
+        return repr(values)
+
+
+Domain = Space | Objects
+
+
+def _named(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _check_bounds(kind: str, low: Any, high: Any, log: bool) -> None:
+    for bound in (low, high):
+        if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
+            raise SearchError(f"{kind}: {bound!r} is no bound; both are finite numbers")
+    if low > high or (low == high and kind == "real"):
+        raise SearchError(f"{kind}: the lower bound {low} is not below the upper bound {high}")
+    if log and low <= 0:
+        raise SearchError(f"{kind}: a logarithmic scale needs a lower bound above 0, not {low}")
+
+
+def _shape(shape: Shape) -> tuple[int, ...]:
+    lengths = () if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(type(length) is not int or length < 1 for length in lengths):
+        raise SearchError(f"shape={shape!r}: give a whole number above 0, or several")
+    return lengths
+
+
+def _nested(numbers: Sequence[Any], shape: tuple[int, ...]) -> list[Any]:
+    if len(shape) == 1:
+        return list(numbers)
+    step = len(numbers) // shape[0]
+    return [_nested(numbers[at : at + step], shape[1:]) for at in range(0, len(numbers), step)]
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [number for item in value for number in _flat(item)]
+    return [value]

@@ -1,0 +1,107 @@
+"""A study: the core of a search, asked and told by hand, without jobs and without a database.
+The same seed and the same outcomes give the same proposals as a search has.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenuto.errors import SearchError
+from tenuto.search.archive import Archive, Elite, Verdict
+from tenuto.search.outcome import Outcome, check_direction, point, read_outcome
+from tenuto.search.proposals import (
+    TRIES,
+    Candidate,
+    InFlight,
+    Proposal,
+    Setup,
+    archive_of,
+    begin,
+    chance,
+    measures_of,
+)
+from tenuto.search.spaces import Dimension, Domain, Objects, Space
+
+
+def domain_of(
+    space: Mapping[str, Dimension] | None,
+    start: Callable[..., Any] | None,
+    vary: Callable[..., Any] | None,
+) -> Domain:
+    """What may vary: a space, or objects that two functions make."""
+    if space is not None and start is None and vary is None:
+        return Space(space)
+    if space is None and start is not None and vary is not None:
+        return Objects(start, vary)
+    raise SearchError(
+        "give either space={...}, or start=make(rng) and vary=change(parent, inspirations, rng)"
+    )
+
+
+class Study:
+    """Asks a sampler for candidates and tells it their outcomes, in any order."""
+
+    def __init__(
+        self,
+        space: Mapping[str, Dimension] | None = None,
+        sampler: Any = None,
+        *,
+        seed: int = 0,
+        direction: str = "max",
+        start: Callable[..., Any] | None = None,
+        vary: Callable[..., Any] | None = None,
+    ) -> None:
+        """`space`, or `start` and `vary`: what may vary; `direction`: "max" or "min"."""
+        if sampler is None:
+            raise SearchError("give a sampler, such as MapElites(...), RandomSearch() or GridSearch()")
+        self._maximize = check_direction(direction)
+        self._domain = domain_of(space, start, vary)
+        self._seed = seed
+        self._sampler = begin(sampler, Setup(self._domain, self._maximize, seed))
+        self._names, self._measure_count = measures_of(sampler)
+        self._asked = 0
+        self._in_flight: dict[int, Proposal] = {}
+        self._known: set[str] = set()
+        self._best: Elite | None = None
+
+    @property
+    def archive(self) -> Archive | None:
+        """The sampler's archive, if it keeps one."""
+        return archive_of(self._sampler)
+
+    @property
+    def best(self) -> Elite | None:
+        """The best candidate that was told."""
+        return self._best
+
+    def ask(self) -> Candidate | None:
+        """The next candidate, never one that was asked before; None when the sampler has nothing to try."""
+        number = self._asked + 1
+        flying = [InFlight(other, proposal) for other, proposal in self._in_flight.items()]
+        for attempt in range(TRIES):
+            proposal = self._sampler.ask(number, chance(self._seed, number, attempt), flying)
+            if proposal is None:
+                return None
+            key = self._domain.key(proposal.values)
+            if key not in self._known:
+                break
+        else:
+            return None
+        self._known.add(key)
+        self._asked = number
+        self._in_flight[number] = proposal
+        return Candidate(number, proposal.values, proposal.parent, proposal.inspirations)
+
+    def tell(self, number: int, outcome: Outcome | Mapping[str, Any] | float | None) -> Verdict:
+        """Tells what came of a candidate; None, or an outcome that cannot be used: it failed."""
+        proposal = self._in_flight.pop(number, None)
+        if proposal is None:
+            raise SearchError(f"candidate {number} was not asked for, or was told already")
+        told = None if outcome is None else read_outcome(outcome, self._names, self._measure_count)
+        if told is not None and told.failure is not None:
+            told = None
+        verdict, cell = self._sampler.tell(number, proposal, told)
+        if told is not None and told.objective is not None:
+            sign = 1 if self._maximize else -1
+            if self._best is None or sign * told.objective > sign * self._best.objective:
+                self._best = Elite(cell or 0, told.objective, point(told), number, proposal.values)
+        return verdict

@@ -1,0 +1,84 @@
+"""What is promised of PostgreSQL alone: lost connections, silent servers, secrets, wake-ups."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+import pytest
+from sqlalchemy import Connection, text
+
+from tenuto.database import Database, announce, migrate
+from tenuto.errors import DatabaseUnavailable
+from tests.parts.postgresql import PostgreSQL
+
+PASSWORD = "geheim-4711"
+
+
+def test_9_a_connection_that_is_cut_before_the_commit_is_repeated_whole(
+    postgresql: PostgreSQL, postgresql_url: str
+) -> None:
+    database = Database(postgresql_url)
+    database.write(lambda connection: connection.execute(text("CREATE TABLE t (a INTEGER)")))
+    tries = []
+
+    def insert(connection: Connection) -> None:
+        connection.execute(text("INSERT INTO t VALUES (1)"))
+        tries.append(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+        if len(tries) == 1:
+            postgresql.execute(f"SELECT pg_terminate_backend({tries[0]})")
+
+    database.write(insert)
+    assert len(tries) == 2
+    assert database.read(lambda connection: connection.execute(text("SELECT count(*) FROM t")).scalar()) == 1
+    database.close()
+
+
+def test_9_a_restart_of_the_server_is_survived(postgresql: PostgreSQL, postgresql_url: str) -> None:
+    database = Database(postgresql_url)
+    database.write(lambda connection: connection.execute(text("CREATE TABLE t (a INTEGER)")))
+    postgresql.restart()
+    database.write(lambda connection: connection.execute(text("INSERT INTO t VALUES (1)")))
+    assert database.read(lambda connection: connection.execute(text("SELECT count(*) FROM t")).scalar()) == 1
+    database.close()
+
+
+def test_a_server_that_falls_silent_ends_the_transaction(postgresql_url: str) -> None:
+    database = Database(postgresql_url, patience_s=0, transaction_s=0.2)
+    with pytest.raises(DatabaseUnavailable):
+        database.read(lambda connection: connection.execute(text("SELECT pg_sleep(30)")))
+    database.close()
+
+
+def test_12_a_transaction_that_idles_gives_its_locks_back(postgresql_url: str) -> None:
+    database = Database(postgresql_url)
+    shown = database.read(
+        lambda connection: [
+            connection.execute(text(f"SHOW {name}")).scalar()
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout")
+        ]
+    )
+    assert shown == ["5s", "10s"]
+    database.close()
+
+
+def test_35_a_password_is_in_no_error(postgresql: PostgreSQL) -> None:
+    database = Database(postgresql.url_of("no_such_database", PASSWORD), patience_s=0.05)
+    assert PASSWORD not in database.shown_url
+    with pytest.raises(DatabaseUnavailable) as caught:
+        migrate(database)
+    assert "no_such_database" in str(caught.value)
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+    database.close()
+
+
+def test_another_process_is_woken(postgresql_url: str) -> None:
+    listening, announcing = Database(postgresql_url), Database(postgresql_url)
+    told = threading.Event()
+    listening.wakeups.listen("things", told.set)
+    assert told.wait(10)  # it listens
+    told.clear()
+    announcing.write(lambda connection: announce(connection, "things"))
+    assert told.wait(10)
+    listening.close()
+    announcing.close()

@@ -1,0 +1,34 @@
+"""The fixtures of real parts: private servers, one a session, and what is made in them for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.parts.postgresql import PostgreSQL
+
+
+@pytest.fixture(scope="session")
+def postgresql(require: Callable[[str], None]) -> Iterator[PostgreSQL]:
+    """A private PostgreSQL."""
+    require("postgresql")
+    server = PostgreSQL()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
+    """A database of its own in the private PostgreSQL."""
+    with postgresql.database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind: the contract suites run on both."""
+    if request.param == "sqlite":
+        return str(tmp_path / "test.db")
+    return str(request.getfixturevalue("postgresql_url"))

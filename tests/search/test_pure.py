@@ -1,0 +1,321 @@
+"""The pure part of a search: outcomes, spaces, variations, samplers, studies."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.errors import SearchError
+from tenuto.search import (
+    Choice,
+    Gaussian,
+    GridSearch,
+    Integer,
+    IsoLine,
+    MapElites,
+    Mixed,
+    Outcome,
+    RandomSearch,
+    Real,
+    Study,
+    Verdict,
+)
+from tenuto.search.outcome import read_outcome
+from tenuto.search.proposals import Proposal
+from tenuto.search.spaces import Space
+
+SPACE: dict[str, Any] = {
+    "x": Real(-2, 2, shape=3),
+    "rate": Real(1e-4, 1, log=True),
+    "layers": Integer(1, 9),
+    "kind": Choice(["a", "b", None]),
+}
+SAMPLER = MapElites(cells=[8, 8], ranges=[(-2, 2), (-2, 2)], start=8)
+
+
+def evaluate(values: dict[str, Any]) -> Outcome:
+    x = values["x"]
+    return Outcome(-sum(part**2 for part in x) + values["layers"] / 10, [x[0], x[1]])
+
+
+def told(study: Study, count: int, in_flight: int = 4) -> list[object]:
+    """The proposals of a study whose candidates end in an order of their own, some badly."""
+    proposals, flying = [], []
+    order = random.Random(7)
+    while len(proposals) < count:
+        candidate = study.ask()
+        assert candidate is not None
+        proposals.append(candidate)
+        flying.append(candidate)
+        if len(flying) >= in_flight:
+            ended = flying.pop(order.randrange(len(flying)))
+            study.tell(ended.number, None if ended.number % 9 == 0 else evaluate(ended.values))
+    return list(proposals)
+
+
+# -- 17: the same seed, the same proposals ---------------------------------------------------------
+
+
+def test_17_the_same_seed_and_outcomes_give_the_same_proposals() -> None:
+    assert told(Study(SPACE, SAMPLER, seed=3), 100) == told(Study(SPACE, SAMPLER, seed=3), 100)
+    assert told(Study(SPACE, SAMPLER, seed=3), 100) != told(Study(SPACE, SAMPLER, seed=4), 100)
+
+
+def test_17_proposals_do_not_depend_on_the_process() -> None:
+    script = "from tests.search.test_pure import *; print(told(Study(SPACE, SAMPLER, seed=3), 60))"
+    root = Path(__file__).parents[2]
+    printed = {
+        subprocess.check_output(
+            [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONHASHSEED": seed}
+        )
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_17_proposals_are_golden() -> None:
+    """A new version must go on where a stored search stopped."""
+    first, last = (told(Study(SPACE, SAMPLER, seed=3), 40)[number] for number in (0, -1))
+    assert first.values == {  # type: ignore[attr-defined]
+        "x": [-0.666932547864048, 1.8709067392059406, -1.639532473307038],
+        "rate": pytest.approx(0.005677394455273523),
+        "layers": 1,
+        "kind": "a",
+    }
+    assert (last.parent, last.inspirations) == (31, (3, 14, 4))  # type: ignore[attr-defined]
+
+
+def test_islands_evolve_apart_until_they_migrate() -> None:
+    sampler = MapElites([4], [(0, 1)], start=4, islands=2, migrate_every=10, migrants=1)
+    study = Study({"x": Real(0, 1)}, sampler, seed=1)
+    parents: dict[int, set[int | None]] = {0: set(), 1: set()}
+    for _ in range(9):
+        candidate = study.ask()
+        assert candidate is not None
+        parents[candidate.number % 2].add(candidate.parent)
+        study.tell(candidate.number, Outcome(candidate.values["x"], [candidate.values["x"]]))
+    for island, found in parents.items():
+        assert all(parent is None or parent % 2 == island for parent in found)
+    for _ in range(60):
+        candidate = study.ask()
+        assert candidate is not None
+        parents[candidate.number % 2].add(candidate.parent)
+        study.tell(candidate.number, Outcome(candidate.values["x"], [candidate.values["x"]]))
+    assert any(parent is not None and parent % 2 for parent in parents[0])
+
+
+def test_inspirations_are_the_nearest_other_elites() -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([20], [(0, 1)], start=20, inspirations=2), seed=1)
+    values: dict[int, float] = {}
+    for _ in range(60):
+        candidate = study.ask()
+        assert candidate is not None
+        x = candidate.values["x"]
+        values[candidate.number] = x
+        if candidate.parent is not None:
+            assert len(set(candidate.inspirations)) == 2
+            assert candidate.parent not in candidate.inspirations
+            cell = int(values[candidate.parent] * 20)
+            assert min(abs(int(values[n] * 20) - cell) for n in candidate.inspirations) <= 3
+        study.tell(candidate.number, Outcome(x, [x]))
+
+
+def test_objects_are_made_and_changed_by_functions() -> None:
+    def change(parent: list[int], inspirations: list[list[int]], rng: random.Random) -> list[int]:
+        return [*parent, rng.randrange(10)]
+
+    study = Study(
+        sampler=MapElites([10], [(0, 10)], start=2), start=lambda rng: [rng.randrange(10)], vary=change
+    )
+    for _ in range(30):
+        candidate = study.ask()
+        assert candidate is not None
+        study.tell(candidate.number, Outcome(sum(candidate.values), [len(candidate.values)]))
+    assert study.best is not None
+    assert len(study.best.values) > 2
+
+
+def test_an_own_sampler_needs_only_ask_and_tell() -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.told: list[int] = []
+
+        def ask(self, number: int, rng: random.Random, in_flight: object) -> Proposal:
+            return Proposal({"x": number / 10})
+
+        def tell(self, number: int, proposal: Proposal, outcome: object) -> tuple[Verdict, None]:
+            self.told.append(number)
+            return Verdict.NEW, None
+
+    mine = Own()
+    study = Study({"x": Real(0, 1)}, mine)
+    candidate = study.ask()
+    assert candidate is not None
+    study.tell(candidate.number, 1.0)
+    assert mine.told == []  # a search begins with a copy, so that it can be rebuilt
+    with pytest.raises(SearchError, match="no sampler"):
+        Study({"x": Real(0, 1)}, object())
+
+
+# -- 19: nothing twice -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", [RandomSearch(), GridSearch(), MapElites([3], [(0, 3)], start=2)])
+def test_19_a_small_space_is_exhausted_and_nothing_comes_twice(sampler: Any) -> None:
+    study = Study({"n": Integer(0, 3), "flag": Choice([True, False])}, sampler, seed=1)
+    seen = []
+    while (candidate := study.ask()) is not None:
+        seen.append(repr(candidate.values))
+        study.tell(candidate.number, Outcome(candidate.values["n"], [candidate.values["n"]]))
+    assert len(set(seen)) == len(seen)
+    assert len(seen) == 8 if isinstance(sampler, GridSearch) else 4 <= len(seen) <= 8
+
+
+def test_a_grid_tries_every_combination() -> None:
+    study = Study({"x": Real(0, 1, shape=2), "kind": Choice(["ab", "b", "c"])}, GridSearch(3))
+    seen = []
+    while (candidate := study.ask()) is not None:
+        seen.append((*candidate.values["x"], candidate.values["kind"]))
+    assert len(seen) == 27
+    assert seen[0] == (0.0, 0.0, "ab")
+    assert seen[-1] == (1.0, 1.0, "c")
+
+
+# -- spaces and variations -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dimension", [Real(-3, 5), Real(1e-6, 10, log=True), Integer(-4, 9), Integer(1, 1000, log=True)]
+)
+def test_values_and_units_correspond(dimension: Any) -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        value = dimension.draw(rng)
+        assert dimension.low <= value <= dimension.high
+        [unit] = dimension.to_units(value)
+        assert 0 <= unit <= 1
+        assert dimension.from_units([unit]) == pytest.approx(value)
+    assert dimension.from_units([0.0]) == dimension.low
+    assert dimension.from_units([1.0]) == dimension.high
+
+
+def test_integers_are_equally_likely() -> None:
+    rng = random.Random(1)
+    counts = [0] * 3
+    for _ in range(3000):
+        counts[Integer(0, 2).draw(rng)] += 1
+    assert min(counts) > 900
+
+
+@pytest.mark.parametrize(
+    "variation", [IsoLine(), Gaussian(0.3), Mixed(IsoLine(), Gaussian(), weights=[1, 3])]
+)
+def test_a_child_stays_in_its_space(variation: Any) -> None:
+    rng = random.Random(1)
+    space = Space(SPACE)
+    for _ in range(200):
+        child = space.vary(variation, space.draw(rng), space.draw(rng), [], rng)
+        assert all(-2 <= part <= 2 for part in child["x"])
+        assert 1e-4 <= child["rate"] <= 1
+        assert child["layers"] in range(1, 10)
+        assert child["kind"] in ("a", "b", None)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Real(1, 0), "below"),
+        (lambda: Real(0, math.inf), "finite"),
+        (lambda: Real(0, 1, log=True), "above 0"),
+        (lambda: Real(0, 1, shape=0), "shape"),
+        (lambda: Integer(0, 1.5), "whole"),  # type: ignore[arg-type]
+        (lambda: Choice([]), "list"),
+        (lambda: Choice("abc"), "list"),
+        (lambda: Choice([object()]), "plain"),
+        (lambda: MapElites([5], [(0, 1), (0, 1)]), "measure"),
+        (lambda: MapElites([5], [(1, 0)]), "empty"),
+        (lambda: MapElites(0, [(0, 1)]), "above 0"),
+        (lambda: MapElites([5], [(0, 1)], islands=0), "islands"),
+        (lambda: MapElites([5], [(0, 1)], measures=["a", "b"]), "measures"),
+        (lambda: GridSearch(0), "steps"),
+        (lambda: Study({}, RandomSearch()), "space"),
+        (lambda: Study({"x": 3}, RandomSearch()), "'x'"),  # type: ignore[dict-item]
+        (lambda: Study({"x": Real(0, 1)}), "sampler"),
+        (lambda: Study({"x": Real(0, 1)}, RandomSearch(), direction="up"), "max"),
+        (lambda: Study(sampler=RandomSearch()), "either"),
+        (lambda: IsoLine(-1), "deviation"),
+        (Mixed, "variations"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_the_call(make: Any, words: str) -> None:
+    with pytest.raises(SearchError, match=words):
+        make()
+
+
+# -- outcomes --------------------------------------------------------------------------------------
+
+
+def test_a_task_may_return_a_number_a_mapping_or_an_outcome() -> None:
+    assert read_outcome(3).objective == 3.0
+    found = read_outcome({"combined_score": 0.5, "measures": [1, 2], "cost": 0.1, "accuracy": 0.9})
+    assert (found.objective, found.measures, found.cost) == (0.5, (1.0, 2.0), 0.1)
+    assert found.metrics == {"accuracy": 0.9}
+    by_name = {"objective": 1, "measures": {"b": 2.0, "a": 1.0}}
+    assert read_outcome(by_name, ["a", "b"], 2).measures == (1.0, 2.0)
+    assert read_outcome({"objective": 1, "a": 4, "b": 5}, ["a", "b"], 2).measures == (4.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        None,
+        "text",
+        math.nan,
+        math.inf,
+        True,
+        [1, 2],
+        {},
+        {"objective": "1"},
+        {"objective": math.nan, "cost": 0.5},
+        {"objective": 1, "measures": [math.nan, 1]},
+        {"objective": 1, "measures": [1]},
+        {"objective": 1, "measures": {"a": 1}},
+        {"objective": 1, "measures": "ab"},
+        {"objective": 1, "measures": [1, 2], "failure": "no"},
+    ],
+)
+def test_what_is_no_outcome_is_a_failure_with_words(returned: Any) -> None:
+    found = read_outcome(returned, ["a", "b"], 2)
+    assert found.failure
+    if isinstance(returned, dict):
+        assert found.cost == returned.get("cost", 0.0)
+
+
+def test_smaller_is_better_where_the_direction_says_so() -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]), direction="min", seed=1)
+    for _ in range(30):
+        candidate = study.ask()
+        assert candidate is not None
+        study.tell(candidate.number, Outcome(candidate.values["x"], [0.5]))
+    assert study.archive is not None
+    assert study.best == study.archive.best
+    assert study.best is not None
+    assert study.best.objective < 0.1
+    assert study.archive.qd_score == -study.best.objective
+
+
+def test_telling_twice_or_what_was_not_asked_is_refused() -> None:
+    study = Study({"x": Real(0, 1)}, RandomSearch())
+    candidate = study.ask()
+    assert candidate is not None
+    study.tell(candidate.number, 1.0)
+    for number in (candidate.number, 99):
+        with pytest.raises(SearchError, match=str(number)):
+            study.tell(number, 1.0)
