@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
 from enum import Enum, unique
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -102,7 +101,7 @@ class Tokens:
         """A new token: its id, and the token itself, which nobody can find out again."""
         if not is_user(user):
             raise InvalidValue(
-                f"{user!r:.80} cannot name a user: letters, digits and _.@+- after a letter or digit, at most 64"
+                f"{user!r:.80} cannot name a user: letters, digits and _.@+-, at most 64, no sign first"
             )
         token = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = digest_of(token)
@@ -128,9 +127,7 @@ class Tokens:
         """All tokens, the oldest first."""
         columns = [tokens.c[name] for name in TokenRow._fields]
         query = select(*columns).order_by(tokens.c.id)
-        return self._database.read(
-            lambda connection: [_token(row._mapping) for row in connection.execute(query)]
-        )
+        return self._database.read(lambda connection: [TokenRow(*row) for row in connection.execute(query)])
 
     def revoke(self, token_id: int) -> None:
         """Makes a token useless; `NotFound` if there is none."""
@@ -153,10 +150,6 @@ class Tokens:
         )
         found = self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if found is None else Principal(found.user_id, scopes_of(found.scopes))
-
-
-def _token(values: Mapping[str, Any]) -> TokenRow:
-    return TokenRow(**values)
 
 
 def bearer(header: str | None) -> str | None:

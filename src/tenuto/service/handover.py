@@ -23,7 +23,7 @@ class Handover:
         self._parts = parts
 
     async def send(self, row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:
-        """The job as Submitted; None if it goes no further here: it ended, is queued again, or was lost.
+        """The job as Submitted, or as ended; None if another server has it, or it is queued again.
 
         ``may_be_there``: an earlier try may have reached the node. ``is_unwanted``: its end was asked for.
         Raises `NodeSilent` if the job may have reached the node now.
@@ -79,5 +79,5 @@ class Handover:
             parts.told(queued)
         return None
 
-    async def _ended(self, row: JobRow, to: ServiceState, message: str) -> None:
-        await self._parts.move(row, to, message)
+    async def _ended(self, row: JobRow, to: ServiceState, message: str) -> JobRow | None:
+        return await self._parts.move(row, to, message)

@@ -32,7 +32,7 @@ def documentation_page(described: Mapping[str, Any], base_url: str) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{escape(info['title'])}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))} ",
-        f"Version {escape(info['version'])}; the same for programs: <a href='/openapi.json'>openapi.json</a>.</p>",
+        f"Version {escape(info['version'])}; for programs: <a href='/openapi.json'>openapi.json</a>.</p>",
         "<h2>Routes</h2>",
     ]
     for path, methods in described["paths"].items():
@@ -48,7 +48,8 @@ def documentation_page(described: Mapping[str, Any], base_url: str) -> str:
 
 def _route(path: str, method: str, route: Mapping[str, Any], base_url: str) -> Iterator[str]:
     yield f"<details id='{escape(method + path)}'><summary><span class='method {escape(method)}'>"
-    yield f"{escape(method.upper())}</span> <code>{escape(path)}</code> {escape(route.get('summary', ''))}</summary>"
+    yield f"{escape(method.upper())}</span> <code>{escape(path)}</code> "
+    yield f"{escape(route.get('summary', ''))}</summary>"
     yield f"<div><pre>{escape(_example(path, method, base_url))}</pre>"
     if parameters := route.get("parameters"):
         yield "<table><tr><th>Parameter</th><th>In</th><th></th></tr>"

@@ -315,12 +315,12 @@ def _now(connection: Connection) -> int:
 
 
 def _job(row: Row[Any]) -> JobRow:
-    values: Mapping[str, Any] = row._mapping
+    values = row._asdict()
     return JobRow(**{**values, "state": ServiceState(values["state"])})
 
 
 def _move(row: Row[Any]) -> Move:
-    values: Mapping[str, Any] = row._mapping
+    values = row._asdict()
     return Move(**{**values, "state": ServiceState(values["state"])})
 
 

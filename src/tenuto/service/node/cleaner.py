@@ -67,7 +67,7 @@ class PayloadCleaner:
         ]
         for acted in remove(self._view, keys, nobody) if keys else ():
             if acted.outcome not in (Outcome.DELETED, Outcome.GONE):
-                log("stage_failed", 30, stage="node_cleaner", why=acted.message or "")
+                log("stage_failed", 30, stage="node_cleaner", why=acted.detail)
         if cleaned:
             log("cleaned", payloads=len(cleaned))
         self._payloads.forget(int(self._max_age_s * 1000) * FORGET_AFTER)

@@ -92,7 +92,6 @@ class EmbeddedNode:
         """Goes on with what was open, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
-        self._launcher.warm_up()
         await self.runner.resume()
         self._cleaner.start()
 

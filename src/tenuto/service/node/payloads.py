@@ -135,7 +135,7 @@ class Payloads:
 
 
 def _payload(row: Row[Any]) -> PayloadRow:
-    values: Mapping[str, Any] = row._mapping
+    values = row._asdict()
     return PayloadRow(**{**values, "state": PayloadState(values["state"])})
 
 

@@ -10,9 +10,10 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from tenuto.errors import NodeRefusal
 from tenuto.launchers.protocols import Launcher
@@ -179,7 +180,8 @@ class PayloadRunner:
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""
-        row = await self._sql(self._payloads.get, row.id) or row
+        known = await self._sql(self._payloads.get, row.id)
+        row = row if known is None else known
         to, message = self._verdict(row, job)
         facts = facts_of(row, to.value, message, job.exit_code)
         moment = self._workshop.machine.clock.now().timestamp()
@@ -239,8 +241,8 @@ class PayloadRunner:
         if await self._sql(self._payloads.started, payload_id) is not None:
             self.waiters.tell(payload_id)
 
-    def _spawn(self, coroutine: object) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
