@@ -91,7 +91,9 @@ class Process:
     ) -> Answer:
         parts = [field("user_id", user), field("service", service), file("run.sh", script.encode())]
         parts += [file(name, content) for name, content in (files or {}).items()]
-        return self.request("POST", "/upload", body(*parts), {"Content-Type": CONTENT_TYPE, **(headers or {})})
+        return self.request(
+            "POST", "/upload", body(*parts), {"Content-Type": CONTENT_TYPE, **(headers or {})}
+        )
 
     def job(self, job_id: int, wait: float = 0) -> Any:
         return self.get(f"/jobs/{job_id}?wait={wait}").json
