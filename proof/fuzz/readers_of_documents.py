@@ -14,6 +14,7 @@ from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
 from tenuto.jobs.parameters import read_stored
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.requirements import Gpu, Host, Requirement
 from tenuto.launchers.warm.needs import Environment, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filters import parse_filter
@@ -113,6 +114,12 @@ def texts(bench: Bench) -> list[Target]:
         if str(parse_filter(str(tree), regex=False)) != str(tree):
             raise Wrong("a filter is another one when it is written and read again")
 
+    def requirement(data: bytes) -> None:
+        read = Requirement.parse(data.decode("utf-8", "replace"))
+        if Requirement.parse(str(read)) != read:
+            raise Wrong("a requirement is another one when it is written and read again")
+        read.match(Host(8, 1 << 34, (Gpu("cuda", 1 << 33), Gpu("rocm", 1 << 32)), 3600.0))
+
     def experiment(data: bytes) -> None:
         path = here / "sweep.yaml"
         path.write_bytes(data)
@@ -124,9 +131,14 @@ def texts(bench: Bench) -> list[Target]:
             b"a: &x [1, 2]\nb: *x\nc: !!str 3\nd: 0x1f\ne: 1_000\nf: ~\n",
         ]
 
+    needs = [
+        b"duration=4h & cpu(cores=8, mem=32G) & cuda(mem=24GiB)*2 | duration=1h30m",
+        b"gpu | rocm*3 & cpu(mem=1.5 T) | duration = 2 Days 3.25hours & mps(mem=512kb)",
+    ]
     words = [b'state = done and (lr < 0.1 or not name ~ "x*") ', b"tags.a = b or when > 2026-01-01"]
     return [
         Target("settings", "tenuto.toml", toml, settings, (TenutoError,)),
+        Target("requirement", "a requirement", lambda: needs, requirement, (TenutoError,)),
         Target(
             "pyproject", "[tool.tenuto]", lambda: [b"[tool.tenuto]\n" + toml()[0]], project, (TenutoError,)
         ),

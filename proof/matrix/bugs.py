@@ -50,8 +50,9 @@ class _Unlocked:
 
 
 async def _run_unlocked(self: Job, order: StartOrder) -> Process:
-    unlocked = _Unlocked(order.runner_lock.path)
-    order.runner_lock.close()
+    lock, _ = order.locks
+    unlocked = _Unlocked(lock.path)
+    lock.close()
     return await _run(self, order._replace(runner_lock=unlocked))
 
 

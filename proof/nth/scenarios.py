@@ -14,7 +14,8 @@ from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.status import RunState, RunStatus, read_run_status, write_run_status
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.workspace import attempt_files, classes, job_directory, journal, trash
+from tenuto.workspace import attempt_files, claims, classes, job_directory, journal, trash
+from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
@@ -422,20 +423,20 @@ class Claimed(Scenario):
             assert two == f"{place.layout.root}/one.py"
 
 
-class ExternalNamed(Scenario):
-    """The cluster's id of a job: the launch record is the old one or the new one."""
+class AttemptClaimed(Scenario):
+    """The claim on an attempt: made once; whoever fails to make it begins nothing."""
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
+        self._is_mine = False
 
     def act(self, place: Place) -> None:
-        job_directory.write_external_id(place.files, place.job, self._launch, "4711")
+        self._is_mine = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.RUNNER, "4711")
 
     def check(self, place: Place, *, finished: bool) -> None:
-        found = attempt_files.read_launch(place.files, place.job)
-        assert found is not None, "the launch record is gone"
-        assert found.nonce == self._launch.nonce
-        assert found.external_id == "4711" or (not finished and found.external_id is None)
+        was_free = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.SCHEDULER)
+        assert not (was_free and self._is_mine), "two have made the claim on one attempt"
+        assert was_free or not finished or self._is_mine, "nobody has the claim that was made"
 
 
 class ExperimentTaken(Scenario):
@@ -554,7 +555,7 @@ def scenarios() -> list[Scenario]:
         Listed("jobs.jsonl and links"),
         Discarded("trash"),
         Claimed("task id claimed"),
-        ExternalNamed("cluster's id"),
+        AttemptClaimed("claim"),
         ExperimentTaken("experiment's lock and status"),
         SpaceAsked("free space"),
     ]

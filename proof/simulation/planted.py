@@ -87,7 +87,7 @@ def _lock_released_before_the_start(patch: Patch) -> None:
     run = jobs.Job.aio_run
 
     async def aio_run(self: jobs.Job, order: StartOrder) -> Process:
-        order.runner_lock.close()
+        order.locks[0].close()
         return await run(self, order)
 
     patch.set(jobs.Job, "aio_run", aio_run)

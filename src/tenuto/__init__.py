@@ -12,7 +12,9 @@ from tenuto.errors import (
     FailedExperiment,
     GracefulExperimentExit,
     GracefulTimeout,
+    LauncherNotFound,
     PortTaken,
+    RequirementError,
     ServiceError,
     SubmissionRefused,
     TaskCancelled,
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     from tenuto.experiments.services import Service, ServiceState
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
+    from tenuto.launchers.finding import find_launcher
+    from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
     from tenuto.scheduler.jobs import Job, OutputKey
@@ -77,14 +81,20 @@ if TYPE_CHECKING:
     from tenuto.tasks.serialization import from_state_dict, state_dict
 
 _ON_DEMAND = {
+    "Alternative": "tenuto.launchers.requirements",
     "CounterToken": "tenuto.scheduler.tokens",
     "DirtyGitAction": "tenuto.experiments.environment",
+    "Gpu": "tenuto.launchers.requirements",
+    "Gpus": "tenuto.launchers.requirements",
+    "Host": "tenuto.launchers.requirements",
     "Job": "tenuto.scheduler.jobs",
     "JobFailureStatus": "tenuto.lifecycle.states",
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
+    "Match": "tenuto.launchers.requirements",
     "OutputKey": "tenuto.scheduler.jobs",
     "ProcessService": "tenuto.experiments.process_service",
+    "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.modes",
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
@@ -97,6 +107,7 @@ _ON_DEMAND = {
     "deserialize": "tenuto.tasks.saving",
     "experiment": "tenuto.experiments.experiment",
     "explain": "tenuto.tasks.explain",
+    "find_launcher": "tenuto.launchers.finding",
     "from_state_dict": "tenuto.tasks.serialization",
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
@@ -112,6 +123,7 @@ _ON_DEMAND = {
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alternative",
     "Choices",
     "CommandTask",
     "Config",
@@ -121,14 +133,19 @@ __all__ = [
     "DirtyGitAction",
     "DirtyGitError",
     "FailedExperiment",
+    "Gpu",
+    "Gpus",
     "GracefulExperimentExit",
     "GracefulTimeout",
+    "Host",
     "InputFile",
     "Job",
     "JobFailureStatus",
     "JobState",
+    "LauncherNotFound",
     "LightweightTask",
     "Listener",
+    "Match",
     "Meta",
     "Option",
     "OutputKey",
@@ -137,6 +154,8 @@ __all__ = [
     "PortTaken",
     "Prepare",
     "ProcessService",
+    "Requirement",
+    "RequirementError",
     "ResumableTask",
     "RunMode",
     "Scheduler",
@@ -159,6 +178,7 @@ __all__ = [
     "experiment",
     "explain",
     "field",
+    "find_launcher",
     "former_identity",
     "from_state_dict",
     "from_task_dir",

@@ -12,6 +12,8 @@ TenutoError
 ├── GraphError                configs are connected in a way that cannot run
 │   ├── ConfigCycle           a config contains itself
 │   └── UnsubmittedTask       a task's result is used, but the task was not submitted
+├── RequirementError          what a job needs cannot be read
+├── LauncherNotFound          no launcher satisfies what a job needs
 ├── NoExperiment              ``submit()`` was called with no experiment open
 ├── NotInJob                  asked for something only a running job has
 ├── ClassNotFound             a class cannot be found again from another process
@@ -163,6 +165,19 @@ class FilterError(TenutoError):
         super().__init__(message)
         self.text = text
         self.position = position
+
+
+class RequirementError(TenutoError, ValueError):
+    """What a job needs cannot be read; ``position`` is the character of ``text`` where it breaks."""
+
+    def __init__(self, message: str, text: str, position: int) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+
+class LauncherNotFound(TenutoError, LookupError):
+    """No launcher satisfies what a job needs."""
 
 
 class NotFound(TenutoError):

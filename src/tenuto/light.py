@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import ctypes
     import difflib
     import fcntl
+    import fractions
     import hashlib
     import importlib.util as importlib_util
     import pathlib
@@ -46,6 +47,7 @@ else:
     ctypes = _OnFirstUse("ctypes")
     difflib = _OnFirstUse("difflib")
     fcntl = _OnFirstUse("fcntl")
+    fractions = _OnFirstUse("fractions")
     hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = _OnFirstUse("importlib.util")
     pathlib = _OnFirstUse("pathlib")
@@ -84,6 +86,7 @@ __all__ = [
     "ctypes",
     "difflib",
     "fcntl",
+    "fractions",
     "hashlib",
     "import_module",
     "importlib_util",

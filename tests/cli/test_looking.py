@@ -196,7 +196,7 @@ def test_a_run_whose_process_was_killed_counts_as_interrupted(shell: Shell) -> N
         (["runs"], RUN_KEYS),
         (["runs", "list", "sweep"], RUN_KEYS),
         (["runs", "show", "sweep"], [*RUN_KEYS, "git", "job_list"]),
-        (["status"], ["workspace", "runs", "running"]),
+        (["status"], ["workspace", "runs", "owners", "running"]),
         (["why", "Data"], WHY_KEYS),
         (["logs", "Data"], ["task", "id", "path", "text", "whole"]),
     ],

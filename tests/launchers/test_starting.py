@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner.attempt import STALE
+from tenuto.launchers.runner.exits import STALE
 from tenuto.launchers.runner.fresh import ENTRY
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
@@ -35,7 +35,7 @@ def test_two_schedulers_processes_do_not_share_a_lock_by_accident(
 ) -> None:
     """A program that another thread starts while a job is being started must not keep the job's lock."""
     job = bench.command("true")
-    fds = [job.order.runner_lock.fileno(), job.order.descendants_lock.fileno()]
+    fds = [lock.fileno() for lock in job.order.locks]
     run(finished(launcher, job))
     bystander = subprocess.Popen(["sleep", "1000000"], close_fds=False)
     try:

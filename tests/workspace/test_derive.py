@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
-from tenuto.workspace.derive_table import ROWS, Action, ClusterSays, Facts, Launch, Mark, Runner
+from tenuto.workspace.derive_table import ROWS, Action, Claimed, ClusterSays, Facts, Launch, Mark, Runner
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tenuto.workspace.records import Corrupt, LaunchRecord, PidRecord
@@ -40,9 +40,14 @@ CASES: dict[str, Evidence] = {
     "starting": Evidence(launch=LAUNCH, locked=True),
     "running, lock file replaced": Evidence(launch=LAUNCH, pid=PID, liveness=Liveness.ALIVE),
     "leftovers": Evidence(launch=LAUNCH, pid=PID, liveness=Liveness.DEAD, descendants=True),
+    "leftovers in the cluster": Evidence(launch=EXTERNAL, pid=PID, descendants=True),
+    "revoked": Evidence(launch=EXTERNAL, claimed=Claimed.REVOKED, cluster=cluster(ClusterSays.RUNNING)),
     "pending in the cluster": Evidence(launch=EXTERNAL, cluster=cluster(ClusterSays.PENDING)),
     "running in the cluster": Evidence(launch=EXTERNAL, cluster=cluster(ClusterSays.RUNNING)),
-    "ended in the cluster": Evidence(launch=EXTERNAL, cluster=cluster(ClusterSays.ENDED)),
+    "ended in the cluster, never begun": Evidence(launch=EXTERNAL, cluster=cluster(ClusterSays.ENDED)),
+    "ended in the cluster": Evidence(
+        launch=EXTERNAL, claimed=Claimed.BEGUN, cluster=cluster(ClusterSays.ENDED)
+    ),
     "cluster silent, seen running": Evidence(launch=EXTERNAL, pid=PID),
     "cluster silent": Evidence(launch=EXTERNAL),
     "untouched": Evidence(),
@@ -66,7 +71,9 @@ def test_each_row_decides_its_case(row) -> None:
 def every_combination_of_facts() -> list[Facts]:
     return [
         Facts(*values)
-        for values in itertools.product(Mark, Launch, (True, False), Runner, (True, False), ClusterSays)
+        for values in itertools.product(
+            Mark, Launch, (True, False), Runner, (True, False), Claimed, ClusterSays
+        )
     ]
 
 
@@ -111,7 +118,7 @@ def test_only_a_done_marker_makes_a_job_done() -> None:
 def test_a_silent_cluster_is_never_a_failure() -> None:
     for facts in every_combination_of_facts():
         silent = facts.launch is Launch.EXTERNAL and facts.cluster is ClusterSays.NOTHING
-        seen_here = facts.descendants or facts.runner is Runner.DEAD
+        seen_here = facts.descendants or facts.runner is Runner.DEAD or facts.claimed is Claimed.REVOKED
         if silent and facts.mark is Mark.NONE and not seen_here:
             assert not decide(facts)[0].finished(), facts
 
@@ -199,6 +206,18 @@ def test_a_runner_without_a_launch_record_is_still_running() -> None:
 def test_a_runner_in_another_namespace_whose_lock_is_free_is_lost() -> None:
     """A container that was started anew: only the kernel's lock counts."""
     assert derive_state(Evidence(launch=LAUNCH, pid=PID, liveness=Liveness.UNKNOWN)).row == "lost"
+
+
+def test_a_job_that_a_cluster_may_run_is_started_again_only_if_it_ended_or_was_revoked() -> None:
+    for facts in every_combination_of_facts():
+        if facts.launch is Launch.EXTERNAL and facts.mark is Mark.NONE and decide(facts)[1] is Action.START:
+            assert facts.cluster is ClusterSays.ENDED or facts.claimed is Claimed.REVOKED, facts
+
+
+def test_the_cluster_takes_the_blame_for_what_it_did() -> None:
+    report = ClusterReport(ClusterSays.ENDED, message="NODE_FAIL", blameless=True)
+    assert derive_state(Evidence(launch=EXTERNAL, claimed=Claimed.BEGUN, cluster=report)).blameless
+    assert not derive_state(Evidence(MarkersFound(failed=FAILED), EXTERNAL, cluster=report)).blameless
 
 
 def test_the_cluster_says_why_a_job_ended() -> None:

@@ -16,7 +16,9 @@ from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
-from tenuto.workspace.derive_table import Action
+from tenuto.workspace.claims import Claimer, claim, is_claimed
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive_table import Action, ClusterSays
 from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
@@ -197,14 +199,57 @@ def test_nothing_is_opened_when_the_lock_file_was_replaced(host: FakeHost) -> No
     assert steps.read_launch(machine.files, JOB) is None
 
 
-def test_an_external_launch_is_durable_before_the_cluster_hears_of_it(host: FakeHost) -> None:
+def test_the_cluster_is_asked_before_the_markers_are_read(host: FakeHost) -> None:
+    """A job that ends between the two looks is done, and not lost."""
     machine = host.machine(host.start())
-    launch = opened(machine, taken(machine), external=True)
-    host.power_loss()
-    assert steps.read_launch(host.disk, JOB) == launch
-    named = steps.write_external_id(host.disk, JOB, launch, "4711")
-    host.power_loss()
-    assert steps.read_launch(host.disk, JOB) == named
+    lock = taken(machine)
+    launch = opened(machine, lock, external=True)
+    asked: list[str] = []
+
+    def ask(paths: JobPaths, of: LaunchRecord) -> ClusterReport:
+        asked.append(of.nonce)
+        write_marker(machine.files, paths, Marker(of.attempt, of.nonce))
+        return ClusterReport(ClusterSays.ENDED)
+
+    assert steps.settle(machine, JOB, lock, ask=ask).derived.state is JobState.DONE
+    assert asked == [launch.nonce]
+    assert steps.look(machine, JOB, ask=ask).derived.state is JobState.DONE
+    assert len(asked) == 1, "of a finished job nobody is asked"
+
+
+def test_nobody_is_asked_about_a_local_attempt(host: FakeHost) -> None:
+    machine = host.machine(host.start())
+    lock = taken(machine)
+    opened(machine, lock)
+
+    def ask(paths: JobPaths, of: LaunchRecord) -> ClusterReport:
+        raise AssertionError("a local attempt is no cluster's")
+
+    assert steps.settle(machine, JOB, lock, ask=ask).derived.row == "lost before it started"
+
+
+@pytest.mark.parametrize(
+    ("by", "row"),
+    [(None, "cluster silent"), (Claimer.RUNNER, "cluster silent"), (Claimer.SCHEDULER, "revoked")],
+)
+def test_a_claim_of_a_scheduler_gives_the_attempt_up(host: FakeHost, by: Claimer | None, row: str) -> None:
+    machine = host.machine(host.start())
+    lock = taken(machine)
+    launch = opened(machine, lock, external=True)
+    if by is not None:
+        assert claim(machine, JOB, launch.nonce, by)
+    lock.close()
+    assert steps.look(machine, JOB).derived.row == row
+
+
+def test_the_claims_of_earlier_attempts_stay(host: FakeHost) -> None:
+    machine = host.machine(host.start())
+    lock = taken(machine)
+    first = opened(machine, lock, external=True)
+    claim(machine, JOB, first.nonce, Claimer.SCHEDULER)
+    opened(machine, lock, external=True)
+    assert is_claimed(machine, JOB, first.nonce)
+    assert not claim(machine, JOB, first.nonce, Claimer.RUNNER)
 
 
 def test_a_power_loss_right_after_the_marker_keeps_the_job_done(host: FakeHost) -> None:

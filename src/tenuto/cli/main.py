@@ -24,6 +24,7 @@ COMMANDS = {
     "retry": "Run failed jobs again, now.",
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
+    "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
     "demo": "Run a small sweep, to see what Tenuto does.",
     "serve": "Offer services over HTTP: uploads in, ZIPs of results out.",

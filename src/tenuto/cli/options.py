@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +12,13 @@ import click
 
 from tenuto.errors import NotFound, SettingsError
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.directories import job_keys
 from tenuto.settings import Settings, load_settings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
+
+MOST_LOOKED_AT = 1000
+"""Entries of a directory called `jobs` that are looked at to see whether jobs are kept there."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,8 +47,17 @@ def yes_option(command: F) -> F:
 
 
 def looks_like_workspace(path: Path) -> bool:
-    """Whether somebody ran an experiment there."""
-    return (path / "experiments").is_dir() and (path / "jobs").is_dir()
+    """Whether jobs were run there: by an experiment, a search or a node of the service.
+
+    A directory that is called `jobs` is not enough: many have one.
+    """
+    if not (path / "jobs").is_dir():
+        return False
+    if (path / "experiments").is_dir():
+        return True
+    files, layout = this_machine().files, Layout(str(path))
+    some = islice(job_keys(files, layout.jobs), MOST_LOOKED_AT)
+    return any(files.stat(layout.job(*key).private) is not None for key in some)
 
 
 def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
@@ -68,7 +82,7 @@ def open_workspace(given: str | None, settings: Settings | None = None) -> Works
     if not looks_like_workspace(path):
         known = ", ".join(settings.workspaces) or "none"
         raise NotFound(
-            f"{path} is not a workspace: it has no experiments; give another with -w "
+            f"{path} is not a workspace: no job was ever run there; give another with -w "
             f"(named in the settings: {known}), or run an experiment there first"
         )
     return WorkspaceView(Layout(str(path)), this_machine())

@@ -29,9 +29,9 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.preparation import Preparations
-from tenuto.jobs.submission import Defaults, check_script, make_job
+from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
 from tenuto.launchers.carbon.plan import carbon_plan
-from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
@@ -59,6 +59,9 @@ Tok = TypeVar("Tok", bound=CounterToken)
 # What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
 _PAST_MODULE = "tenuto.experiments.info"
 _TRANSIENT_MODULE = "tenuto.experiments.transient"
+# Most experiments have no requirement either.
+_PLACING_MODULE = "tenuto.jobs.placing"
+_FINDING_MODULE = "tenuto.launchers.finding"
 
 
 class experiment:
@@ -99,9 +102,10 @@ class experiment:
         self.environment: Mapping[str, str] = {}
         self.port = port
         self._launcher = launcher
-        self._chosen: Launcher | None = None
+        self._launchers: Launchers | None = None
+        self._placer: Any = None
+        """Finds the place of tasks that have a requirement."""
         self._job_defaults: Defaults | None = None
-        """The launcher, if it was not given."""
         self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
         self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
         self._wait_for_lock_s = wait_for_lock_s
@@ -235,7 +239,10 @@ class experiment:
 
     def gpu_token(self) -> GpuToken:
         """The GPUs that are visible here, one unit each; a job finds its own in ``CUDA_VISIBLE_DEVICES``."""
-        return self._declared(GpuToken(visible_devices(), self._token_directory))
+        return self._gpus(visible_devices())
+
+    def _gpus(self, devices: Mapping[int, str]) -> GpuToken:
+        return self._declared(GpuToken(devices, self._token_directory))
 
     @property
     def _token_directory(self) -> str:
@@ -305,18 +312,30 @@ class experiment:
     def _defaults(self) -> Defaults:
         if self._job_defaults is None:
             chosen = self.settings
-            if self._launcher is None:
-                self._launcher = self._chosen = choose_launcher(chosen.launcher, chosen.slots)
+            launchers = self._launchers = Launchers(chosen)
+            launcher = self._launcher or launchers.named(chosen.launcher)
             limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
             self._job_defaults = Defaults(
-                self._launcher,
+                launcher,
                 limits,
+                self._place,
                 chosen.max_retries,
                 chosen.max_lost_retries,
                 self._carbon_plan,
                 Durability(chosen.durability),
             )
         return self._job_defaults
+
+    def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
+        """The place of a task that has a requirement."""
+        if self._placer is None:
+            finding: Any = import_module(_FINDING_MODULE)
+            placing: Any = import_module(_PLACING_MODULE)
+            finder = finding.Finder(self.settings, self._launchers)
+            self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
+        launcher = submission.launcher or self._launcher
+        placed: Placement = self._placer.place(task, submission.requires, launcher, environment)
+        return placed
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -390,8 +409,8 @@ class experiment:
                 self._leave_run(self._run, error)
             if self._open is not None:
                 self._open.close()
-            if self._chosen is not None:
-                self._scheduler.call(self._chosen.close)
+            if self._launchers is not None:
+                self._scheduler.call(self._launchers.close)
         if self.run_mode is RunMode.PREPARE and error is None:
             self._tell_prepared()
         elif self.run_mode is not RunMode.NORMAL:

@@ -13,8 +13,10 @@ from tenuto.experiments.standing import concerning, is_settled, within_run
 from tenuto.experiments.token_view import with_tokens
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.ownership import is_of_no_run, owner_of
 from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView, JobView
+from tenuto.lifecycle.owners import OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, read_jobs
 from tenuto.workspace.layout import RunPaths, is_job_id
@@ -162,20 +164,39 @@ class WorkspaceView(RunsView, JobsView):
         return listed.union(job_keys(self._files, self.layout.run(run.experiment_id, run.run_id).jobs))
 
     def orphans(self) -> list[JobView]:
-        """Finished jobs of no run: their runs were pruned."""
+        """Finished jobs of no run: their runs were pruned. Those of a search or a service are none."""
         listed = self.listed()
         jobs = (self.job_alone(key) for key in self.job_keys() if key not in listed)
-        return [job for job in jobs if job.state.finished()]
+        return [job for job in jobs if job.state.finished() and not is_of_no_run(self.owner(job.key))]
 
     def strays(self) -> list[JobView]:
-        """Running jobs that no live run waits for: their run was left or killed."""
+        """Running jobs that no live run waits for: their run was left or killed.
+
+        Those of a search or a service are none: their owner finds them again when it is started.
+        """
         waited_for = self.listed(live_only=True)
         keys = [
             key
             for key in self.job_keys()
-            if key not in waited_for and self.look(key, Depth.STATE).state.running()
+            if key not in waited_for
+            and self.look(key, Depth.STATE).state.running()
+            and not is_of_no_run(self.owner(key))
         ]
         return [job for job in self.all_jobs(keys) if job.state.running()]
+
+    def owner(self, key: JobKey) -> OwnerName | None:
+        """The owner that asked first for a job."""
+        return owner_of(self._files, self.layout.job(*key))
+
+    def jobs_of_no_run(self) -> dict[str, dict[JobKey, JobState]]:
+        """The jobs of searches and services that no run lists, by the names of their owners."""
+        listed = self.listed()
+        found: dict[str, dict[JobKey, JobState]] = {}
+        for key in self.job_keys():
+            owner = None if key in listed else self.owner(key)
+            if owner is not None and is_of_no_run(owner):
+                found.setdefault(str(owner), {})[key] = self.look(key, Depth.STATE).state
+        return dict(sorted(found.items()))
 
     # One job
 

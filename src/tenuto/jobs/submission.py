@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
-from tenuto.scheduler.tokens import CounterToken, TokenDependency
+from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import ConfigBase, state_of
 from tenuto.tasks.identity import identity
@@ -28,11 +28,24 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Files
 
 
+class Placement(NamedTuple):
+    """The launcher of a job, and what it gets there."""
+
+    launcher: Launcher
+    limits: Limits
+    environment: Mapping[str, str] = {}
+    """Variables for the job, unless the experiment sets them."""
+    slots: int = 1
+    tokens: tuple[TokenDependency, ...] = ()
+
+
 class Defaults(NamedTuple):
     """What holds for a job unless its submission says otherwise."""
 
     launcher: Launcher
     limits: Limits
+    place: Callable[[Any, Submission, Mapping[str, str]], Placement]
+    """Finds the place of a task that has a requirement."""
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
@@ -57,16 +70,21 @@ def make_job(
     locate(live_class(type(task)))
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
+    if submission.requires is None and getattr(type(task), "__requires__", None) is None:
+        placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
+    else:
+        placed = defaults.place(task, submission, environment)
     return Job(
         schema_of(type(task)).id,
         identity(task),
         layout=layout,
-        launcher=submission.launcher or defaults.launcher,
-        work=TaskWork(task, environment),
+        launcher=placed.launcher,
+        work=TaskWork(task, {**placed.environment, **environment} if placed.environment else environment),
         clock=clock,
         dependencies=dependencies_of(task),
-        tokens=tokens_of(task),
-        limits=defaults.limits,
+        tokens=_tokens(task, placed),
+        limits=placed.limits,
+        slots=placed.slots,
         retry=_retry_limits(
             resumable,
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
@@ -109,6 +127,18 @@ def tokens_of(task: ConfigBase) -> list[TokenDependency]:
         if isinstance(one, CounterToken):
             raise TokenError(f"how much of {one!r}? Add {one.name}.dependency(n), for n units of it")
     return [one for one in required if isinstance(one, TokenDependency)]
+
+
+def _tokens(task: ConfigBase, placed: Placement) -> list[TokenDependency]:
+    """The tokens of a placed task; GPUs that it asked for by a token of its own are not asked for again."""
+    own = tokens_of(task)
+    has_gpus = any(isinstance(one.token, GpuToken) for one in own)
+    if has_gpus and placed.launcher.external:
+        raise TokenError(
+            "the GPUs of gpu_token() are those of this machine, and the job runs elsewhere: "
+            'say what it needs by __requires__ = "cuda", or requires="cuda*2"'
+        )
+    return own if has_gpus else [*own, *placed.tokens]
 
 
 def _job_of(required: Any) -> Any:

@@ -11,6 +11,7 @@ from tenuto.errors import TokenError
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
+_MEMORY_QUERY = ("nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
 _TAKES_S = 30.0
 
 
@@ -43,10 +44,23 @@ def _number(name: str) -> int | None:
     return next((number for number, uuid in _all_devices().items() if uuid.startswith(name)), None)
 
 
+def visible_memory() -> dict[int, int]:
+    """Number of each device on this machine -> its memory in bytes."""
+    return {
+        number: int(mebibytes) << 20
+        for number, mebibytes in _asked(_MEMORY_QUERY).items()
+        if mebibytes.isdecimal()
+    }
+
+
 def _all_devices() -> dict[int, str]:
+    return _asked(_QUERY)
+
+
+def _asked(query: tuple[str, ...]) -> dict[int, str]:
     try:
-        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_TAKES_S, check=True)
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_TAKES_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}  # no driver, so no device
     rows = (line.split(",") for line in answer.stdout.splitlines() if "," in line)
-    return {int(index): uuid.strip() for index, uuid in rows}
+    return {int(index): value.strip() for index, value in rows}

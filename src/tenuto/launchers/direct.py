@@ -11,6 +11,7 @@ from contextlib import suppress
 from signal import SIGKILL
 
 from tenuto.errors import LaunchRefused
+from tenuto.launchers.instructions import Limits
 from tenuto.launchers.local import LocalProcess, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY
@@ -33,6 +34,7 @@ class DirectLauncher:
     name = "direct"
     external = False
     lock_path: str | None = None
+    limits: Limits | None = None
 
     def __init__(
         self, machine: Machine | None = None, *, slots: int | None = None, python: str | None = None
@@ -41,6 +43,10 @@ class DirectLauncher:
         self._machine = machine or this_machine()
         self._python = python or sys.executable
         self.slots = slots or len(os.sched_getaffinity(0))
+
+    @property
+    def pool(self) -> object:
+        return self
 
     async def start(self, order: StartOrder) -> LocalProcess:
         if not os.access(self._python, os.X_OK):
@@ -75,8 +81,7 @@ class DirectLauncher:
     def _spawn(self, order: StartOrder, said_ready: int) -> int:
         paths = order.paths
         passed = [
-            order.runner_lock.fileno(),
-            order.descendants_lock.fileno(),
+            *(lock.fileno() for lock in order.locks),
             said_ready,
             *(token.fileno() for token in order.tokens),
         ]

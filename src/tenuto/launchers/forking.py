@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
+from tenuto.launchers.instructions import Limits
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
@@ -81,6 +82,7 @@ class ForkingLauncher:
     name: str
     external = False
     lock_path: str | None = None
+    limits: Limits | None = None
 
     def __init__(
         self,
@@ -108,6 +110,10 @@ class ForkingLauncher:
         self._is_closed = False
         self._told: dict[tuple[str, str], str] = {}
         self._unfit: dict[Needs, _Unfit] = {}
+
+    @property
+    def pool(self) -> object:
+        return self
 
     async def start(self, order: StartOrder) -> LocalProcess:
         environment = self._surroundings.now()

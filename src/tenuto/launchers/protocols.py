@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from tenuto.launchers.instructions import Limits
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import LockHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -14,20 +15,28 @@ from tenuto.workspace.records import LaunchRecord, PidRecord
 class StartOrder(NamedTuple):
     """Everything a launcher needs to start one attempt; what its runner needs is in `launch.instructions`.
 
-    The scheduler keeps its copies of the locks until `Process.confirmed()` answered; then it closes them.
+    The scheduler keeps its copies of the locks until `Process.confirmed()` answered; then it closes them. A
+    launcher that is external gets no locks: its runner takes them itself, once it has made its claim.
     """
 
     paths: JobPaths
     launch: LaunchRecord
     """As it lies in `launch.json`, written before."""
-    runner_lock: LockHandle
-    """Byte 0 of the job's lock file."""
-    descendants_lock: LockHandle
-    """Byte 1: held by all that the payload ever forks, and by nobody else."""
+    runner_lock: LockHandle | None
+    """Byte 0 of the job's lock file; None for an external launcher."""
+    descendants_lock: LockHandle | None
+    """Byte 1: held by all that the payload ever forks, and by nobody else; None for an external launcher."""
     tokens: tuple[LockHandle, ...] = ()
-    """One handle for each unit of a token."""
+    """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None
     """What lies in `params.json`, if who starts the attempt has it at hand."""
+
+    @property
+    def locks(self) -> tuple[LockHandle, LockHandle]:
+        """Both locks of a job, for a launcher whose runners inherit them."""
+        assert self.runner_lock is not None, "a local launcher is given the job's locks"
+        assert self.descendants_lock is not None, "a local launcher is given the job's locks"
+        return self.runner_lock, self.descendants_lock
 
 
 class Process(Protocol):
@@ -43,7 +52,10 @@ class Process(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Return once the runner has exited, however long ago that was."""
+        """Return once the runner has exited, however long ago that was.
+
+        Of an external launcher's: once a marker of the attempt is seen, or its cluster reports the end.
+        """
         ...
 
     def signal_stop(self) -> None:
@@ -80,6 +92,13 @@ class Launcher(Protocol):
     """How many jobs may run at once."""
     lock_path: str | None
     """A lock file to hold while a job runs, or None."""
+    limits: Limits | None
+    """What its jobs may use unless their submission says otherwise; None: there is nothing to add."""
+
+    @property
+    def pool(self) -> object:
+        """What its slots belong to: launchers of one pool share them. A launcher is its own pool, usually."""
+        ...
 
     async def start(self, order: StartOrder) -> Process:
         """Start a runner.
@@ -90,11 +109,17 @@ class Launcher(Protocol):
         ...
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> Process | None:
-        """The runner of an attempt that another scheduler started; None if it is not alive."""
+        """The runner of an attempt that another scheduler started; None if it is not alive.
+
+        An external launcher finds a job that its cluster has, without a pid record, too.
+        """
         ...
 
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
-        """End what a runner that is dead left behind; the pids of what would not go. Under the job's lock."""
+        """End what a runner that is dead left behind; the pids of what would not go. Under the job's lock.
+
+        Never called for an attempt that was external: its processes are on other machines.
+        """
         ...
 
     def close(self) -> None:

@@ -162,6 +162,7 @@ class Attempts:
             external=job.launcher.external,
             retry_count=job.tries.retry_count,
             lost_count=job.tries.lost_count,
+            owner=job.owners[0].id if job.owners else None,
             instructions=instruct(
                 job.task_id,
                 job.job_id,

@@ -94,6 +94,7 @@ class Job(BaseJob):
         dependencies: Sequence[JobDependency] = (),
         tokens: Sequence[TokenDependency] = (),
         limits: Limits | None = None,
+        slots: int = 1,
         retry: RetryLimits | None = None,
         once: bool = False,
         priority: int = 0,
@@ -117,6 +118,8 @@ class Job(BaseJob):
         self.needs = needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else ()
         """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or Limits()
+        self.slots = slots
+        """How many slots of its launcher it takes while it runs: its cores."""
         retry = retry or NO_RETRY
         self.retry = retry if retry.once is once else retry._replace(once=once)
         self.priority = priority
@@ -234,6 +237,7 @@ class Job(BaseJob):
             # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
+            self.slots = other.slots
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
             self.priority = other.priority
             if self.once is not other.once:

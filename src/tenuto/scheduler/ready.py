@@ -28,6 +28,9 @@ class ReadyQueue:
         """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
         for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
         self._in_use: Counter[str] = Counter()
+        self._taken: dict[Job, list[tuple[str, int]]] = {}
+        """Launcher and number of the slots that a job has, oldest first: submitted again, a job may get
+        others before it gave back those of its last try."""
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
         self._is_paused = False
@@ -65,15 +68,19 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        return not self._is_paused and self._in_use[job.launcher.name] < job.launcher.slots
+        return not self._is_paused and _fits(job, self._in_use[job.launcher.name])
 
     def occupy(self, job: Job) -> None:
         """A job that waited elsewhere takes a slot."""
-        self._in_use[job.launcher.name] += 1
+        self._take(job)
 
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
-        self._in_use[job.launcher.name] -= 1
+        taken = self._taken[job]
+        launcher, slots = taken.pop(0)
+        self._in_use[launcher] -= slots
+        if not taken:
+            del self._taken[job]
 
     def pass_over(self, job: Job) -> None:
         """Keeps a job that nobody wants any more, in case somebody does."""
@@ -93,7 +100,7 @@ class ReadyQueue:
         if self._is_paused:
             return
         for name, queue in list(self._queues.items()):
-            while queue and self._in_use[name] < queue[0][2].launcher.slots:
+            while queue and _fits(queue[0][2], self._in_use[name]):
                 job = heappop(queue)[2]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
@@ -101,7 +108,21 @@ class ReadyQueue:
                 if job.state is not JobState.READY:
                     continue
                 if job.is_wanted():
-                    self._in_use[name] += 1
+                    self._take(job)
                     self._start(job)
                 else:
                     self._passed_over.add(job)
+
+    def _take(self, job: Job) -> None:
+        name = job.launcher.name
+        self._taken.setdefault(job, []).append((name, job.slots))
+        self._in_use[name] += job.slots
+
+
+def _fits(job: Job, in_use: int) -> bool:
+    """True if the launcher has as many free slots as the job takes.
+
+    A job that takes more than all of them starts when all are free: it was placed by another's slots.
+    """
+    slots = job.launcher.slots
+    return 0 < slots >= in_use + min(job.slots, slots)

@@ -2,8 +2,8 @@
 What may be said of a value is in `kinds`, what there is in `tree`, where it is written in `sources`.
 """
 
-from tenuto.settings.loading import load_settings, process_environment
+from tenuto.settings.loading import load_settings, process_environment, user_directory
 from tenuto.settings.tree import CarbonSettings, Settings
 from tenuto.settings.urls import Url
 
-__all__ = ["CarbonSettings", "Settings", "Url", "load_settings", "process_environment"]
+__all__ = ["CarbonSettings", "Settings", "Url", "load_settings", "process_environment", "user_directory"]

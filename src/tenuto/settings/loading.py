@@ -45,6 +45,12 @@ def process_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def user_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """The directory of the user's ``tenuto.toml``, whether it exists or not."""
+    variables = process_environment() if environ is None else environ
+    return user_file(variables, Path(variables.get("HOME") or os.path.expanduser("~"))).parent
+
+
 def load_settings(
     arguments: Mapping[str, Any] | None = None,
     *,

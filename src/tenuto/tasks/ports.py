@@ -65,6 +65,8 @@ class Submission(NamedTuple):
     run_mode: Any = None
     max_retries: int | None = None
     transient: Any = None
+    requires: Any = None
+    """A requirement or its text; None: as the task's class says."""
 
 
 class Submitter(Protocol):

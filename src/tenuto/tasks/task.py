@@ -72,6 +72,7 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
         transient: Any = ...,
+        requires: Any = ...,
     ) -> OwnTask: ...
     @overload
     def submit(
@@ -83,6 +84,7 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = ...,
         max_retries: int | None = ...,
         transient: Any = ...,
+        requires: Any = ...,
     ) -> Result: ...
     def submit(
         self,
@@ -93,13 +95,18 @@ class Task(Config, Generic[Out_co]):
         init_tasks: Sequence[LightweightTask] = (),
         max_retries: int | None = None,
         transient: Any = None,
+        requires: Any = None,
     ) -> Any:
-        """Hands the task to the open experiment, which runs it once, and returns its output at once."""
+        """Hands the task to the open experiment, which runs it once, and returns its output at once.
+
+        `requires`: what the job needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the
+        ``__requires__`` of its class; see docs/requirements.md.
+        """
         target = submitter()
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)
-        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient))
+        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient, requires))
         is_known, state.job = job is state.job, job
         for node, folder in folders(self):
             if node._state.generated_in is None:

@@ -28,6 +28,8 @@ class _Node:
         self.data = b""
         self.durable_data = b""
         self.reserved = 0
+        self.touched = 0
+        """How often somebody touched it."""
         self.entries: dict[str, _Node] = {}
         self.durable_entries: dict[str, _Node] = {}
 
@@ -232,6 +234,20 @@ class FakeDisk:
         self._step("stat", path)
         found = self._find(path)
         return None if found is None else FileStat(found.kind, len(found.data), found.number, found.mode)
+
+    def touch(self, path: str) -> None:
+        self._step("touch", path)
+        found = self._find(path)
+        if found is None:
+            raise _error(errno.ENOENT, path)
+        found.touched = next(self._numbers)
+
+    def modified(self, path: str) -> int | None:
+        self._step("read", path)
+        found = self._find(path)
+        if found is None or found.kind is not FileKind.FILE:
+            return None
+        return hash((found.number, found.touched, found.data))
 
     def list(self, path: str) -> list[str]:
         self._step("list", path)

@@ -26,9 +26,14 @@ TASK_ID = "bench.work"
 class JobBench:
     """A workspace in which jobs are made ready, one after another."""
 
-    def __init__(self, root: str, machine: Machine) -> None:
+    def __init__(
+        self, root: str, machine: Machine, *, launcher: str = "bench", external: bool = False
+    ) -> None:
+        """`launcher`: the name that its jobs record; `external`: another system is to start them."""
         self.layout = Layout(root)
         self.machine = machine
+        self.launcher = launcher
+        self.external = external
         self.jobs: list[ReadyJob] = []
         """Every job that was made."""
 
@@ -58,7 +63,7 @@ class JobBench:
 
 
 class ReadyJob:
-    """A job whose locks are taken and whose attempt is open: what a scheduler has before the start."""
+    """A job whose attempt is open, and whose locks are taken if it is local."""
 
     def __init__(
         self,
@@ -71,7 +76,7 @@ class ReadyJob:
         environment: Mapping[str, str] | None = None,
         durability: Durability = Durability.NONE,
         tokens: tuple[LockHandle, ...] = (),
-        launcher: str = "bench",
+        launcher: str | None = None,
         carbon: CarbonPlan | None = None,
     ) -> None:
         self.machine = bench.machine
@@ -79,7 +84,8 @@ class ReadyJob:
         self.paths: JobPaths = bench.layout.job(TASK_ID, job_id)
         self._params = params
         self._tokens = tokens
-        self._launcher = launcher
+        self._launcher = launcher or bench.launcher
+        self._external = bench.external
         self._instructions = instruct(
             TASK_ID,
             job_id,
@@ -105,16 +111,22 @@ class ReadyJob:
             found,
             launcher=self._launcher,
             job_name=self.job_id,
+            external=self._external,
             instructions=self._instructions,
         )
         if self._params is not None:
             job_directory.write_params(self.machine.files, self.paths, self._params)
         job_directory.write_script(self.machine.files, self.paths, job_script())
         self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens)
+        if self._external:
+            self.release()
+            self.order = StartOrder(self.paths, self.launch, None, None)
 
     def release(self) -> None:
-        """Close the scheduler's copies of all locks."""
-        for lock in (self.order.runner_lock, self.order.descendants_lock, *self.order.tokens):
+        """Close the scheduler's copies of all locks; of an external job it has none."""
+        if self.order.runner_lock is None:
+            return
+        for lock in (*self.order.locks, *self.order.tokens):
             lock.close()
 
     def derived(self) -> Derived:

@@ -15,8 +15,9 @@ from signal import SIGKILL
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tenuto.errors import LockLost
-from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.runner.exits import STALE, UNRECORDED
 from tenuto.launchers.runner.report import Report
 from tenuto.launchers.runner.verdict import Ending, Stop, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -27,9 +28,6 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
-
-STALE = 75
-UNRECORDED = 74
 
 
 @unique
@@ -78,6 +76,7 @@ class FakeLauncher:
 
     external = False
     lock_path: str | None = None
+    limits: Limits | None = None
 
     def __init__(
         self,
@@ -99,6 +98,10 @@ class FakeLauncher:
         self.errors: list[BaseException] = []
         """What the next starts raise, one each, instead of starting anything."""
         self.runners: dict[ProcessIdentity, FakeRunner] = {}
+
+    @property
+    def pool(self) -> object:
+        return self
 
     async def start(self, order: StartOrder) -> FakeProcess:
         if self.errors:
@@ -187,7 +190,7 @@ class FakeRunner:
         self._ending: Ending | None = None
         self._timers: list[Timer] = []
         tokens = () if launcher.external else order.tokens  # a cluster passes none on
-        for lock in (order.runner_lock, order.descendants_lock, *tokens):
+        for lock in (*order.locks, *tokens):
             launcher.host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
 
     def alive(self) -> bool:
@@ -249,8 +252,9 @@ class FakeRunner:
         paths, launch = self.order.paths, self.order.launch
         try:
             found = job_directory.read_launch(self._machine.files, paths)
-            self._machine.locks.adopt(self.order.runner_lock.fileno(), paths.lock)
-            self._machine.locks.adopt(self.order.descendants_lock.fileno(), paths.lock, DESCENDANTS_BYTE)
+            lock, descendants = self.order.locks
+            self._machine.locks.adopt(lock.fileno(), paths.lock)
+            self._machine.locks.adopt(descendants.fileno(), paths.lock, DESCENDANTS_BYTE)
         except LockLost:
             return False
         return found is not None and found.nonce == launch.nonce
@@ -267,11 +271,10 @@ class FakeRunner:
 
     def _fork(self) -> None:
         self._payload_pid = self._host.start()
-        self._host.locks.inherit(self.order.descendants_lock, self._payload_pid)  # type: ignore[arg-type]
+        _, descendants = self.order.locks
+        self._host.locks.inherit(descendants, self._payload_pid)  # type: ignore[arg-type]
         # The runner closes its copy of the second byte, so that the payload alone holds it.
-        self._machine.locks.adopt(
-            self.order.descendants_lock.fileno(), self.order.paths.lock, DESCENDANTS_BYTE
-        ).close()
+        self._machine.locks.adopt(descendants.fileno(), self.order.paths.lock, DESCENDANTS_BYTE).close()
         if self._payload.on_start is not None:
             self._payload.on_start(self._machine, self.order)
         if self._stop is not None:

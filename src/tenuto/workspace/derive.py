@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.derive_table import ROWS, Action, ClusterSays, Facts, Launch, Mark, Row, Runner
+from tenuto.workspace.derive_table import ROWS, Action, Claimed, ClusterSays, Facts, Launch, Mark, Row, Runner
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness
 from tenuto.workspace.records import Corrupt, LaunchRecord, PidRecord
@@ -17,6 +17,8 @@ class ClusterReport(NamedTuple):
     says: ClusterSays = ClusterSays.NOTHING
     reason: JobFailureStatus = JobFailureStatus.LOST
     message: str | None = None
+    blameless: bool = False
+    """The cluster is to blame for the end, not the job: a node failed, the job was preempted or forgotten."""
 
 
 class Evidence(NamedTuple):
@@ -31,6 +33,8 @@ class Evidence(NamedTuple):
     """Byte 0 is held by somebody other than the one who asks."""
     descendants: bool = False
     """Byte 1 is held."""
+    claimed: Claimed = Claimed.NONE
+    """Of the current attempt; only looked at if another system starts it."""
     cluster: ClusterReport = ClusterReport()
 
 
@@ -51,13 +55,15 @@ class Derived(NamedTuple):
     """The marker that decided, if one did."""
     payload_may_have_run: bool = False
     """False if it is certain that the current attempt never reached the task's code."""
+    blameless: bool = False
+    """The cluster is to blame for the loss."""
 
 
 def derive_state(evidence: Evidence) -> Derived:
     """The first row of the table that fits the evidence, with what the evidence adds to it."""
     current = _current(evidence)
     row = _BY_MARK.get(current.mark) or _first_that_fits(_facts(evidence, current))
-    reason, message = row.reason, row.message
+    reason, message, blameless = row.reason, row.message, False
     if current.marker is not None:
         reason = current.marker.reason
         message = _joined(row.message, current.marker.message)
@@ -66,6 +72,7 @@ def derive_state(evidence: Evidence) -> Derived:
     elif row.cluster == (ClusterSays.ENDED,):
         reason = evidence.cluster.reason
         message = evidence.cluster.message or row.message
+        blameless = evidence.cluster.blameless
     alarm = _joined(row.message if row.alarming else None, current.alarm)
     return Derived(
         state=row.state,
@@ -77,6 +84,7 @@ def derive_state(evidence: Evidence) -> Derived:
         attempt=current.attempt,
         marker=current.marker,
         payload_may_have_run=row.payload_may_have_run,
+        blameless=blameless,
     )
 
 
@@ -150,6 +158,7 @@ def _facts(evidence: Evidence, current: _Current) -> Facts:
         locked=evidence.locked,
         runner=_runner(evidence, current.attempt),
         descendants=evidence.descendants,
+        claimed=evidence.claimed,
         cluster=evidence.cluster.says,
     )
 

@@ -52,6 +52,15 @@ class Launch(Enum):
 
 
 @unique
+class Claimed(Enum):
+    """What the claim on the current attempt says, if another system starts it."""
+
+    NONE = "none"
+    BEGUN = "a runner's"
+    REVOKED = "revoked"
+
+
+@unique
 class Runner(Enum):
     """What has become of the process in the pid record of the current attempt."""
 
@@ -70,6 +79,7 @@ class Facts(NamedTuple):
     locked: bool
     runner: Runner
     descendants: bool
+    claimed: Claimed
     cluster: ClusterSays
 
 
@@ -84,6 +94,7 @@ class Row(NamedTuple):
     locked: bool | None = None
     runner: tuple[Runner, ...] | None = None
     descendants: bool | None = None
+    claimed: tuple[Claimed, ...] | None = None
     cluster: tuple[ClusterSays, ...] | None = None
     reason: JobFailureStatus | None = None
     message: str | None = None
@@ -92,7 +103,7 @@ class Row(NamedTuple):
 
     @property
     def asks_for_mark_alone(self) -> bool:
-        others = (self.launch, self.locked, self.runner, self.descendants, self.cluster)
+        others = (self.launch, self.locked, self.runner, self.descendants, self.claimed, self.cluster)
         return all(condition is None for condition in others)
 
     def fits(self, facts: Facts) -> bool:
@@ -102,6 +113,7 @@ class Row(NamedTuple):
             and (self.locked is None or facts.locked == self.locked)
             and (self.runner is None or facts.runner in self.runner)
             and (self.descendants is None or facts.descendants == self.descendants)
+            and (self.claimed is None or facts.claimed in self.claimed)
             and (self.cluster is None or facts.cluster in self.cluster)
         )
 
@@ -181,12 +193,34 @@ ROWS: tuple[Row, ...] = (
         "leftovers",
         JobState.ERROR,
         Action.SWEEP,
+        launch=(Launch.NONE, Launch.LOCAL, Launch.CORRUPT),
+        locked=False,
+        descendants=True,
+        reason=JobFailureStatus.LOST,
+        message="its runner is gone, and processes it left still run",
+    ),
+    Row(
+        "leftovers in the cluster",
+        JobState.ERROR,
+        Action.WATCH,
+        launch=(Launch.EXTERNAL,),
         locked=False,
         descendants=True,
         reason=JobFailureStatus.LOST,
         message="its runner is gone, and processes it left still run",
     ),
     # Nothing of it runs here, but a cluster may have it.
+    Row(
+        "revoked",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        claimed=(Claimed.REVOKED,),
+        reason=JobFailureStatus.LOST,
+        message="it was given up before it began",
+        payload_may_have_run=False,
+    ),
     Row(
         "pending in the cluster",
         JobState.SCHEDULED,
@@ -202,6 +236,18 @@ ROWS: tuple[Row, ...] = (
         launch=(Launch.EXTERNAL,),
         locked=False,
         cluster=(ClusterSays.RUNNING,),
+    ),
+    Row(
+        "ended in the cluster, never begun",
+        JobState.ERROR,
+        Action.START,
+        launch=(Launch.EXTERNAL,),
+        locked=False,
+        claimed=(Claimed.NONE,),
+        cluster=(ClusterSays.ENDED,),
+        reason=JobFailureStatus.LOST,
+        message="the cluster says it ended, and it never began",
+        payload_may_have_run=False,
     ),
     Row(
         "ended in the cluster",

@@ -142,6 +142,17 @@ class DiskFiles:
             return None
         return FileStat(_kind(found.st_mode), found.st_size, found.st_ino, stat.S_IMODE(found.st_mode))
 
+    def touch(self, path: str) -> None:
+        os.utime(path, follow_symlinks=False)
+
+    def modified(self, path: str) -> int | None:
+        try:
+            fd = _open(path)
+        except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+            return None
+        with _closing(fd):
+            return os.fstat(fd).st_mtime_ns
+
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

@@ -4,7 +4,7 @@ Decides nothing: what the evidence means is `derive`'s business, when to start i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
@@ -28,8 +28,9 @@ from tenuto.workspace.attempt_files import (
     write_script,
     write_status,
 )
+from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
-from tenuto.workspace.derive_table import Action
+from tenuto.workspace.derive_table import Action, Claimed
 from tenuto.workspace.layout import JobPaths, JournalPlace
 from tenuto.workspace.markers import (
     Marker,
@@ -58,6 +59,7 @@ from tenuto.workspace.records import (
 
 __all__ = [
     "STORED_RESULT_LIMIT",
+    "Ask",
     "Settled",
     "finish",
     "is_at_rest",
@@ -75,13 +77,16 @@ __all__ = [
     "rotate_logs",
     "settle",
     "take_lock",
-    "write_external_id",
     "write_locks",
     "write_params",
     "write_pid",
     "write_script",
     "write_status",
 ]
+
+
+Ask = Callable[[JobPaths, LaunchRecord], ClusterReport]
+"""Asks the cluster that has an attempt what it knows of it; never waits for the answer."""
 
 
 class Settled(NamedTuple):
@@ -113,11 +118,17 @@ def take_lock(machine: Machine, paths: JobPaths) -> LockHandle | None:
 
 
 def read_evidence(
-    machine: Machine, paths: JobPaths, *, lock: LockHandle | None = None, cluster: ClusterReport | None = None
+    machine: Machine, paths: JobPaths, *, lock: LockHandle | None = None, ask: Ask | None = None
 ) -> Evidence:
-    """Read what the directory shows; changes nothing. `lock`: the caller's own, which is no evidence."""
-    # The lock is read before the markers: a runner writes its marker before its lock falls. The other way
-    # round, a job that ends in between would show neither, and count as lost.
+    """Read what the directory shows; changes nothing.
+
+    `lock`: the caller's own, which is no evidence. `ask`: called for an attempt that a cluster has.
+    """
+    # Cluster and lock are asked before the markers are read: a runner writes its marker before its lock falls
+    # and its job ends. The other way round, a job that ends in between would show neither, and count as lost.
+    launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
+    is_external = isinstance(launch, LaunchRecord) and launch.external
+    cluster = ask(paths, launch) if ask is not None and is_external else _NO_REPORT  # type: ignore[arg-type]
     locked = lock is None and machine.locks.is_locked(paths.lock, RUNNER_BYTE)
     pid = read_record(machine.files, paths.pid, PidRecord.decode)
     liveness = machine.processes.liveness(pid.identity) if isinstance(pid, PidRecord) else Liveness.UNKNOWN
@@ -126,26 +137,38 @@ def read_evidence(
         descendants=machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE),
         pid=pid,
         liveness=liveness,
-        launch=read_record(machine.files, paths.launch, LaunchRecord.decode),
+        launch=launch,
+        claimed=_claimed(machine, paths, launch.nonce) if is_external else Claimed.NONE,  # type: ignore[union-attr]
         markers=read_markers(machine.files, paths),
-        cluster=cluster or ClusterReport(),
+        cluster=cluster,
     )
 
 
-def look(machine: Machine, paths: JobPaths, *, cluster: ClusterReport | None = None) -> Settled:
+_NO_REPORT = ClusterReport()
+
+
+def _claimed(machine: Machine, paths: JobPaths, nonce: str) -> Claimed:
+    found = claimer(machine, paths, nonce)
+    if found is None:
+        return Claimed.NONE
+    is_revoked = isinstance(found, Claim) and found.by is Claimer.SCHEDULER
+    return Claimed.REVOKED if is_revoked else Claimed.BEGUN
+
+
+def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settled:
     """Evidence and state, without the lock: for monitors and for whoever waits.
 
     It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
     """
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
-    if launch is None and cluster is None and machine.files.stat(paths.directory) is None:
+    if launch is None and machine.files.stat(paths.directory) is None:
         return _NOTHING  # nobody has ever asked for it: a dozen looks less
     # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
     marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
     final = derive_state(marked)
     if final.action is Action.KEEP:
         return Settled(marked, final)
-    evidence = read_evidence(machine, paths, cluster=cluster)
+    evidence = read_evidence(machine, paths, ask=ask)
     return Settled(evidence, derive_state(evidence))
 
 
@@ -157,13 +180,11 @@ def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
     return not machine.locks.is_locked(paths.lock) and machine.files.stat(paths.done) is not None
 
 
-def settle(
-    machine: Machine, paths: JobPaths, lock: LockHandle, *, cluster: ClusterReport | None = None
-) -> Settled:
+def settle(machine: Machine, paths: JobPaths, lock: LockHandle, *, ask: Ask | None = None) -> Settled:
     """Evidence and state, under the lock: sets unreadable markers aside and records that as a failure."""
     if _is_untouched(machine.files, paths):  # as nearly always: two looks instead of a dozen
         return _UNTOUCHED
-    evidence = read_evidence(machine, paths, lock=lock, cluster=cluster)
+    evidence = read_evidence(machine, paths, lock=lock, ask=ask)
     derived = derive_state(evidence)
     if not any(isinstance(marker, Corrupt) for marker in evidence.markers):
         return Settled(evidence, derived)
@@ -189,10 +210,12 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
+    owner: str | None = None,
     instructions: Mapping[str, Any] | None = None,
 ) -> LaunchRecord:
-    """Record the intent to run once more (synced if `external`), then clear what older attempts left.
+    """Record the intent to run once more, then clear what older attempts left.
 
+    `owner`: the name of the owner that asks; that of an earlier attempt, which asked first, stays.
     Removes their markers, result, pid, stop and locks files, and the files of `journal`. Disk for the new
     marker is set aside before anything changes. Raises `LockLost` if the lock file was replaced meanwhile,
     and `FileTooLarge` if nobody could read the record.
@@ -210,6 +233,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
+        owner=_first_owner(found) or owner,
         instructions=instructions or {},
     )
     record = launch.encode()
@@ -219,7 +243,7 @@ def open_attempt(
             f"give the job a shorter command or environment"
         )
     reserve_marker(files, paths)
-    files.replace(paths.launch, record, durable=external)
+    files.replace(paths.launch, record, durable=False)
     if not found.untouched:
         _clear_older_attempts(files, paths)
     if journal is not None:
@@ -227,16 +251,14 @@ def open_attempt(
     return launch
 
 
-def write_external_id(files: Files, paths: JobPaths, launch: LaunchRecord, external_id: str) -> LaunchRecord:
-    """Remember, durably, under which id the cluster runs the attempt."""
-    named = launch._replace(external_id=external_id)
-    files.replace(paths.launch, named.encode(), durable=True)
-    return named
-
-
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:
     """Remember that nothing was started, under the lock: the attempt keeps its number, and was no try."""
     files.replace(paths.launch, launch._replace(withdrawn=True).encode(), durable=False)
+
+
+def _first_owner(found: Settled) -> str | None:
+    launch = found.evidence.launch
+    return launch.owner if isinstance(launch, LaunchRecord) else None
 
 
 def _is_untouched(files: Files, paths: JobPaths) -> bool:

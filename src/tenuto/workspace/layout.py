@@ -108,6 +108,10 @@ class JobPaths:
     def launch(self) -> str:
         return f"{self.directory}/.tenuto/launch.json"
 
+    def claim(self, nonce: str) -> str:
+        """The claim on an attempt that a cluster runs."""
+        return f"{self.directory}/.tenuto/claim-{nonce}"
+
     @property
     def status(self) -> str:
         return f"{self.directory}/.tenuto/status.json"
@@ -293,6 +297,11 @@ class Layout:
     def token_queue(self) -> str:
         """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
+
+    @property
+    def launchers(self) -> str:
+        """What launchers keep of the jobs that they handed over to other systems."""
+        return f"{self.root}/.launchers"
 
     def task_class(self, task_id: str) -> str:
         """Which script a task id belongs to."""

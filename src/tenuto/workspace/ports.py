@@ -144,6 +144,17 @@ class Files(Protocol):
         """What is there, without following a link; None if nothing."""
         ...
 
+    def touch(self, path: str) -> None:
+        """Give the file the present as the time of its last change; `FileNotFoundError` if there is none."""
+        ...
+
+    def modified(self, path: str) -> int | None:
+        """A number that differs after each change and each `touch`; None if there is no file.
+
+        The file is opened and not only looked at: a network file system asks its server then.
+        """
+        ...
+
     def list(self, path: str) -> list[str]:
         """The sorted names in a directory; `FileNotFoundError` if there is none."""
         ...

@@ -47,14 +47,14 @@ class LaunchRecord(NamedTuple):
     requested: datetime
     external: bool = False
     """Run by a cluster, which is asked when the directory does not tell."""
-    external_id: str | None = None
-    """The cluster's id of the job, once known."""
     retry_count: int = 0
     """Restarts after a timeout, so far."""
     lost_count: int = 0
     """Restarts after the runner was lost, so far."""
     withdrawn: bool = False
     """Nothing was started: the machine was short of something."""
+    owner: str | None = None
+    """The name of the owner that asked first for the job, such as ``search/packing``."""
     instructions: Mapping[str, Any] = {}
     """What the launchers' room tells the runner; nobody else reads it."""
 
@@ -75,10 +75,10 @@ class LaunchRecord(NamedTuple):
             host=fields.text("host"),
             requested=fields.instant("requested"),
             external=fields.flag("external"),
-            external_id=fields.optional_text("external_id"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
             withdrawn=fields.flag("withdrawn"),
+            owner=fields.optional_text("owner"),
             instructions=fields.mapping("instructions"),
         )
 

@@ -12,11 +12,14 @@ from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
 from tenuto.jobs.text import duration, safe
 from tenuto.jobs.view import JobView, plain_job
 from tenuto.lifecycle.states import JobState
 
 MOST_RUNNING = 20
+Others = dict[str, dict[JobKey, JobState]]
+"""The jobs of searches and services, by their owners."""
 _COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "red"}
 
 
@@ -24,7 +27,7 @@ _COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "
 @workspace_option
 @json_option
 def command(workspace: str | None, as_json: bool) -> None:
-    """Show the experiments of a workspace, their last runs, and what runs now."""
+    """Show the experiments of a workspace, their last runs, its searches and services, and what runs now."""
     view = open_workspace(workspace)
     runs = view.find_runs(None)
     counted = [(run, view.counts(run)) for run in runs]
@@ -35,21 +38,30 @@ def command(workspace: str | None, as_json: bool) -> None:
         for job in view.jobs(run)
         if job.state.running()
     ]
+    others = view.jobs_of_no_run()
+    running += [
+        view.job_alone(key) for jobs in others.values() for key, state in jobs.items() if state.running()
+    ]
     running = list({job.key: job for job in reversed(running)}.values())[::-1]
     if as_json:
-        print_json(_plain(view, counted, running))
+        print_json(_plain(view, counted, others, running))
         return
     say(f"workspace {safe(view.layout.root)}")
-    if not runs:
+    if not runs and not others:
         note("no experiment was run here yet")
         return
-    _show_runs(view, counted)
+    if runs:
+        _show_runs(view, counted)
+    _show_others(others)
     _show_running(view, running)
     _show_hints(counted, running)
 
 
 def _plain(
-    view: WorkspaceView, counted: list[tuple[RunView, Counter[JobState]]], running: list[JobView]
+    view: WorkspaceView,
+    counted: list[tuple[RunView, Counter[JobState]]],
+    others: Others,
+    running: list[JobView],
 ) -> dict[str, Any]:
     now = view.machine.clock.now()
     return {
@@ -57,6 +69,10 @@ def _plain(
         "runs": [
             {**plain_run(run), "counts": {state.name.lower(): counts[state] for state in JobState}}
             for run, counts in counted
+        ],
+        "owners": [
+            {"owner": owner, "counts": {state.name.lower(): counts[state] for state in JobState}}
+            for owner, counts in _counts(others)
         ],
         "running": [plain_job(job, now) for job in running],
     }
@@ -95,6 +111,31 @@ def _show_runs(view: WorkspaceView, counted: list[tuple[RunView, Counter[JobStat
         ],
         rows,
     )
+
+
+def _counts(others: Others) -> list[tuple[str, Counter[JobState]]]:
+    return [(owner, Counter(jobs.values())) for owner, jobs in others.items()]
+
+
+def _show_others(others: Others) -> None:
+    """The searches and services of the workspace: how many of their jobs are in which state."""
+    if not others:
+        return
+    rows: list[list[Cell]] = [
+        [
+            owner,
+            _count(counts[JobState.DONE], "green"),
+            _count(counts[JobState.RUNNING] + counts[JobState.SCHEDULED], "cyan"),
+            _count(counts[JobState.ERROR], "red"),
+        ]
+        for owner, counts in _counts(others)
+    ]
+    say("")
+    columns = [
+        Column("owner", least=8),
+        *(Column(name, right=True) for name in ("done", "running", "failed")),
+    ]
+    table(columns, rows)
 
 
 def _count(number: int, colour: str | None) -> Styled:

@@ -2,16 +2,19 @@
 What each step does is another module's business; here is only the order, and what happens if a step fails.
 """
 
+import errno
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.errors import LockLost
-from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
+from tenuto.launchers.runner.exits import BROKEN, ENDED, STALE, UNMARKED, UNRECORDED, shown
 from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
@@ -31,14 +34,10 @@ from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
-ENDED = 0
-"""The marker is written, whatever it says."""
-BROKEN = 70
-"""A bug of the runner's own."""
-UNRECORDED = 74
-"""The attempt ended, and its marker could not be written."""
-STALE = 75
-"""Somebody else has the job by now; nothing was touched."""
+_FIRST_STEPS_S = 30.0
+"""How long an external attempt tries its first steps: the disk may show old entries of its directory."""
+_LAST_WORDS_S = 30.0
+"""What a runner keeps for itself of the time that its cluster gives it."""
 
 
 class Inherited(NamedTuple):
@@ -51,7 +50,8 @@ class Inherited(NamedTuple):
     """The interpreter for a task that is to have a fresh one."""
     lock: int
     descendants: int
-    ready: int
+    ready: int | None
+    """Where to say that the pid record is written; None if nobody listens."""
     tokens: tuple[int, ...] = ()
     """Never looked at: to have them open is to hold the tokens."""
     machine: Machine | None = None
@@ -60,6 +60,12 @@ class Inherited(NamedTuple):
     """Given if the task's modules were imported before the fork."""
     why_fresh: str | None = None
     """Why they were not, if the launcher would have."""
+    time_s: float | None = None
+    """How long a cluster lets the runner run, where that is known."""
+    beat_s: float | None = None
+    """How often the runner of an external attempt beats; None for a local one."""
+    bell: str | None = None
+    """The file of an external launcher's that is told of the beginning and the end."""
 
 
 class Attempt(NamedTuple):
@@ -70,7 +76,8 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
-    why_fresh: str | None
+    why_fresh: str | None = None
+    is_external: bool = False
 
 
 def run(inherited: Inherited) -> int:
@@ -85,21 +92,63 @@ def run(inherited: Inherited) -> int:
     attempt = Attempt(
         machine, paths, launch, Instructions.of(launch), machine.clock.now(), inherited.why_fresh
     )
+    if inherited.beat_s is not None:
+        attempt = attempt._replace(is_external=True)
     try:
-        payload = _prepare(attempt, inherited)
-        write_pid(machine.files, paths, PidRecord(machine.processes.own(), launch.attempt, attempt.started))
-        with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
-            os.write(inherited.ready, b"\1")
-        os.close(inherited.ready)
+        payload = _first_steps(attempt, inherited)
+        _say_ready(inherited)
         child = _start(payload, inherited)
     except OSError as error:
-        return _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, disk_message(error))))
+        failed = Verdict(JobFailureStatus.FAILED, disk_message(error))
+        return _rung(inherited, _record(attempt, _marker(attempt, failed)))
     if child == 0:
         # First of all: until it has closed the lock, the payload of a runner that is killed keeps it.
         os.close(inherited.lock)
         return run_payload(payload)
     os.close(inherited.descendants)
-    return _supervise(attempt, payload, child)
+    return _rung(inherited, _supervise(attempt, payload, child))
+
+
+def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
+    """Open the logs and write the pid record; under a cluster again, while the disk shows what was before."""
+    clock = attempt.machine.clock
+    give_up = clock.monotonic() + (_FIRST_STEPS_S if attempt.is_external else 0.0)
+    while True:
+        try:
+            payload = _prepare(attempt, inherited)
+            own = attempt.machine.processes.own()
+            record = PidRecord(own, attempt.launch.attempt, attempt.started)
+            write_pid(attempt.machine.files, attempt.paths, record)
+            return payload
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE) or clock.monotonic() >= give_up:
+                raise
+        time.sleep(0.2)
+
+
+def _say_ready(inherited: Inherited) -> None:
+    if inherited.ready is not None:
+        with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
+            os.write(inherited.ready, b"\1")
+        os.close(inherited.ready)
+    _ring(inherited, "+")
+
+
+def _rung(inherited: Inherited, exit_code: int) -> int:
+    """The exit code, once all is written and the launcher was told."""
+    _ring(inherited, "-")
+    return exit_code
+
+
+def _ring(inherited: Inherited, what: str) -> None:
+    """Tell the launcher that something happened. It looks for itself, so that a lost word does no harm."""
+    if inherited.bell is not None:
+        with suppress(OSError):
+            fd = os.open(inherited.bell, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.write(fd, f"{inherited.nonce}{what}\n".encode())
+            finally:
+                os.close(fd)
 
 
 def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> LaunchRecord | None:
@@ -117,13 +166,14 @@ def _stand_apart(inherited: Inherited) -> None:
     """Keep nothing of whoever started this process but what was meant to be passed on."""
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
-    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, inherited.ready, *inherited.tokens})
+    ready = () if inherited.ready is None else (inherited.ready,)
+    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, *ready, *inherited.tokens})
     become_subreaper()
 
 
 def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
     limits = attempt.instructions.limits
-    walltime_s = limits.walltime_s
+    walltime_s = _walltime_s(limits, inherited.time_s)
     return Payload(
         machine=attempt.machine,
         paths=attempt.paths,
@@ -136,7 +186,17 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         memory=limit_memory(limits.memory_bytes, attempt.launch.nonce),
         parent=os.getpid(),
         preloaded=inherited.preloaded,
+        walltime_s=walltime_s,
+        beat_s=inherited.beat_s,
     )
+
+
+def _walltime_s(limits: Limits, time_s: float | None) -> float | None:
+    """How long the payload may run: short enough for the runner to say so before its cluster ends it."""
+    if time_s is None:
+        return limits.walltime_s
+    own_s = max(time_s - limits.grace_s - _LAST_WORDS_S, time_s / 2)
+    return own_s if limits.walltime_s is None else min(limits.walltime_s, own_s)
 
 
 def _start(payload: Payload, inherited: Inherited) -> int:
@@ -157,6 +217,10 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         message = f"the runner failed: {type(error).__name__}: {error}"
         _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
         return BROKEN
+    if ending.given_up:
+        return STALE
+    if ending.unexplained and judge(ending).reason is not None:
+        return UNMARKED  # the cluster knows why it ended this
     marker = _marker(
         attempt,
         judge(ending),
@@ -207,7 +271,7 @@ def _record(attempt: Attempt, marker: Marker) -> int:
         what = "the marker" if os.path.isdir(paths.directory) else "DIR_GONE: the job's directory"
         os.write(2, f"tenuto: {what} cannot be written: {error.strerror}\n".encode())
         return UNRECORDED
-    return ENDED
+    return shown(marker.reason is not None, marker.exit_code) if attempt.is_external else ENDED
 
 
 def _status(attempt: Attempt, marker: Marker) -> StatusRecord:

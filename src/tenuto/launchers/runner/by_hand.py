@@ -11,7 +11,7 @@ from typing import NoReturn
 from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.attempt import STALE
+from tenuto.launchers.runner.exits import STALE
 from tenuto.launchers.runner.payload import added_variables, run_command
 from tenuto.launchers.runner.report import open_report, read_report
 from tenuto.launchers.runner.reporter import Reporter

@@ -104,6 +104,12 @@ def machine_kills() -> int:
     return _count("/proc/vmstat", b"oom_kill")
 
 
+def group_kills() -> int:
+    """How many processes of the runner's own control group the kernel has killed for want of memory."""
+    place = _own_group()
+    return 0 if place is None else _count(f"{place[0]}/{place[1].events}", b"oom_kill")
+
+
 def is_large(size: int) -> bool:
     """Whether a process of this size is one that the kernel would pick.
 

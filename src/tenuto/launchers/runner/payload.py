@@ -64,6 +64,10 @@ class Payload(NamedTuple):
     memory: MemoryLimit | None
     parent: int
     preloaded: Preloaded | None = None
+    walltime_s: float | None = None
+    """How long it may run, of which `deadline` is the end."""
+    beat_s: float | None = None
+    """How often its runner beats, if a cluster started that."""
 
     @property
     def is_command(self) -> bool:

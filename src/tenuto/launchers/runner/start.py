@@ -1,6 +1,7 @@
 """What the interpreter that begins in `__main__` is to be, by its arguments; it ends with that.
 
 For a runner: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
+for a runner that a cluster starts: --claim PYTHON MANIFEST INDEX TIME_S (see `claimed`);
 for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
 for a payload in a fresh interpreter: --payload and what `begin` says.
 """
@@ -15,6 +16,7 @@ from tenuto.light import import_module
 
 _ATTEMPT_MODULE = "tenuto.launchers.runner.attempt"
 _BEGIN_MODULE = "tenuto.launchers.runner.begin"
+_CLAIMED_MODULE = "tenuto.launchers.runner.claimed"
 _LEAVING_MODULE = "tenuto.launchers.runner.leaving"
 _SERVING_MODULE = "tenuto.launchers.warm.serving"
 
@@ -29,6 +31,10 @@ def start(kind: str, *arguments: str) -> NoReturn:
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
         if inherited is None:
             os._exit(0)
+    elif kind == "--claim":
+        inherited = import_module(_CLAIMED_MODULE).inherit(*arguments)
+        if inherited is None:
+            os._exit(attempt.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
-from tenuto.launchers.runner.memory import is_large, machine_kills
+from tenuto.launchers.runner.memory import group_kills, is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.report import read_report
 from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN
@@ -22,11 +22,13 @@ from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
+    from tenuto.launchers.runner.beats import Beats
     from tenuto.launchers.runner.beside import Beside
     from tenuto.launchers.runner.lease import Lease
 
 _BESIDE_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
+_BEATS_MODULE = "tenuto.launchers.runner.beats"
 _BESIDE_MODULE = "tenuto.launchers.runner.beside"
 _LEASE_MODULE = "tenuto.launchers.runner.lease"
 _COUNT_KILLS_AFTER_S = 0.05
@@ -34,6 +36,8 @@ _COUNT_KILLS_AFTER_S = 0.05
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
+_SIGNALS_APART_S = 2.0
+"""A cluster signals the processes of a job one after another: the payload may hear of the end first."""
 _GIVE_UP_S = 10.0
 """A process that survives KILL this long hangs in the kernel; nobody can wait for it."""
 
@@ -63,6 +67,11 @@ class Supervisor:
             self._lease = import_module(_LEASE_MODULE).Lease(self._limits, self._began)
         self._beside: Beside | None = None
         self._beside_due = self._began + _BESIDE_AFTER_S
+        self._beats: Beats | None = None
+        self._unexplained = False
+        if payload.beat_s is not None:  # a cluster started this runner
+            self._beats = import_module(_BEATS_MODULE).Beats(payload, payload.beat_s)
+            self._group_kills_before = group_kills()
         with suppress(OSError):  # the payload does it too; whoever comes first
             os.setpgid(child, child)
 
@@ -75,6 +84,8 @@ class Supervisor:
                 self._act_on_time(self._clock.monotonic())
         if self._beside is not None:
             self._beside.payload_gone()
+        if self._beats is not None and self._stop is None:
+            self._hear_of_the_end(self._status)
         self._end_leftovers()
         self._bound_logs()
         return self._ending(self._status)
@@ -98,12 +109,25 @@ class Supervisor:
             return
         if taken.si_signo in ENDING:
             self._end(self._asked(signal.Signals(taken.si_signo).name))
+        elif taken.si_signo == signal.SIGUSR1 and self._beats is not None:
+            self._time_is_up("its cluster says that its time is nearly up")
         elif taken.si_signo in PASSED_ON:
             os.kill(self._child, taken.si_signo)
 
     def _asked(self, signal_name: str) -> Stop:
         """Who asked for the end, according to `stop.json`."""
-        return self._wish() or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+        wish = self._wish()
+        self._unexplained |= wish is None and self._beats is not None
+        return wish or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+
+    def _hear_of_the_end(self, status: int) -> None:
+        """The payload of an external attempt ended by TERM: the runner's own may be on its way."""
+        said = read_report(self._payload.report)
+        is_cancelled = said.reason is JobFailureStatus.CANCELLED
+        if is_cancelled or os.waitstatus_to_exitcode(status) == -signal.SIGTERM:
+            taken = signal.sigtimedwait(ENDING, _SIGNALS_APART_S)
+            if taken is not None or self._wish() is not None:
+                self._stop = self._asked("SIGTERM")
 
     def _wish(self) -> Stop | None:
         payload = self._payload
@@ -138,6 +162,8 @@ class Supervisor:
 
     def _due(self) -> list[float]:
         due = [self._look_at_logs, self._beside_due]
+        if self._beats is not None:
+            due.append(self._beats.due)
         if self._kills_before is None:
             due.append(self._count_kills_at)
         if self._lease is not None:
@@ -149,6 +175,8 @@ class Supervisor:
         return due
 
     def _act_on_time(self, now: float) -> None:
+        if self._beats is not None and now >= self._beats.due:
+            self._beat(self._beats, now)
         if self._kills_before is None and now >= self._count_kills_at:
             self._kills_before = machine_kills()
         if self._lease is not None and now >= self._lease.due:
@@ -168,6 +196,14 @@ class Supervisor:
                 beside.act(now)
             self._beside_due = beside.due
 
+    def _beat(self, beats: Beats, now: float) -> None:
+        beats.act(now)
+        if beats.is_given_up:
+            self._stop = Stop(JobFailureStatus.LOST, "it was given up")
+            self._kill_at = now
+        elif (wish := self._wish()) is not None:
+            self._end(wish)
+
     def _look_at_lease(self, lease: Lease, now: float) -> None:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
         lease.look(now)
@@ -176,13 +212,13 @@ class Supervisor:
             kill_descendants()
             self._kill_at = now + _KILL_AGAIN_S
 
-    def _time_is_up(self) -> None:
+    def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
         if asked is not None:  # its signal is on the way
             self._end(asked)
             return
         payload = self._payload
-        stop = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {self._limits.walltime_s:g} s")
+        stop = Stop(JobFailureStatus.TIMEOUT, message or f"it ran longer than {payload.walltime_s:g} s")
         record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
         with suppress(OSError):  # the payload then takes the signal for a cancellation: it ends all the same
             request_stop(payload.machine.files, payload.paths, record)
@@ -256,6 +292,9 @@ class Supervisor:
             out_of_memory = out_of_memory or machine_kills() > before
         if memory is not None:
             memory.close()
+        if self._beats is not None:
+            out_of_memory = out_of_memory or group_kills() > self._group_kills_before
+            self._explain()
         return Ending(
             exit_code=exit_code,
             signal=number,
@@ -263,4 +302,12 @@ class Supervisor:
             stop=self._stop,
             grace_over=self._grace_over,
             out_of_memory=out_of_memory,
+            given_up=self._beats is not None and (self._beats.is_given_up or self._beats.is_replaced()),
+            unexplained=self._unexplained,
         )
+
+    def _explain(self) -> None:
+        """The disk may have shown only by now why somebody has the cluster end the job."""
+        wish = self._wish() if self._unexplained else None
+        if wish is not None:
+            self._stop, self._unexplained = wish, False

@@ -108,6 +108,7 @@ class _Cancellation:
         except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
             stop = None  # the task is told why as a courtesy; that it ends is a must
         if self._graceful and stop is not None and stop.is_timeout:
+            self._assignment.deadline = 0.0  # a cluster may have said so, of a time that nobody knew
             return
         raise TaskCancelled("the job is being stopped" if stop is None else stop.message)
 

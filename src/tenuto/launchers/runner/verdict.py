@@ -31,6 +31,10 @@ class Ending(NamedTuple):
     """It was asked to stop, did not, and was killed."""
     out_of_memory: bool = False
     """The kernel killed something of it for want of memory."""
+    given_up: bool = False
+    """Another attempt was opened meanwhile: nothing of this one counts."""
+    unexplained: bool = False
+    """A cluster ended it, and nobody here knows why."""
 
 
 class Verdict(NamedTuple):

@@ -120,8 +120,7 @@ class WarmParent:
             "why_fresh": why_fresh,
         }
         descriptors = [
-            order.runner_lock.fileno(),
-            order.descendants_lock.fileno(),
+            *(lock.fileno() for lock in order.locks),
             ready,
             *(token.fileno() for token in order.tokens),
         ]

@@ -172,3 +172,19 @@ class FilesContract:
     def test_knows_how_much_room_is_left(self, files: Files, root: str) -> None:
         assert files.free_space(root).bytes > 0
         files.sync_directory(root)
+
+    def test_a_change_and_a_touch_show(self, files: Files, root: str) -> None:
+        path = f"{root}/a"
+        assert files.modified(path) is None
+        with pytest.raises(FileNotFoundError):
+            files.touch(path)
+        files.write(path, b"content")
+        seen = [files.modified(path)]
+        for _ in range(3):
+            before = seen[-1]
+            while files.modified(path) == before:  # the clock of a disk may tick slowly
+                files.touch(path)
+            seen.append(files.modified(path))
+        assert None not in seen
+        assert len(set(seen)) == 4
+        assert files.read(path, 100) == b"content"

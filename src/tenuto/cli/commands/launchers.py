@@ -1,0 +1,100 @@
+"""`tenuto launchers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.console import print_json
+from tenuto.cli.options import json_option
+from tenuto.jobs.text import safe, width
+from tenuto.launchers.catalogue import Offer, offers
+from tenuto.launchers.choice import Launchers
+from tenuto.launchers.finding import Finder, Search
+from tenuto.launchers.requirements import Requirement
+from tenuto.settings import load_settings
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Say which launchers there are, and which one a requirement leads to.
+
+    Without a subcommand: list them.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+    elif as_json:
+        raise click.UsageError(f"put the options after the word {ctx.invoked_subcommand!r}", ctx)
+
+
+@command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the launchers: what each offers, or why it cannot be used here."""
+    _list(as_json)
+
+
+@command.command("check")
+@click.argument("spec")
+@click.option("--tag", "tags", multiple=True, metavar="T", help="A word for your launchers.py; repeatable.")
+@json_option
+def check_command(spec: str, tags: tuple[str, ...], as_json: bool) -> int:
+    """Say which launcher the requirement SPEC leads to, as under launcher = "auto"; start nothing.
+
+    Exit codes: 0 a launcher was found; 1 none satisfies SPEC; 2 SPEC cannot be read.
+    """
+    requirement = Requirement.parse(spec)
+    settings = load_settings()
+    found = Finder(settings, Launchers(settings)).search(requirement, frozenset(tags))
+    if as_json:
+        print_json(_search_json(requirement, found))
+    else:
+        _show_search(requirement, found)
+    return exits.FAILED if found.chosen is None else exits.OK
+
+
+def _list(as_json: bool) -> None:
+    found = offers(load_settings())
+    if as_json:
+        print_json([offer._asdict() for offer in found])
+        return
+    names = max(width(offer.name) for offer in found)
+    for offer in found:
+        sign = click.style("yes" if offer.usable else "no ", fg="green" if offer.usable else "yellow")
+        click.echo(f"  {sign}  {offer.name:{names}}  {safe(_told(offer))}")
+
+
+def _told(offer: Offer) -> str:
+    chosen = "; the one of the settings" if offer.default else ""
+    return f"{offer.offers if offer.usable else offer.why}{chosen}"
+
+
+def _search_json(requirement: Requirement, found: Search) -> dict[str, Any]:
+    chosen = None
+    if found.chosen is not None:
+        launcher, _, number = found.chosen
+        options = getattr(launcher, "options", None)
+        chosen = {
+            "launcher": launcher.name,
+            "alternative": number,
+            "options": [] if options is None else list(options.arguments()),
+        }
+    return {
+        "requirement": str(requirement),
+        "chosen": chosen,
+        "tried": [{**one._asdict(), "why": one.why or None} for one in found.tried],
+    }
+
+
+def _show_search(requirement: Requirement, found: Search) -> None:
+    for one in found.tried:
+        sign = click.style("yes" if one.fits else "no ", fg="green" if one.fits else "yellow")
+        about = "" if one.alternative is None else f"{requirement.alternatives[one.alternative - 1]}"
+        why = f": {one.why}" if one.why else ""
+        click.echo(f"  {sign}  {safe(one.launcher)}  {safe(about)}{safe(why)}")
+    if found.chosen is None:
+        click.echo(f"no launcher satisfies {requirement}", err=True)

@@ -1,0 +1,26 @@
+"""The owner of a job, as its launch record names it: the one that asked first.
+Reads only. Jobs that an experiment took over from a search, or the reverse, keep their first owner.
+"""
+
+from __future__ import annotations
+
+from tenuto.errors import InvalidName
+from tenuto.lifecycle.owners import Door, OwnerName
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import LaunchRecord, read_record
+
+
+def owner_of(files: Files, paths: JobPaths) -> OwnerName | None:
+    """The owner that asked first for a job; None if its directory does not say."""
+    try:
+        launch = read_record(files, paths.launch, LaunchRecord.decode)
+        named = launch.owner if isinstance(launch, LaunchRecord) else None
+        return OwnerName.parse(named) if named else None
+    except (OSError, InvalidName):
+        return None
+
+
+def is_of_no_run(owner: OwnerName | None) -> bool:
+    """Whether a search or a service asked for the job: no run lists it, and none has to."""
+    return owner is not None and owner.door is not Door.EXPERIMENTS

@@ -1,0 +1,101 @@
+"""Answers for attempts that another system runs: by the launcher that their record names.
+Starts nothing, and loads nothing of a cluster before the first attempt of it is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from tenuto.launchers.protocols import Process
+from tenuto.light import import_module
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.records import LaunchRecord
+
+logger = logging.getLogger("tenuto.launchers")
+
+
+class Cluster(Protocol):
+    """What one system knows of the attempts that were handed over to it. No call waits for the system."""
+
+    def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
+        """What is known of an attempt now.
+
+        `ENDED` is said only if the system confirmed the end, or the fence has passed; what is not known yet
+        is `NOTHING`, and never an end.
+        """
+        ...
+
+    def process(self, paths: JobPaths, launch: LaunchRecord) -> Process | None:
+        """The process of an attempt, pending or running; None if the system is known to have ended it."""
+        ...
+
+    def stop(self, paths: JobPaths, launch: LaunchRecord) -> None:
+        """Ask the system to end an attempt, pending or running; the caller has written `stop.json` before."""
+        ...
+
+
+Loader = Callable[[], Cluster]
+
+
+def _slurm() -> Cluster:
+    cluster: Cluster = import_module("tenuto.launchers.slurm.cluster").this_cluster()
+    return cluster
+
+
+_LOADERS: dict[str, Loader] = {"slurm": _slurm}
+"""name of a launcher -> how its cluster is had"""
+
+
+def plug_in(name: str, loader: Loader) -> None:
+    """Have the attempts of launchers of this name answered for by what `loader` returns when first asked."""
+    _LOADERS[name] = loader
+
+
+class Clusters:
+    """All clusters that a process asks; each is made when its first attempt is asked for."""
+
+    def __init__(self, known: Mapping[str, Cluster] | None = None) -> None:
+        """`known`: name of a launcher -> its cluster, where the caller has it already."""
+        self._known: dict[str, Cluster | None] = dict(known or {})
+
+    def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
+        """What the cluster knows of an attempt; nothing if no cluster of that name can be had here."""
+        cluster = self._of(launch)
+        if cluster is None:
+            return ClusterReport(message=f"no launcher called {launch.launcher!r} can be asked here")
+        return cluster.report(paths, launch)
+
+    def process(self, paths: JobPaths, launch: LaunchRecord) -> Process | None:
+        """The process of an attempt, pending or running."""
+        cluster = self._of(launch)
+        return None if cluster is None else cluster.process(paths, launch)
+
+    def stop(self, paths: JobPaths, launch: LaunchRecord) -> None:
+        """Ask the cluster to end an attempt, pending or running."""
+        cluster = self._of(launch)
+        if cluster is not None:
+            cluster.stop(paths, launch)
+
+    def _of(self, launch: LaunchRecord) -> Cluster | None:
+        name = launch.launcher
+        if name not in self._known:
+            self._known[name] = _loaded(name)
+        return self._known[name]
+
+
+def _loaded(name: str) -> Cluster | None:
+    loader = _LOADERS.get(name)
+    if loader is None:
+        problem = "nothing of that name is installed"
+    else:
+        try:
+            return loader()
+        except ImportError as error:
+            problem = str(error)
+    logger.warning(
+        "jobs of launcher %s cannot be asked for: %s", name, problem, extra={"action": "cluster_unknown"}
+    )
+    return None

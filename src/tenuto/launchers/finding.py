@@ -1,0 +1,148 @@
+"""Finds the launcher that satisfies what a job needs: `launchers.py`, this machine, Slurm.
+Loaded when the first requirement is met; it starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from tenuto.errors import LauncherNotFound, RequirementError
+from tenuto.launchers.choice import AUTO, LOCAL, Launchers
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Alternative, Host, Requirement, unfit
+from tenuto.launchers.this_host import this_host
+from tenuto.launchers.user_file import FILE_NAME, UserFile
+from tenuto.settings import Settings, load_settings, user_directory
+
+
+class Tried(NamedTuple):
+    """One launcher that was asked, and its answer."""
+
+    alternative: int | None
+    """From 1; None if it was asked for the whole requirement."""
+    launcher: str
+    fits: bool
+    why: str = ""
+
+    def __str__(self) -> str:
+        about = "" if self.alternative is None else f"alternative {self.alternative}: "
+        return f"{about}{self.launcher}: {self.why}"
+
+
+class Chosen(NamedTuple):
+    """A launcher, and the alternative that it satisfies."""
+
+    launcher: Launcher
+    alternative: Alternative
+    number: int
+    """Of the alternative, from 1."""
+
+
+class Search(NamedTuple):
+    """What came of looking for a launcher."""
+
+    chosen: Chosen | None
+    tried: tuple[Tried, ...]
+
+
+class Finder:
+    """Finds launchers by one set of settings; each requirement is looked into once."""
+
+    def __init__(self, settings: Settings, launchers: Launchers, directory: Path | None = None) -> None:
+        """`directory`: where `launchers.py` may lie; by default beside the user's `tenuto.toml`."""
+        self._settings = settings
+        self._launchers = launchers
+        self.user_file = UserFile(directory or user_directory())
+        self._found: dict[tuple[Requirement, frozenset[str]], Search] = {}
+
+    def choose(self, requirement: Requirement, launcher: Launcher | None = None) -> Chosen:
+        """The launcher of a job that needs something.
+
+        `launcher`: the one that a script chose; then only its alternative is looked for. Raises
+        `LauncherNotFound` if nothing satisfies the requirement.
+        """
+        if launcher is None and self._settings.launcher == AUTO:
+            return self.find(requirement)
+        given = self._launchers.named(self._settings.launcher) if launcher is None else launcher
+        tried: list[Tried] = []
+        chosen = self._fitted(requirement, given, tried)
+        return chosen if chosen is not None else _refuse(requirement, tried)
+
+    def find(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Chosen:
+        """The first launcher that satisfies a requirement, as `auto` finds it; else `LauncherNotFound`."""
+        found = self.search(requirement, tags)
+        return found.chosen if found.chosen is not None else _refuse(requirement, found.tried)
+
+    def search(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Search:
+        """Asks `launchers.py`, which has the last word; else this machine, for each alternative in turn."""
+        key = requirement, tags
+        if key not in self._found:
+            self._found[key] = self._searched(requirement, tags)
+        return self._found[key]
+
+    def _searched(self, requirement: Requirement, tags: frozenset[str]) -> Search:
+        tried: list[Tried] = []
+        if self.user_file.exists():
+            launcher = self.user_file.find(requirement, tags)
+            if launcher is None:
+                tried.append(Tried(None, FILE_NAME, False, "it returned None, and has the last word"))
+                return Search(None, tuple(tried))
+            return Search(self._fitted(requirement, launcher, tried), tuple(tried))
+        host = self._host(requirement)
+        for number, alternative in enumerate(requirement.alternatives, 1):
+            why = unfit(alternative, host)
+            tried.append(Tried(number, LOCAL, why is None, why or ""))
+            if why is None:
+                return Search(Chosen(self._launchers.named(LOCAL), alternative, number), tuple(tried))
+        return Search(None, tuple(tried))
+
+    def _fitted(self, requirement: Requirement, launcher: Launcher, tried: list[Tried]) -> Chosen | None:
+        """The first alternative that a given launcher can satisfy."""
+        host = None if launcher.external else self._host(requirement, launcher.slots)
+        for number, alternative in enumerate(requirement.alternatives, 1):
+            why = None if host is None else unfit(alternative, host)
+            tried.append(Tried(number, launcher.name, why is None, why or ""))
+            if why is None:
+                return Chosen(launcher, alternative, number)
+        return None
+
+    def _host(self, requirement: Requirement, slots: int | None = None) -> Host:
+        with_gpus = any(alternative.gpus is not None for alternative in requirement.alternatives)
+        return this_host(slots or self._settings.slots, with_gpus=with_gpus)
+
+
+def find_launcher(*requirements: str | Requirement, tags: Iterable[str] = ()) -> Launcher:
+    """The first launcher that satisfies one of several requirements, the preferred one first.
+
+    ::
+
+        launcher = find_launcher("duration=4h & cuda(mem=24G)", "duration=2d & cpu(cores=16)")
+
+    `tags`: words for the `find_launcher` of your `launchers.py`. Raises `RequirementError` for a text that
+    cannot be read, and `LauncherNotFound`, with a line for each launcher that was asked.
+    """
+    settings = load_settings()
+    return Finder(settings, Launchers(settings)).find(_joined(requirements), _tags(tags)).launcher
+
+
+def _joined(requirements: tuple[str | Requirement, ...]) -> Requirement:
+    if not requirements:
+        raise RequirementError("find_launcher needs a requirement, such as 'cpu(cores=2)'", "", 0)
+    joined, *others = map(Requirement.parse, requirements)
+    for other in others:
+        joined |= other
+    return joined
+
+
+def _tags(tags: Iterable[str]) -> frozenset[str]:
+    words = [tags] if isinstance(tags, str) else list(tags)
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError(f"tags are texts, not {words!r:.60}")
+    return frozenset(words)
+
+
+def _refuse(requirement: Requirement, tried: Iterable[Tried]) -> NoReturn:
+    lines = "".join(f"\n  {one}" for one in tried if not one.fits)
+    raise LauncherNotFound(f"no launcher satisfies {requirement}:{lines}")

@@ -1,0 +1,66 @@
+"""The manifest of a submission: which attempts the runners of an external launcher are to run, by index.
+Both sides of the format are here: a launcher writes it, a runner seeks its own line; nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tenuto.workspace.json_bytes import from_json, to_json
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import Fields
+
+_HEADER_LIMIT = 64 * 1024
+_LINE_LIMIT = 64 * 1024
+_PADDING = b" \0\n"
+
+
+class Order(NamedTuple):
+    """One line: the attempt that one runner is to run."""
+
+    directory: str
+    script_name: str
+    nonce: str
+
+
+class Header(NamedTuple):
+    """What holds for all runners of a submission."""
+
+    beat_s: float
+    bell: str | None = None
+    """The file into which runners write that they began and ended."""
+    job: tuple[str, ...] = ()
+    """Variables of a runner's environment whose values, joined by `_`, are the cluster's id of its job."""
+
+
+class ManifestUnreadable(ValueError):
+    """The manifest is not there yet, or was not written by a launcher."""
+
+
+def encode_manifest(header: Header, orders: Sequence[Order]) -> bytes:
+    """A JSON header padded to `first` bytes, then a line of `width` bytes for each order."""
+    lines = [to_json(list(order)) for order in orders]
+    width = max(map(len, lines), default=0) + 1
+    fields = {"bell": header.bell, "beat_s": header.beat_s, "job": list(header.job), "width": width}
+    first = len(to_json({**fields, "first": 0})) + 20
+    head = to_json({**fields, "first": first})
+    return b"".join([_padded(head, first), *(_padded(line, width) for line in lines)])
+
+
+def read_order(files: Files, path: str, index: int) -> tuple[Header, Order]:
+    """The header and the order of one runner. Raises `ManifestUnreadable`, or `OSError` of the disk."""
+    begin = files.read_range(path, 0, _HEADER_LIMIT).partition(b"\n")[0]
+    try:
+        fields = Fields(from_json(begin.rstrip(_PADDING)))
+        first, width = fields.integer("first", least=1), fields.integer("width", least=1)
+        header = Header(fields.number("beat_s"), fields.optional_text("bell"), fields.words("job"))
+        line = files.read_range(path, first + index * width, min(width, _LINE_LIMIT)).rstrip(_PADDING)
+        directory, script_name, nonce = (str(part) for part in from_json(line))
+    except (ValueError, TypeError) as error:
+        raise ManifestUnreadable(f"{path} has no readable line {index}: {error}") from error
+    return header, Order(directory, script_name, nonce)
+
+
+def _padded(text: bytes, size: int) -> bytes:
+    return text.ljust(size - 1) + b"\n"

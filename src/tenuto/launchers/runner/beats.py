@@ -1,0 +1,51 @@
+"""The beats of an external attempt: its supervisor touches a file, and sees whether it was given up.
+Loaded under a cluster only; ends nothing itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tenuto.launchers.runner.payload import Payload
+from tenuto.workspace.attempt_files import read_launch
+
+LOOK_S = 2.0
+"""How often `stop.json` is looked at: so a job can be stopped without the help of its cluster."""
+MOST_MISSED = 2
+"""A runner that could not beat for so many ends its payload: its scheduler gives it up after one more."""
+
+
+class Beats:
+    """The beats of one runner."""
+
+    def __init__(self, payload: Payload, beat_s: float) -> None:
+        self._payload = payload
+        self._beat_s = beat_s
+        now = payload.machine.clock.monotonic()
+        self._beat_due = now + beat_s
+        self._look_due = now + LOOK_S
+        self._last_beat = now
+        self.is_given_up = False
+        """Another attempt has been opened, or nobody can see the beats."""
+
+    @property
+    def due(self) -> float:
+        """When to be asked to `act` again."""
+        return min(self._beat_due, self._look_due)
+
+    def act(self, now: float) -> None:
+        """Do what is due: touch the pid record, then read whether the attempt is still the current one."""
+        self._look_due = now + min(LOOK_S, self._beat_s)
+        if now >= self._beat_due:
+            self._beat_due = now + self._beat_s
+            with suppress(OSError):
+                self._payload.machine.files.touch(self._payload.paths.pid)
+                self._last_beat = now
+            self.is_given_up = self.is_replaced() or now - self._last_beat >= MOST_MISSED * self._beat_s
+
+    def is_replaced(self) -> bool:
+        """Whether `launch.json` names another attempt; one that cannot be read says nothing."""
+        with suppress(OSError):
+            launch = read_launch(self._payload.machine.files, self._payload.paths)
+            return launch is not None and launch.nonce != self._payload.launch.nonce
+        return False

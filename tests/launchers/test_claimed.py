@@ -1,0 +1,266 @@
+"""A runner that a cluster starts: claim, beats, exit codes, and what its cluster does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
+from tenuto.launchers.runner.exits import STALE, UNMARKED
+from tenuto.launchers.runner.fresh import BARE, ENTRY
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
+from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.attempt_files import read_pid, request_stop
+from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import StopRecord
+
+Until = Callable[..., Any]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, machine: Machine) -> JobBench:
+    return JobBench(str(tmp_path / "a work space's"), machine, launcher="far", external=True)
+
+
+@pytest.fixture
+def begin(tmp_path: Path, bench: JobBench) -> Any:
+    """Starts a runner as a cluster would; all are ended with the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*jobs: ReadyJob, index: int = 0, time_s: str = "-", beat_s: float = 30.0) -> Any:
+        manifest = tmp_path / f"manifest-{len(begun)}"
+        bell = tmp_path / "bell"
+        bell.touch()
+        orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
+        header = Header(beat_s, str(bell), ("FAR_JOB", "FAR_TASK"))
+        manifest.write_bytes(encode_manifest(header, orders))
+        command = [sys.executable, *BARE, ENTRY, "--claim", sys.executable, str(manifest), str(index), time_s]
+        environment = {**os.environ, "FAR_JOB": "17", "FAR_TASK": str(index)}
+        runner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        begun.append(runner)
+        return runner
+
+    yield begin
+    for runner in begun:
+        if runner.poll() is None:
+            runner.kill()
+        runner.communicate()
+
+
+def ended(runner: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = runner.communicate(timeout=60)
+    return runner.returncode, said
+
+
+def running(until: Until, bench: JobBench, job: ReadyJob) -> None:
+    until(lambda: read_pid(bench.machine.files, job.paths, 1), "the pid record")
+
+
+# The manifest
+
+
+def test_each_runner_finds_its_own_line(machine: Machine, tmp_path: Path) -> None:
+    orders = [Order(f"/ws/é {n}" * n, "Task", "f" * 32) for n in range(1, 30)]
+    path = tmp_path / "manifest"
+    path.write_bytes(encode_manifest(Header(2.5, "/bell", ("A",)), orders))
+    for index, order in enumerate(orders):
+        assert read_order(machine.files, str(path), index) == (Header(2.5, "/bell", ("A",)), order)
+    with pytest.raises(ManifestUnreadable):
+        read_order(machine.files, str(path), len(orders))
+    header = json.loads(path.read_bytes().partition(b"\n")[0])
+    assert path.stat().st_size == header["first"] + len(orders) * header["width"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]\n", b'{"first": 1, "width": 0, "beat_s": 1}', b"\xff\n"]
+)
+def test_a_manifest_that_is_none_is_refused(machine: Machine, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "manifest"
+    path.write_bytes(content)
+    with pytest.raises(ManifestUnreadable):
+        read_order(machine.files, str(path), 0)
+
+
+# Running
+
+
+def test_a_claimed_runner_runs_its_job_and_says_so(bench: JobBench, begin: Any, tmp_path: Path) -> None:
+    other, job = bench.command(*SUCCEEDS), bench.command(*SUCCEEDS)
+    assert ended(begin(other, job, index=1)) == (0, "")
+    assert job.marker().reason is None
+    assert not other.has_marker()
+    made = claimer(bench.machine, job.paths, job.launch.nonce)
+    assert isinstance(made, Claim)
+    assert (made.by, made.job) == (Claimer.RUNNER, "17_1")
+    assert (tmp_path / "bell").read_text() == f"{job.launch.nonce}+\n{job.launch.nonce}-\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [(FAILS_WITH_3, 3), (("sh", "-c", "exit 75"), 1), (("sh", "-c", "kill -KILL $$"), 1)],
+)
+def test_the_exit_code_of_a_failure_is_the_jobs_or_one(
+    bench: JobBench, begin: Any, command: tuple[str, ...], shown: int
+) -> None:
+    job = bench.command(*command)
+    assert ended(begin(job))[0] == shown
+    assert job.marker().reason is JobFailureStatus.FAILED
+
+
+def test_of_two_runners_of_one_attempt_one_begins(bench: JobBench, begin: Any) -> None:
+    job = bench.command("sh", "-c", "echo run >> runs; sleep 0.5")
+    runners = [begin(job), begin(job)]
+    ends = [ended(runner) for runner in runners]
+    assert sorted(code for code, _ in ends) == [0, STALE]
+    assert "another runner has made the claim" in "".join(said for _, said in ends)
+    assert Path(job.paths.directory, "runs").read_text() == "run\n"
+
+
+def test_a_runner_of_a_revoked_attempt_touches_nothing(bench: JobBench, begin: Any) -> None:
+    job = bench.command(*SUCCEEDS)
+    claim(bench.machine, job.paths, job.launch.nonce, Claimer.SCHEDULER)
+    code, said = ended(begin(job))
+    assert code == STALE
+    assert "given the attempt up" in said
+    assert not job.has_marker()
+    assert read_pid(bench.machine.files, job.paths, 1) is None
+
+
+def test_a_runner_waits_for_a_disk_that_shows_its_attempt_late(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command(*SUCCEEDS)
+    late = bench.machine.files.read(job.paths.launch, 1 << 16)
+    os.unlink(job.paths.launch)
+    runner = begin(job)
+    with pytest.raises(subprocess.TimeoutExpired):
+        runner.wait(0.5)
+    assert not is_claimed(bench.machine, job.paths, job.launch.nonce)
+    bench.machine.files.replace(job.paths.launch, late, durable=False)
+    assert ended(runner)[0] == 0
+
+
+def test_a_runner_waits_for_the_lock_that_a_scheduler_has_for_a_moment(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command(*SUCCEEDS)
+    lock = bench.machine.locks.try_lock(job.paths.lock)
+    assert lock is not None
+    runner = begin(job)
+    until(lambda: is_claimed(bench.machine, job.paths, job.launch.nonce), "the claim")
+    lock.close()
+    assert ended(runner)[0] == 0
+
+
+# Beats
+
+
+def test_a_runner_beats_until_it_is_given_up_and_then_ends_without_a_word(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command(*ENDLESS)
+    runner = begin(job, beat_s=0.1)
+    running(until, bench, job)
+    for _ in range(3):
+        seen = bench.machine.files.modified(job.paths.pid)
+        until(lambda seen=seen: bench.machine.files.modified(job.paths.pid) != seen, "a beat")
+    given_up = job.launch._replace(attempt=2, nonce="e" * 32)
+    bench.machine.files.replace(job.paths.launch, given_up.encode(), durable=False)
+    assert ended(runner)[0] == STALE
+    assert not job.has_marker()
+
+
+def test_a_runner_whose_beats_nobody_can_see_ends_its_payload(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command(*ENDLESS)
+    runner = begin(job, beat_s=0.3)
+    running(until, bench, job)
+    os.unlink(job.paths.pid)
+    assert ended(runner)[0] == STALE
+    assert not job.has_marker()
+
+
+# What a cluster does
+
+
+def test_a_stop_needs_no_cluster(bench: JobBench, begin: Any, until: Until) -> None:
+    job = bench.command(*ENDLESS)
+    runner = begin(job)
+    running(until, bench, job)
+    stop = StopRecord(1, JobFailureStatus.CANCELLED, bench.machine.clock.now(), "no longer wanted")
+    request_stop(bench.machine.files, job.paths, stop)
+    assert ended(runner)[0] == 1
+    assert (job.marker().reason, job.marker().message) == (JobFailureStatus.CANCELLED, "no longer wanted")
+
+
+def test_what_a_cluster_ends_without_a_reason_has_no_marker(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command(*ENDLESS)
+    runner = begin(job)
+    running(until, bench, job)
+    runner.send_signal(signal.SIGTERM)
+    assert ended(runner)[0] == UNMARKED
+    assert not job.has_marker()
+
+
+def test_a_payload_that_hears_of_the_end_before_its_runner_has_no_marker_either(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    job = bench.command("sh", "-c", "echo $$ > pid; exec sleep 1000")
+    runner = begin(job)
+    file = Path(job.paths.directory, "pid")
+    payload = int(until(lambda: file.exists() and file.read_text().endswith("\n") and file.read_text()))
+    os.kill(payload, signal.SIGTERM)
+    time.sleep(0.3)  # as a cluster that goes through the processes of a job
+    runner.send_signal(signal.SIGTERM)
+    assert ended(runner)[0] == UNMARKED
+    assert not job.has_marker()
+
+
+def test_a_warning_of_the_cluster_ends_a_job_as_timed_out(bench: JobBench, begin: Any, until: Until) -> None:
+    job = bench.command(*ENDLESS)
+    runner = begin(job)
+    running(until, bench, job)
+    runner.send_signal(signal.SIGUSR1)
+    assert ended(runner)[0] == 1
+    assert job.marker().reason is JobFailureStatus.TIMEOUT
+
+
+def test_a_resumable_task_that_is_warned_has_no_time_left(task: Any, begin: Any, until: Until) -> None:
+    body = """
+        assert self.remaining_time() is None
+        print("begun", flush=True)
+        while self.remaining_time() is None:
+            time.sleep(0.01)
+        print(self.remaining_time(), flush=True)
+        raise GracefulTimeout("saved")
+    """
+    job = task(body, base="ResumableTask")
+    runner = begin(job)
+    out = Path(job.paths.out)
+    until(lambda: out.exists() and "begun" in out.read_text(), "the task")
+    runner.send_signal(signal.SIGUSR1)
+    assert ended(runner)[0] == 1
+    assert job.marker().reason is JobFailureStatus.TIMEOUT
+    assert out.read_text().splitlines() == ["begun", "0.0"]
+
+
+def test_a_runner_ends_its_job_before_the_cluster_does(bench: JobBench, begin: Any) -> None:
+    job = bench.command(*ENDLESS, limits=Limits(walltime_s=1000.0, grace_s=1.0))
+    assert ended(begin(job, time_s="2"))[0] == 1
+    assert job.marker().reason is JobFailureStatus.TIMEOUT
+    assert (job.marker().message or "").startswith("it ran longer than 0.9")
