@@ -36,7 +36,13 @@ def make_server(
     services = {"example": Offered("example", Quota(5, 10), names)}
     made = ServiceSettings(data=directory / "data", **settings)
     url = database or str(directory / "db.sqlite")
-    return Server(ServerPlan(made, url, services, "0"), nodes or {}, this_machine())
+    server = Server(ServerPlan(made, url, services, "0"), nodes or {}, this_machine())
+    MADE.append(server)
+    return server
+
+
+MADE: list[Server] = []
+"""Servers that a fixture closes after each test."""
 
 
 async def ask(

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.asgi import MADE, run
 from tests.service.servers import Process
+
+
+@pytest.fixture(autouse=True)
+def _close_servers() -> Iterator[None]:
+    yield
+    while MADE:
+        run(MADE.pop().close())
 
 
 @pytest.fixture

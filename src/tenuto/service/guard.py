@@ -24,6 +24,9 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 NO_STORE = (b"cache-control", b"no-store")
+REQUEST_ID = "tenuto.request_id"
+"""Where a request's id is found in its scope."""
+INTERNAL = "Something went wrong here; the log has it under {}"
 
 
 class Complaint(NamedTuple):
@@ -111,6 +114,7 @@ class Guard:
         request_id = self._randomness.nonce()[:16]
         began = self._monotonic()
         answer = _Answer(send, request_id)
+        scope[REQUEST_ID] = request_id
         try:
             found = complaint(scope["method"], scope["query_string"], scope["headers"], self._hosts)
             if found is not None:
@@ -118,15 +122,12 @@ class Guard:
             else:
                 await self._app(scope, receive, answer.send)
         except Exception:
-            logger.exception(
-                "a request failed",
-                extra={"action": "stage_failed", "fields": {"stage": "http", "request": request_id}},
-            )
-            if answer.status is not None:
+            fields = {"stage": "http", "request": request_id}
+            logger.exception("a request failed", extra={"action": "stage_failed", "fields": fields})
+            if answer.status is None:
+                await answer.error(ErrorCode.INTERNAL, INTERNAL.format(request_id))
+            elif not answer.is_complete:
                 raise  # the answer has begun: the connection must break, so that the client can see it
-            await answer.error(
-                ErrorCode.INTERNAL, f"Something went wrong here; the log has it under {request_id}"
-            )
         finally:
             if self._observe is not None and answer.status is not None:
                 self._observe(scope, answer.status, self._monotonic() - began)
@@ -139,6 +140,7 @@ class _Answer:
         self._send = send
         self._request_id = request_id.encode()
         self.status: int | None = None
+        self.is_complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -148,6 +150,8 @@ class _Answer:
                 headers.append(NO_STORE)
             headers.append((b"x-request-id", self._request_id))
             message = {**message, "headers": headers}
+        elif message["type"] == "http.response.body":
+            self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
     async def error(self, code: ErrorCode, message: str) -> None:

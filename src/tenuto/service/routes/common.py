@@ -21,6 +21,7 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import EVERYBODY, Principal, Tokens, bearer
 from tenuto.service.access import Scope as TokenScope
 from tenuto.service.contract import ErrorBody, ErrorCode, JobBody, StatusBody, error_json
+from tenuto.service.guard import INTERNAL, REQUEST_ID
 from tenuto.service.log import log
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Parts
@@ -237,7 +238,13 @@ async def on_http(request: Request, error: Exception) -> JSONResponse:
     return response
 
 
+async def on_anything(request: Request, error: Exception) -> JSONResponse:
+    """Something unforeseen: the guard logs it, and the client learns under which id."""
+    return JSONResponse(error_json(ErrorCode.INTERNAL, INTERNAL.format(request.scope[REQUEST_ID])), 500)
+
+
 HANDLERS: dict[Any, Any] = {
+    Exception: on_anything,
     RequestRefused: on_refusal,
     DatabaseError: on_database,
     RequestValidationError: on_validation,
