@@ -20,6 +20,7 @@ from tenuto.scheduler import (
     dependencies,
     jobs,
     outputs,
+    pauses,
     token_decisions,
     token_desk,
     tokens,
@@ -459,7 +460,7 @@ def _slot_leaked(patch: Patch) -> None:
 
 @_bug("after a shortage of the machine nothing is started any more")
 def _never_resumes(patch: Patch) -> None:
-    patch.set(base.Scheduler, "_resume", lambda self, job, error: None)
+    patch.set(pauses.Pauses, "_resume", lambda self, job, error: None)
 
 
 @_bug("a shortage of the machine fails the job instead of letting it wait")

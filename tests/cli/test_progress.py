@@ -9,12 +9,12 @@ import pytest
 
 from tenuto.cli.progress import ASCII, UNICODE, Shown, ShownJob, rendered, signs_for
 from tenuto.cli.screen import Above, Line, Screen, Size, Style
-from tenuto.cli.tally import Counts
+from tenuto.jobs.model import Counts
 from tenuto.jobs.text import width
 
 MANY = Shown(
     name="a sweep with a long name",
-    counts=Counts(known=10_000, waiting=7000, running=64, reused=1000, ran=1900, failed=30, stranded=6),
+    counts=Counts(waiting=7000, running=64, reused=1000, ran=1900, failed=30, stranded=6),
     remaining_s=4000.0,
     running=[ShownJob(f"Train lr=0.{number} 学习率", number / 64, 12.3, "epoch 3") for number in range(64)],
     failures=[f"Train lr=0.{number}: ValueError: no luck at all with this one" for number in range(20)],
@@ -47,9 +47,7 @@ def test_a_narrow_window_keeps_what_matters() -> None:
 
 def test_a_job_that_says_how_far_it_is_has_the_time_that_is_left() -> None:
     running = [ShownJob("Train", 0.25, 30.0, "epoch 3", 90.0), ShownJob("Data", None, 30.0, "")]
-    lines = [
-        line.text for line in rendered(Shown("x", Counts(known=2, running=2), running=running), Size(100, 24))
-    ]
+    lines = [line.text for line in rendered(Shown("x", Counts(running=2), running=running), Size(100, 24))]
     assert "ETA  1m30s  epoch 3" in lines[2]
     assert "ETA" not in lines[3]
 

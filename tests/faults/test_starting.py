@@ -112,7 +112,7 @@ def test_a_machine_that_is_short_of_something_gets_time_to_recover(
     tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F41: nothing is lost."""
-    monkeypatch.setattr("tenuto.scheduler.base.BACK_OFF_S", 0.05)
+    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.05)
     launcher = Unwilling(OSError(code, os.strerror(code)), OSError(code, os.strerror(code)))
     with Bench(tmp_path / "ws", launcher=launcher) as bench:
         jobs = [bench.command(f"job-{number}", *oracle(tmp_path / f"job-{number}")) for number in range(4)]
@@ -185,7 +185,7 @@ def test_a_callback_that_takes_its_time_holds_up_nobody_else(tmp_path: Path) -> 
         other = bench.command("other", "true", callbacks=[lambda job: heard.append("other")])
         assert other.wait(WAIT_S) is S.DONE
         eventually(lambda: heard == ["other"])
-        assert bench.scheduler.counts(bench.owner).outputs > 0, "the owner waits for the callback"
+        eventually(lambda: bench.scheduler.counts(bench.owner).outputs > 0, "the owner to wait")
         gate.touch()
         eventually(lambda: heard == ["other", "slow"])
 

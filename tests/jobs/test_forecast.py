@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.jobs.forecast import Step, makespan
+from tenuto.jobs.forecast import Running, Step, makespan, remaining_s
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,26 @@ def test_it_lies_between_the_critical_path_and_one_after_the_other(
 def test_many_jobs_are_no_problem() -> None:
     chain = [Step(str(i), 1.0, (str(i - 1),) if i % 2 else ()) for i in range(10_000)]
     assert makespan(chain, {"": 100}) == 100
+
+
+@pytest.mark.parametrize(
+    ("unstarted", "running", "expected", "slots", "left"),
+    [
+        ({}, [], {}, 2, None),
+        ({"a": 4}, [], {"a": None}, 2, None),
+        ({"a": 4}, [], {"a": 3.0}, 2, 6.0),
+        ({"a": 2, "b": 2}, [], {"a": 3.0, "b": None}, 1, 12.0),
+        ({}, [Running("a", 2.0)], {"a": 10.0}, 4, 8.0),
+        ({}, [Running("a", 12.0)], {"a": 10.0}, 4, 0.0),
+        ({"a": 1}, [Running("a", 5.0, left_s=5.0)], {"a": None}, 1, 15.0),
+        ({"a": 1}, [Running("b", 0.0, left_s=90.0)], {"a": 1.0, "b": 2.0}, 8, 90.0),
+    ],
+)
+def test_what_is_left_is_guessed_from_what_ended_and_what_runs(
+    unstarted: dict[str, int],
+    running: list[Running],
+    expected: dict[str, float | None],
+    slots: int,
+    left: float | None,
+) -> None:
+    assert remaining_s(unstarted, running, expected, slots) == left

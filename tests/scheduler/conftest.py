@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from .builders import Bench
+from .servers import Server
 from .worlds import World
 
 
@@ -21,3 +22,10 @@ def world() -> Iterator[World]:
     made = World()
     yield made
     made.loop.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "ws")
+    yield made
+    made.scheduler.close()

@@ -6,75 +6,22 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tenuto.errors import DirectoryUnusable, JobNotEnded, SchedulerClosed
-from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-from tenuto.scheduler.base import Scheduler
-from tenuto.scheduler.jobs import Job, JobDependency
-from tenuto.testing.instant import InstantLauncher, NoWork
+from tenuto.scheduler.jobs import Job
 from tenuto.testing.owner import FakeOwner
-from tenuto.workspace.layout import Layout
-from tenuto.workspace.machine import this_machine
-from tenuto.workspace.markers import Durability
 
 from .builders import WAIT_S, Bench, eventually, lines
+from .servers import Server, run
 from .tasks_for_tests import Hold
 
 T = TypeVar("T")
 S = JobState
-
-
-class Server:
-    """A scheduler whose jobs end at once, and an owner; used from an event loop of the test's own."""
-
-    def __init__(self, root: Path, fails: Callable[[StartOrder], bool] = lambda order: False) -> None:
-        self.machine = this_machine()
-        self.layout = Layout(str(root))
-        self.launcher = InstantLauncher(self.machine, fails=fails)
-        self.scheduler = Scheduler(self.machine)
-        self.owner = FakeOwner()
-
-    def job(self, name: str, *needs: Job, **options: Any) -> Job:
-        return Job(
-            "server.Job",
-            name,
-            layout=self.layout,
-            launcher=self.launcher,
-            work=NoWork(),
-            clock=self.machine.clock,
-            dependencies=[JobDependency(needed) for needed in needs],
-            durability=Durability.NONE,
-            **options,
-        )
-
-    async def submit(self, name: str, *needs: Job, owner: FakeOwner | None = None, **options: Any) -> Job:
-        return await self.scheduler.submit_async(self.job(name, *needs, **options), owner or self.owner)
-
-    def hold_back(self) -> None:
-        """Nothing starts from now on."""
-        self.launcher.slots = 0
-
-    def let_start(self) -> None:
-        self.launcher.slots = 4
-        self.scheduler.call(self.scheduler._ready.start_what_fits)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path / "ws")
-    yield made
-    made.scheduler.close()
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """On a loop that is not the scheduler's, with a deadline."""
-    return asyncio.run(asyncio.wait_for(coroutine, WAIT_S))
 
 
 # Awaiting an end
@@ -91,8 +38,8 @@ def test_a_job_is_submitted_and_awaited_on_the_callers_loop(server: Server) -> N
 def test_very_many_are_awaited_at_once_without_a_thread_each(server: Server) -> None:
     async def serve() -> list[JobState]:
         server.hold_back()
-        jobs = [await server.submit(str(number)) for number in range(300)]
-        ends = [asyncio.create_task(job.finished()) for job in jobs for _ in range(10)]
+        jobs = [await server.submit(str(number)) for number in range(100)]
+        ends = [asyncio.create_task(job.finished()) for job in jobs for _ in range(30)]
         await asyncio.sleep(0)
         assert threading.active_count() < 20
         await asyncio.to_thread(server.let_start)

@@ -58,7 +58,7 @@ class Plan(NamedTuple):
             jobs = [planned for planned in self.jobs if planned.intent is intent]
             for planned in jobs if everything else jobs[:most]:
                 job = planned.job
-                name = f"{safe(job.task_id)} {job.job_id[:12]}{tag_text(job, ' ')}"
+                name = f"{safe(job.task_id)} {job.job_id[:12]}{tag_text(job.tags, ' ')}"
                 yield f"  {intent.value}: {name}: {safe(self.why(planned))}"
             if len(jobs) > most and not everything:
                 yield f"  {intent.value}: and {len(jobs) - most} more (--all shows them)"

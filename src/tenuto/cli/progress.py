@@ -1,26 +1,25 @@
 """Shows how experiments go: a live display on a terminal, one line for each event elsewhere.
-What is known comes from a `Tally`; what an experiment does is not influenced.
+What is known comes from an `Overview`; what an experiment does is not influenced.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from tenuto.cli.overview import Overview
 from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
-from tenuto.cli.tally import Counts, RunningJob, Tally
 from tenuto.experiments.status import RunState
+from tenuto.jobs.model import Counts
 from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
-from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.listeners import standing_of
+from tenuto.lifecycle.source import Row
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
-    from tenuto.experiments.run import Run
 
 REDRAW_S = 0.2
 MOST_RUNNING = 12
@@ -37,27 +36,25 @@ class ClosedRun(NamedTuple):
 
 
 class Progress:
-    """A `Reporter` that counts; the two faces below show what it counts."""
+    """A `Reporter` that keeps an overview; the two faces below show it."""
 
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
+    def __init__(self, overview: Overview) -> None:
+        self.overview = overview
         self.runs: list[ClosedRun] = []
         self.plans: list[experiment] = []
         self._open = 0
-        self._run_of: dict[str, Run] = {}
 
     def opened(self, xp: experiment) -> None:
         """An experiment was entered."""
         self._open += 1
-        self._run_of[xp.run.id] = xp.run
+        self.overview.add(xp.run)
         self.begin(xp)
 
     def hear(self, event: Event) -> None:
-        """A job moved on."""
-        if isinstance(event, JobStateChangedEvent):
-            job, standing = self._run_of[event.owner].job_of(event), standing_of(event)
-            if self.tally.tell(job, standing):
-                self.moved(job, standing)
+        """Something happened to a job."""
+        row = self.overview.hear(event)
+        if row is not None and isinstance(event, JobStateChangedEvent):
+            self.moved(row)
 
     def closed(self, xp: experiment, state: RunState) -> None:
         """An experiment was left."""
@@ -80,8 +77,8 @@ class Progress:
     def begin(self, xp: experiment) -> None:
         """Something is to be shown from now on."""
 
-    def moved(self, job: Job, standing: Standing) -> None:
-        """A job is somewhere else now."""
+    def moved(self, row: Row) -> None:
+        """A job is in another state now."""
 
     def end(self) -> None:
         """There is nothing to be shown any more; called again, it does nothing."""
@@ -93,52 +90,50 @@ class Progress:
 class PlainProgress(Progress):
     """One line for each event: ``TIME EVENT TASK JOB tag=value... detail``. Reused jobs are only counted."""
 
-    def __init__(self, tally: Tally, write: Callable[[str], None]) -> None:
-        super().__init__(tally)
+    def __init__(self, overview: Overview, write: Callable[[str], None]) -> None:
+        super().__init__(overview)
         self._write = write
 
     def begin(self, xp: experiment) -> None:
         self._say(f"begin {safe(xp.name)} {xp.run_id} workspace={safe(str(xp.workspace.path))}")
 
-    def moved(self, job: Job, standing: Standing) -> None:
-        described = self._described(job, standing)
+    def moved(self, row: Row) -> None:
+        described = self._described(row)
         if described is not None:
             event, detail = described
-            self._say(f"{event} {safe(job.task_id)} {job.job_id[:12]}{tag_text(job, ' ')}{detail}")
+            self._say(f"{event} {safe(row.task)} {row.id[:12]}{tag_text(row.tags, ' ')}{detail}")
 
     def closed(self, xp: experiment, state: RunState) -> None:
         super().closed(xp, state)
         self._say(f"end {safe(xp.name)} {xp.run_id} {state.value}")
 
-    def _described(self, job: Job, standing: Standing) -> tuple[str, str] | None:
-        if standing.state is JobState.RUNNING:
+    def _described(self, row: Row) -> tuple[str, str] | None:
+        if row.state is JobState.RUNNING:
             return "running", ""
-        if standing.state is JobState.WAITING and standing.message:
-            return "waiting", f" {safe(standing.message)}"
-        counts = self.tally.counts()
-        if standing.state is JobState.DONE and (standing.submittime or standing.starttime):
-            return "done", f" took={took(standing)} finished={counts.finished}/{counts.known}"
-        if standing.state is JobState.ERROR:
-            reason = (standing.reason or JobFailureStatus.FAILED).name
-            return "failed", f" reason={reason} {safe(standing.message or '')}".rstrip()
+        if row.state is JobState.WAITING and row.message:
+            return "waiting", f" {safe(row.message)}"
+        if row.state is JobState.DONE and not row.reused:
+            counts = self.overview.counts()
+            return "done", f" took={took(row)} finished={counts.finished}/{counts.known}"
+        if row.state is JobState.ERROR:
+            reason = (row.reason or JobFailureStatus.FAILED).name
+            return "failed", f" reason={reason} {safe(row.message or '')}".rstrip()
         return None
 
     def _say(self, text: str) -> None:
-        self._write(f"{self.tally.clock.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+        self._write(f"{self.overview.clock.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
 
 
-def took(standing: Standing) -> str:
+def took(row: Row) -> str:
     """How long a job ran."""
-    if standing.starttime is None or standing.endtime is None:
+    if row.started is None or row.ended is None:
         return duration(None)
-    return duration((standing.endtime - standing.starttime).total_seconds())
+    return duration((row.ended - row.started).total_seconds())
 
 
-def tag_text(job: Job, before: str = "") -> str:
+def tag_text(tags: Mapping[str, object], before: str = "") -> str:
     """The tags of a job, as harmless text."""
-    return before * bool(job.tags) + " ".join(
-        f"{safe(name)}={safe(value)}" for name, value in job.tag_texts.items()
-    )
+    return before * bool(tags) + " ".join(f"{safe(name)}={safe(str(value))}" for name, value in tags.items())
 
 
 # -- on a terminal -----------------------------------------------------------------------------------
@@ -147,8 +142,8 @@ def tag_text(job: Job, before: str = "") -> str:
 class LiveProgress(Progress):
     """A few lines that are drawn again and again while an experiment is open."""
 
-    def __init__(self, tally: Tally, screen: Screen, signs: Signs) -> None:
-        super().__init__(tally)
+    def __init__(self, overview: Overview, screen: Screen, signs: Signs) -> None:
+        super().__init__(overview)
         self._screen = screen
         self._signs = signs
         self._above = PrintingAbove(screen)
@@ -178,18 +173,14 @@ class LiveProgress(Progress):
             self._draw()
 
     def _draw(self) -> None:
-        running = self.tally.running()
-        for one in running[:MOST_RUNNING]:
-            one.look()
-        now = self.tally.clock.now()
+        running = self.overview.running(looks=MOST_RUNNING)
+        now = self.overview.clock.now()
         shown = Shown(
             name=" + ".join(map(safe, self._names)),
-            counts=self.tally.counts(),
-            remaining_s=self.tally.remaining_s(),
-            running=[_shown(one, now) for one in running],
-            failures=[
-                f"{label(job)}: {safe(job.standing.message or 'failed')}" for job in self.tally.failures()
-            ],
+            counts=self.overview.counts(),
+            remaining_s=self.overview.remaining_s(),
+            running=[_shown(row, now) for row in running],
+            failures=[f"{label(row)}: {safe(row.message or 'failed')}" for row in self.overview.failures()],
         )
         self._screen.draw(rendered(shown, self._screen.size, self._signs))
 
@@ -236,18 +227,15 @@ class Shown(NamedTuple):
     failures: Sequence[str] = ()
 
 
-def label(job: Job) -> str:
+def label(row: Row) -> str:
     """A job in as few cells as tell it from its siblings: its class, then its tags or else its id."""
-    name = safe(job.task_id).rpartition(".")[2]
-    return f"{name} {tag_text(job) or job.job_id[:8]}"
+    name = safe(row.task).rpartition(".")[2]
+    return f"{name} {tag_text(row.tags) or row.id[:8]}"
 
 
-def _shown(one: RunningJob, now: datetime) -> ShownJob:
-    elapsed_s = max((now - one.since).total_seconds(), 0.0)
-    said = one.progress
-    if said is None:
-        return ShownJob(label(one.job), None, elapsed_s, "")
-    return ShownJob(label(one.job), said.fraction, elapsed_s, safe(said.words), said.left_s(now))
+def _shown(row: Row, now: datetime) -> ShownJob:
+    desc = safe(row.progress_desc or "")
+    return ShownJob(label(row), row.progress, row.elapsed_s(now) or 0.0, desc, row.left_s(now))
 
 
 def rendered(shown: Shown, size: Size, signs: Signs = UNICODE) -> list[Line]:

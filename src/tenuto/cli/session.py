@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from tenuto.cli import exits
+from tenuto.cli.overview import Overview
 from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
 from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
-from tenuto.cli.summary import Summary, grouped
-from tenuto.cli.tally import Tally
+from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import ExperimentLocked, FailedExperiment
 from tenuto.experiments.experiment import experiment
@@ -28,6 +28,7 @@ from tenuto.experiments.modes import RunMode, imposed_mode
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
+from tenuto.jobs.causes import grouped
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
@@ -61,7 +62,7 @@ class Session:
         self.progress = progress
         self.problem: str | None = None
         """Why the script stopped before its end, in one line."""
-        self._clock = progress.tally.clock
+        self._clock = progress.overview.clock
         self._began = self._clock.monotonic()
 
     def run(self, request: Request, mode: RunMode | None = None) -> int:
@@ -107,8 +108,8 @@ class Session:
         return Summary(
             tuple(self.progress.runs),
             tuple(self.progress.left()),
-            self.progress.tally.counts(),
-            tuple(grouped(self.progress.tally.ended_badly())),
+            self.progress.overview.counts(),
+            tuple(grouped(self.progress.overview.rows())),
             self._clock.monotonic() - self._began,
             program,
             retry,
@@ -140,16 +141,16 @@ def _workspace(request: Request, file: ExperimentFile, settings: Settings) -> Wo
 def open_progress(stream: TextIO) -> Progress:
     """The face that fits where a stream leads."""
     machine, environ = this_machine(), process_environment()
-    tally = Tally(SystemClock(), machine.files)
+    overview = Overview(SystemClock(), machine.files)
     if stream.isatty() and environ.get("TERM", "dumb") != "dumb":
-        return LiveProgress(tally, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
+        return LiveProgress(overview, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
 
     def write(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # whoever read the lines has gone; the jobs go on
             stream.write(text)
             stream.flush()
 
-    return PlainProgress(tally, write)
+    return PlainProgress(overview, write)
 
 
 @contextlib.contextmanager

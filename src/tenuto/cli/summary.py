@@ -3,65 +3,22 @@
 from __future__ import annotations
 
 import os.path
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.progress import ClosedRun, tag_text
-from tenuto.cli.tally import Counts
+from tenuto.jobs.causes import FailureGroup
+from tenuto.jobs.model import Counts
 from tenuto.jobs.text import duration, safe, truncate
-from tenuto.lifecycle.states import JobFailureStatus, Standing
-from tenuto.scheduler.jobs import Job
+from tenuto.lifecycle.source import Row
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.layout import Layout
 
 SHOWN_JOBS = 3
 SHOWN_GROUPS = 5
 SHORT_ID = 12
 LONGEST_ERROR = 300
-_PLACED = re.compile(r"(?P<error>.*) \((?P<place>[^()]+:\d+)\)", re.DOTALL)
-_KIND = re.compile(r"[\w.]+(?=: |$)")
-
-
-class FailureGroup(NamedTuple):
-    """Jobs that failed for what looks like the same cause: the same error at the same place."""
-
-    reason: JobFailureStatus
-    error: str
-    """The last line of the first traceback."""
-    place: str
-    """``file:line``; empty where nobody knows."""
-    jobs: tuple[Job, ...]
-    messages: int = 1
-    """How many different messages the errors have."""
-
-
-def grouped(ended_badly: Iterable[tuple[Job, Standing]]) -> list[FailureGroup]:
-    """The failures, the largest group first; jobs that were not run because of them are not listed."""
-    groups: dict[tuple[str, str, str], list[tuple[Job, str]]] = {}
-    for job, standing in ended_badly:
-        reason = standing.reason or JobFailureStatus.FAILED
-        if reason is not JobFailureStatus.DEPENDENCY:
-            error, place = _split(standing.message or reason.meaning)
-            kind = _KIND.match(error)
-            cause = kind[0] if kind and place else error
-            groups.setdefault((reason.name, cause, place), []).append((job, error))
-    found = [
-        FailureGroup(
-            JobFailureStatus[reason],
-            members[0][1],
-            place,
-            tuple(job for job, _ in members),
-            len({error for _, error in members}),
-        )
-        for (reason, _, place), members in groups.items()
-    ]
-    return sorted(found, key=lambda group: -len(group.jobs))
-
-
-def _split(message: str) -> tuple[str, str]:
-    """A message of a marker as its error and the place in the code."""
-    placed = _PLACED.fullmatch(message)
-    return (placed["error"], placed["place"]) if placed else (message, "")
 
 
 class Summary(NamedTuple):
@@ -95,7 +52,7 @@ class Summary(NamedTuple):
                     "reason": group.reason.name,
                     "error": group.error,
                     "place": group.place or None,
-                    "jobs": [_job_json(job) for job in group.jobs],
+                    "jobs": [_job_json(row) for row in group.rows],
                 }
                 for group in self.failures
             ],
@@ -134,7 +91,7 @@ class Summary(NamedTuple):
         return f"{names}: {', '.join(parts)}, in {duration(self.took_s)}"
 
     def _group(self, group: FailureGroup, directory: str) -> Iterator[str]:
-        number = len(group.jobs)
+        number = len(group.rows)
         shown = "" if group.reason is JobFailureStatus.FAILED else f" ({group.reason.name})"
         error = truncate(safe(group.error), LONGEST_ERROR)
         yield f"{number} {'job' if number == 1 else 'jobs'} failed{shown}: {error}"
@@ -142,28 +99,29 @@ class Summary(NamedTuple):
             yield f"  and {group.messages - 1} other messages from the same line"
         if group.place:
             yield f"  at {safe(_near(group.place, directory))}"
-        for job in group.jobs[:SHOWN_JOBS]:
-            yield f"  {safe(job.task_id)} {job.job_id[:SHORT_ID]}{tag_text(job, ' ')}"
+        for row in group.rows[:SHOWN_JOBS]:
+            yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{tag_text(row.tags, ' ')}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
-        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.jobs[0])])}"
+        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.rows[0])])}"
 
 
-def logs_arguments(job: Job) -> list[str]:
-    """The command that shows what a job printed."""
-    return ["logs", job.job_id[:SHORT_ID], "-w", job.layout.root]
+def logs_arguments(row: Row) -> list[str]:
+    """The command that shows what a job printed; the group of its row is its workspace."""
+    return ["logs", row.id[:SHORT_ID], "-w", row.group]
 
 
 def _near(path: str, directory: str) -> str:
     return os.path.relpath(path, directory) if path.startswith(f"{directory}/") else path
 
 
-def _job_json(job: Job) -> dict[str, Any]:
+def _job_json(row: Row) -> dict[str, Any]:
+    paths = Layout(row.group).job(row.task, row.id)
     return {
-        "task": job.task_id,
-        "job": job.job_id,
-        "tags": dict(job.tag_texts),
-        "message": job.standing.message,
-        "directory": job.paths.directory,
-        "stderr": job.paths.err,
+        "task": row.task,
+        "job": row.id,
+        "tags": dict(row.tags),
+        "message": row.message,
+        "directory": paths.directory,
+        "stderr": paths.err,
     }

@@ -12,7 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
+from tenuto.errors import (
+    ExperimentInJob,
+    FailedExperiment,
+    GracefulExperimentExit,
+    NotFound,
+    ParameterError,
+)
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
@@ -29,7 +35,9 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.preparation import Preparations
+from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
+from tenuto.jobs.table import jobs_html
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
@@ -40,7 +48,6 @@ from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.showing import jobs_html
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.tasks.config import Config
@@ -48,7 +55,7 @@ from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import Task, check_variable
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
@@ -161,7 +168,14 @@ class experiment:
         return Path(self.run.paths.results)
 
     def setenv(self, name: str, value: str) -> None:
-        """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
+        """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
+
+        `ParameterError` for what no process can have in its environment.
+        """
+        try:
+            check_variable(name, value)
+        except ValueError as error:
+            raise ParameterError(f"setenv: {error}") from None
         self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def tag(self, *tags: str) -> None:
@@ -270,7 +284,8 @@ class experiment:
         """The experiment in a notebook."""
         run_id = f" {self._run.run_id}" if self._run is not None else ""
         jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
-        return jobs_html(f"experiment {self.name}{run_id} in {self.workspace.path}", jobs)
+        title = f"experiment {self.name}{run_id} in {self.workspace.path}"
+        return jobs_html(title, [row_of(job) for job in jobs])
 
     # Submitting (`tasks.ports.Submitter`)
 

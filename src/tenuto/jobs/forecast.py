@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.errors import WorkspaceError
@@ -93,3 +93,43 @@ def makespan(steps: Iterable[Step], slots: Mapping[str, int]) -> float:
             missing[follower] -= 1
             if not missing[follower]:
                 offer(follower)
+
+
+class Running(NamedTuple):
+    """A job that runs."""
+
+    task: str
+    elapsed_s: float
+    left_s: float | None = None
+    """What it says itself, if it says anything."""
+
+
+def remaining_s(
+    unstarted: Mapping[str, int],
+    running: Sequence[Running],
+    expected: Mapping[str, float | None],
+    slots: int,
+) -> float | None:
+    """How long jobs will still take: those that wait, by task, and those that run; None if nothing is known.
+
+    The expected time of the jobs that wait, and the rest of those that run, divided by the slots; but no less
+    than the longest of those that run.
+    """
+    known = dict(expected)
+    for one in running:
+        if known.get(one.task) is None and one.left_s is not None:
+            known[one.task] = one.elapsed_s + one.left_s
+    seconds = [each for each in known.values() if each is not None]
+    if not seconds:
+        return None
+    usual = statistics.fmean(seconds)  # for tasks of which no job has ever ended
+
+    def each(task: str) -> float:
+        found = known.get(task)
+        return usual if found is None else found
+
+    to_go = [
+        max(each(one.task) - one.elapsed_s, 0.0) if one.left_s is None else one.left_s for one in running
+    ]
+    work = sum(to_go) + sum(number * each(task) for task, number in unstarted.items())
+    return max([work / max(slots, 1), *to_go])

@@ -48,7 +48,10 @@ class Process(Protocol):
         ...
 
     async def confirmed(self) -> bool:
-        """True once the runner has written its pid record; False if it ended before it could."""
+        """True once the runner has written its pid record; False if it ended before it could.
+
+        Raises `OSError` if the machine refused the runner what it needs: nothing was run, and it ends.
+        """
         ...
 
     async def wait(self) -> None:

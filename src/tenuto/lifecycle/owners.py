@@ -2,8 +2,6 @@
 Holds no owner: what an owner does is in `scheduler.owners`.
 """
 
-from __future__ import annotations
-
 from enum import Enum, unique
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ class OwnerName(NamedTuple):
         return f"{self.door.value}/{self.name}/{self.run}" if self.run else f"{self.door.value}/{self.name}"
 
     @classmethod
-    def parse(cls, text: str) -> OwnerName:
+    def parse(cls, text: str) -> "OwnerName":
         """The parts of an owner's name; `InvalidName` if it is none."""
         word, _, name = text.partition("/")
         try:

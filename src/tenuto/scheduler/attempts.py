@@ -13,7 +13,15 @@ from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Arrival, Verdict, after_attempt, on_arrival, tries_of, tries_to_come
+from tenuto.scheduler.decisions import (
+    Arrival,
+    Tries,
+    Verdict,
+    after_attempt,
+    on_arrival,
+    tries_of,
+    tries_to_come,
+)
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
@@ -39,6 +47,8 @@ class Attempts:
     def __init__(self, machine: Machine, watch: Callable[[str], DirectoryWatch | None]) -> None:
         self.machine = machine
         self._watch_directory = watch
+        self._refused: set[str] = set()
+        """The nonces of attempts that the machine refused, and whose record could not be written."""
 
     async def run(self, job: Job, grant: Grant | None = None) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended.
@@ -118,15 +128,34 @@ class Attempts:
                 raise
             except OSError:
                 if not launch.external:  # a cluster may have taken it all the same
-                    with contextlib.suppress(OSError):  # then it counts as lost
-                        job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+                    self._withdraw(job, launch)
                 raise
             self.request_stop(job)
-            is_running = await process.confirmed()
+            try:
+                is_running = await process.confirmed()
+            except OSError:  # the machine refused the runner something: the payload never began
+                await process.wait()
+                self._withdraw(job, launch)
+                raise
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
         return await self.until_ended(job)
+
+    def _withdraw(self, job: Job, launch: LaunchRecord) -> None:
+        """Records that nothing was run; on a full disk only this scheduler knows."""
+        try:
+            job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+        except OSError:
+            self._refused.add(launch.nonce)
+
+    def _tries(self, launch: LaunchRecord | None) -> Tries:
+        """The counts that an attempt recorded, and whether it was refused by the machine."""
+        tries = tries_of(launch)
+        if launch is not None and launch.nonce in self._refused:
+            self._refused.discard(launch.nonce)
+            return tries._replace(withdrawn=True)
+        return tries
 
     def _schedule(self, job: Job, found: Settled) -> None:
         """Moves a job to SCHEDULED, told with the attempt that is about to be opened, or that was found.
@@ -150,7 +179,7 @@ class Attempts:
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
         # From the directory, not from memory: whoever counted the tries before may have been killed.
-        job.tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
+        job.tries = tries_to_come(self._explained(job, found.derived), self._tries(_launch(found)), job.retry)
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,

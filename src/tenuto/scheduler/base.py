@@ -32,14 +32,17 @@ from tenuto.scheduler.inbox import (
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.known import KnownJobs
 from tenuto.scheduler.listeners import Announcer, Listener, Subscriber
+from tenuto.scheduler.logbook import Step, is_logged, log_state, log_step
 from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
+from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
 from tenuto.scheduler.token_desk import Floor
 from tenuto.scheduler.token_desks import TokenDesks
 from tenuto.scheduler.tokens import Grant
-from tenuto.scheduler.troubles import failure, has_recovered, shortage, worded
+from tenuto.scheduler.troubles import failure, shortage, worded
 from tenuto.scheduler.waiting import WaitingRoom
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, SubmissionWorker, Worker, asked
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
@@ -51,7 +54,6 @@ logger = logging.getLogger("tenuto.scheduler")
 
 T = TypeVar("T")
 
-BACK_OFF_S = 1.0
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
@@ -96,6 +98,7 @@ class Scheduler:
         self._inbox = Inbox(self._runner, self._take_in)
         self._known = KnownJobs()
         self._ready = ReadyQueue(self._begin)
+        self._pauses = Pauses(machine, self._ready, self._runner)
         floor = Floor(self._start_granted, self._refuse)
         self._tokens = TokenDesks(machine, floor, self._ready, self._runner, watch)
         self._waiting = WaitingRoom(machine, self._ready, self._tokens, self._ask_again)
@@ -233,6 +236,19 @@ class Scheduler:
         result: T = self._runner.wait(call())
         return result
 
+    def snapshot(self, most_waits: int = MOST_WAITS) -> Snapshot:
+        """How many jobs are where, whose they are, and what they wait for, at one moment.
+
+        Blocks for a moment, and looks at all jobs that are known; on an event loop, call it in a thread.
+        `most_waits`: of how many jobs it says what they wait for.
+        """
+        return self.call(lambda: self._snapshot(most_waits))
+
+    def _snapshot(self, most_waits: int) -> Snapshot:
+        self._take_in()
+        known, paused = self.jobs.values(), self._pauses.reason
+        return take(known, self._ready, self._tokens, self._ledger, paused=paused, most_waits=most_waits)
+
     def drain(self) -> None:
         """Returns once everybody was told of everything that happened so far."""
         told = threading.Event()
@@ -291,6 +307,7 @@ class Scheduler:
             while verdict.tries is not None:
                 job.tries = verdict.tries
                 job.answered = max(job.answered, job.attempt)
+                log_step(Step.RETRIED, job, message=verdict.message)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
                 if grant is not None:  # its tokens fell with the attempt
@@ -300,7 +317,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
             passing = shortage(error)
             if passing is not None:
-                self._back_off(job, passing)
+                self._pauses.begin(job, passing)
                 return
             verdict = failure(job.job_id, error)
         self._complete(job, verdict)
@@ -372,6 +389,7 @@ class Scheduler:
         job = submission.job
         try:
             is_news = self._arrivals.enter(submission)
+            log_step(Step.SUBMITTED, job, submission.owner)
             self._announcer.submitted(job, submission.owner)
             self._arrivals.place(submission, is_news=is_news)
         except Exception as error:
@@ -435,27 +453,12 @@ class Scheduler:
         else:
             job.tries = verdict.tries
             job.answered = max(job.answered, job.attempt)
+            log_step(Step.RETRIED, job, message=verdict.message)
             self._waiting.enter(job)
 
     def _read_and_follow(self, job: Job) -> None:
         self._take_in()  # or nobody owns the job yet, and nobody waits for what its watchers do
         self._followers.read_and_follow(job)
-
-    def _back_off(self, job: Job, error: OSError) -> None:
-        """The machine is short of something: nothing is started for a while, and nothing is lost."""
-        logger.warning("starts are paused: %s", worded(error), extra={"action": "starts_paused"})
-        message = f"waits until the machine recovers: {worded(error)}"
-        job.set_state(JobState.WAITING, message=message)
-        job.set_state(JobState.READY, message=message)
-        self._ready.pause()
-        self._ready.add_first(job)
-        self._runner.later(BACK_OFF_S, self._resume, job, error)
-
-    def _resume(self, job: Job, error: OSError) -> None:
-        if has_recovered(error, self.machine.files, job.layout.root):
-            self._ready.resume()
-        else:
-            self._runner.later(BACK_OFF_S, self._resume, job, error)
 
     # Ending
 
@@ -480,6 +483,8 @@ class Scheduler:
             self._finalize(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, message))
 
     def _cancel(self, job: Job, message: str) -> None:
+        if not job.state.finished():
+            log_step(Step.CANCELLED, job, message=message)
         if job.state in (JobState.WAITING, JobState.READY):
             self._waiting.withdraw(job)
             try:
@@ -503,6 +508,8 @@ class Scheduler:
         """A job moved on: the change is frozen as an event here, and told off the loop."""
         if job.state is JobState.RUNNING and job.watched_outputs:
             self._followers.follow(job)
+        if is_logged():
+            log_state(job)
         self._announcer.changed(job, before, now, attempt)
 
     def job_explained(self, job: Job, now: datetime) -> None:

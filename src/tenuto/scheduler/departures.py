@@ -10,6 +10,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.inbox import Forgetting, Withdrawal
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.known import KnownJobs
+from tenuto.scheduler.logbook import Step, log_step
 from tenuto.scheduler.owners import Owner
 
 
@@ -32,6 +33,7 @@ class Departures:
         job, owner, message = withdrawal
         if not owns(job, owner):
             return
+        log_step(Step.WITHDRAWN, job, owner, message)
         if len(job.owners) == 1:
             self._cancel(job, message)
         else:
@@ -42,6 +44,7 @@ class Departures:
         """Lets go of a job, in O(1). One that was submitted again meanwhile is kept."""
         job, owner = forgetting
         if is_at_rest(job):
+            log_step(Step.FORGOTTEN, job, owner)
             job.remove_owner(owner)
             with self._known.lock:
                 self._known.let_go_of(job)

@@ -7,12 +7,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import NamedTuple
 
+from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
 Queue = list[tuple[int, int, Job]]
 """A heap: the job of the highest priority comes first, and of those the one that was ready first."""
+
+
+class Usage(NamedTuple):
+    """The slots of one launcher."""
+
+    launcher: str
+    slots: int
+    used: int
+    ready: int
+    """Jobs that are ready and wait for a slot."""
+
+    @property
+    def free(self) -> int:
+        """Slots in which a job could be started now."""
+        return max(self.slots - self.used, 0)
 
 
 class ReadyQueue:
@@ -22,6 +39,7 @@ class ReadyQueue:
         """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
         self._queues: dict[str, Queue] = {}
+        self._launchers: dict[str, Launcher] = {}
         self._turn = 0
         """Grows with each job that is queued: behind its like, or, as a negative number, before them."""
         self._queue_of: dict[Job, Queue] = {}
@@ -37,7 +55,7 @@ class ReadyQueue:
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
-        queue = self._queues.setdefault(job.launcher.name, [])
+        queue = self._queue(job)
         if self._queue_of.get(job) is not queue:
             self._queue_of[job] = queue
             self._turn += 1
@@ -45,7 +63,7 @@ class ReadyQueue:
 
     def add_first(self, job: Job) -> None:
         """A job is ready that has waited before: it comes before others of its priority."""
-        queue = self._queue_of[job] = self._queues.setdefault(job.launcher.name, [])
+        queue = self._queue_of[job] = self._queue(job)
         self._turn += 1
         heappush(queue, (-job.priority, -self._turn, job))
         self.start_what_fits()
@@ -94,6 +112,22 @@ class ReadyQueue:
         """Starts jobs again."""
         self._is_paused = False
         self.start_what_fits()
+
+    def usage(self) -> list[Usage]:
+        """The slots of each launcher that had a job so far."""
+        ready = Counter(id(queue) for queue in self._queue_of.values())
+        return [
+            Usage(name, launcher.slots, self._in_use[name], ready[id(self._queues[name])])
+            for name, launcher in sorted(self._launchers.items())
+        ]
+
+    def _queue(self, job: Job) -> Queue:
+        name = job.launcher.name
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = []
+        self._launchers[name] = job.launcher
+        return queue
 
     def start_what_fits(self) -> None:
         """Starts what is ready and wanted, as far as there are slots."""

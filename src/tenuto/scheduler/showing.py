@@ -1,18 +1,15 @@
-"""Jobs in a notebook: where one stands as a small table, and many as a list."""
+"""A job in a notebook: where it stands, as a small table."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.tasks.html import Html, dot, table
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
 
-_MOST_JOBS = 20
 _COLOURS = {
     JobState.DONE: "#2f9e58",
     JobState.ERROR: "#d6453d",
@@ -25,10 +22,11 @@ _GREY = "#8a8a8a"
 def job_html(job: Job) -> str:
     """A job as a small table."""
     standing = job.standing
-    rows: list[tuple[object, object]] = [("state", state_html(job))]
+    rows: list[tuple[object, object]] = [("state", state_html(standing.state, standing.reason))]
     if standing.message:
         rows.append(("why", standing.message))
-    rows += [("tags", _tags(job))] if job.tags else []
+    if job.tags:
+        rows.append(("tags", ", ".join(f"{name}={value}" for name, value in job.tag_texts.items())))
     if standing.starttime is not None and standing.endtime is not None:
         rows.append(("took", f"{(standing.endtime - standing.starttime).total_seconds():.1f} s"))
     if job.attempt > 1:
@@ -39,27 +37,6 @@ def job_html(job: Job) -> str:
     return str(table(f"{job.task_id} {job.job_id[:12]}", rows))
 
 
-def jobs_html(title: str, jobs: Sequence[Job]) -> str:
-    """Jobs as a table: how many are in which state, failures first, and not too many of them."""
-    counts = Counter(job.state for job in jobs)
-    said = ", ".join(f"{counts[state]} {state.name.lower()}" for state in JobState if counts[state])
-    order = {JobState.ERROR: 0, JobState.RUNNING: 1, JobState.SCHEDULED: 1}
-    shown = sorted(jobs, key=lambda job: order.get(job.state, 2))[:_MOST_JOBS]
-    rows: list[tuple[object, ...]] = [
-        (state_html(job), job.task_id, job.job_id[:12], _tags(job), job.standing.message or "")
-        for job in shown
-    ]
-    if len(jobs) > len(shown):
-        rows.append(("", f"and {len(jobs) - len(shown)} more", "", "", ""))
-    head = ("state", "task", "job", "tags", "") if rows else ()
-    return str(table(f"{title}: {said or 'no jobs'}", rows, head))
-
-
-def state_html(job: Job) -> Html:
+def state_html(state: JobState, reason: JobFailureStatus | None) -> Html:
     """Where a job stands, in a word."""
-    reason = f" ({job.failure_status.name})" if job.failure_status else ""
-    return dot(_COLOURS.get(job.state, _GREY), f"{job.state.name}{reason}")
-
-
-def _tags(job: Job) -> str:
-    return ", ".join(f"{name}={value}" for name, value in job.tag_texts.items())
+    return dot(_COLOURS.get(state, _GREY), f"{state.name} ({reason.name})" if reason else state.name)

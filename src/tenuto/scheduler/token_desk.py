@@ -134,6 +134,10 @@ class TokenDesk:
             del self._held[job]
             held.close()
 
+    def is_waiting(self, job: Job) -> bool:
+        """True if the job waits for its units."""
+        return job in self._waiting
+
     def holds(self, job: Job, grant: Grant) -> bool:
         """Whether the job still has what it was given."""
         return self._held.get(job) is grant

@@ -46,6 +46,10 @@ class TokenDesks:
     def ask(self, job: Job) -> None:
         self._desk(job).ask(job)
 
+    def is_waiting(self, job: Job) -> bool:
+        """True if the job waits for units."""
+        return bool(job.needs) and self._desk(job).is_waiting(job)
+
     def adopt(self, job: Job) -> None:
         self._desk(job).adopt(job)
 

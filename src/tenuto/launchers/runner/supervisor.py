@@ -31,8 +31,6 @@ _BESIDE_AFTER_S = 1.0
 _BEATS_MODULE = "tenuto.launchers.runner.beats"
 _BESIDE_MODULE = "tenuto.launchers.runner.beside"
 _LEASE_MODULE = "tenuto.launchers.runner.lease"
-_COUNT_KILLS_AFTER_S = 0.05
-"""The kernel's count of kills is read once a payload had time to fill memory; a shorter one pays nothing."""
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
@@ -61,7 +59,6 @@ class Supervisor:
         self._max_rss = 0
         self._flags: list[str] = []
         self._kills_before: int | None = None
-        self._count_kills_at = self._began + _COUNT_KILLS_AFTER_S
         self._lease: Lease | None = None
         if self._limits.lease_path is not None:
             self._lease = import_module(_LEASE_MODULE).Lease(self._limits, self._began)
@@ -164,8 +161,6 @@ class Supervisor:
         due = [self._look_at_logs, self._beside_due]
         if self._beats is not None:
             due.append(self._beats.due)
-        if self._kills_before is None:
-            due.append(self._count_kills_at)
         if self._lease is not None:
             due.append(self._lease.due)
         if self._kill_at is not None:
@@ -177,8 +172,6 @@ class Supervisor:
     def _act_on_time(self, now: float) -> None:
         if self._beats is not None and now >= self._beats.due:
             self._beat(self._beats, now)
-        if self._kills_before is None and now >= self._count_kills_at:
-            self._kills_before = machine_kills()
         if self._lease is not None and now >= self._lease.due:
             self._look_at_lease(self._lease, now)
         if self._kill_at is not None and now >= self._kill_at:
@@ -188,6 +181,8 @@ class Supervisor:
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
             self._time_is_up()
         if now >= self._look_at_logs:
+            if self._kills_before is None:  # not at once: a short job has no time to fill the memory
+                self._kills_before = machine_kills()
             self._bound_logs()
             self._look_at_logs = now + self._logs.pause_s
         if now >= self._beside_due:
@@ -287,9 +282,10 @@ class Supervisor:
             self._beside.ended(exit_code, number)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
-        before = self._kills_before
-        if before is not None and looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
-            out_of_memory = out_of_memory or machine_kills() > before
+        if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
+            # Where memory is short this process is slow, too: the payload may be dead before the first look.
+            # A large one that was killed so early was killed by the kernel, if that ever killed anything.
+            out_of_memory = out_of_memory or machine_kills() > (self._kills_before or 0)
         if memory is not None:
             memory.close()
         if self._beats is not None:

@@ -59,7 +59,7 @@ class Asked:
 
 def _asker(frame: FrameType | None) -> str | None:
     """Who asked through functions for paths; None for the standard library, which asks in vain."""
-    while frame is not None and frame.f_globals.get("__name__") in _PATHS:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PATHS:
         frame = frame.f_back
     if frame is None:
         return None

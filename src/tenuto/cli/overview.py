@@ -1,0 +1,172 @@
+"""The jobs of all experiments of one call, as a model of rows: what runs, what failed, what is left to do.
+It hears events in any thread, and shows nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+from datetime import timedelta
+
+from tenuto.clock import Clock
+from tenuto.experiments.run import Run
+from tenuto.jobs.forecast import Durations, Running, remaining_s
+from tenuto.jobs.model import Counts, Kind, Model
+from tenuto.jobs.progress import ProgressSoFar
+from tenuto.jobs.rows import after_event, identity_row
+from tenuto.lifecycle.events import (
+    Event,
+    JobExplainedEvent,
+    JobProgressEvent,
+    JobStateChangedEvent,
+    JobSubmittedEvent,
+)
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Row, RowId, row_key
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.workspace.journal import EventReader
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Files
+
+RECENT_FAILURES = 20
+_SAMPLE = 100
+
+
+class Overview:
+    """A model whose groups are workspaces, so that a job which two experiments ask for is one row."""
+
+    def __init__(self, clock: Clock, files: Files) -> None:
+        self.clock = clock
+        self._files = files
+        self._lock = threading.Lock()
+        self._model = Model()
+        self._runs: dict[str, Run] = {}
+        self._reports: dict[RowId, _Reports] = {}
+        """What jobs that run say of themselves, the longest first."""
+        self._took: dict[str, deque[float]] = {}
+        self._durations: dict[str, Durations] = {}
+        self._slots: dict[str, int] = {}
+        self._failures: deque[RowId] = deque(maxlen=RECENT_FAILURES)
+
+    # Hearing
+
+    def add(self, run: Run) -> None:
+        """The events of a run are about to come."""
+        with self._lock:
+            self._runs[run.id] = run
+
+    def hear(self, event: Event) -> Row | None:
+        """Take an event; the row of its job, if the event changed it."""
+        if not isinstance(event, JobSubmittedEvent | JobStateChangedEvent | JobExplainedEvent):
+            return None
+        with self._lock:
+            row = after_event(self._row(event), event)
+            if not self._model.put(row):
+                return None  # two experiments may tell of the same job
+            if isinstance(event, JobStateChangedEvent):
+                self._note(row)
+            return row
+
+    def _row(self, event: JobSubmittedEvent | JobStateChangedEvent | JobExplainedEvent) -> Row:
+        job = self._runs[event.owner].job_of(event)
+        workspace = job.layout.root
+        known = self._model.row(workspace, row_key(Door.EXPERIMENTS, event.task_id, event.job_id))
+        if known is not None:
+            return known
+        self._slots[job.launcher.name] = job.launcher.slots
+        if workspace not in self._durations:
+            self._durations[workspace] = Durations(self._files, job.layout)
+        return identity_row(job, workspace)
+
+    def _note(self, row: Row) -> None:
+        name = RowId(row.group, row.key)
+        if row.state is JobState.RUNNING:
+            self._reports[name] = _Reports(self._files, row)
+        else:
+            self._reports.pop(name, None)
+        if row.state is JobState.ERROR and row.reason is not JobFailureStatus.DEPENDENCY:
+            self._failures.append(name)
+        if row.state is JobState.DONE and row.started is not None and row.ended is not None:
+            took = max((row.ended - row.started).total_seconds(), 0.0)
+            self._took.setdefault(row.task, deque(maxlen=_SAMPLE)).append(took)
+
+    # Asking
+
+    def counts(self) -> Counts:
+        """How many jobs are where, now."""
+        with self._lock:
+            return self._model.counts()
+
+    def running(self, looks: int = 0) -> list[Row]:
+        """What runs, the longest first; of so many what they reported meanwhile is read before."""
+        with self._lock:
+            reports = list(self._reports.items())
+        for _, report in reports[:looks]:
+            report.read()
+        with self._lock:
+            for name, report in reports[:looks]:
+                row = self._model.row(*name)
+                if row is not None and self._reports.get(name) is report:
+                    self._model.put(report.shown(row))
+            found = [self._model.row(*name) for name in self._reports]
+        return [row for row in found if row is not None]
+
+    def failures(self) -> list[Row]:
+        """The most recent failures, the latest first."""
+        with self._lock:
+            found = [self._model.row(*name) for name in reversed(self._failures)]
+        return [row for row in found if row is not None and row.state is JobState.ERROR]
+
+    def rows(self) -> list[Row]:
+        """Every job."""
+        with self._lock:
+            return list(self._model.rows())
+
+    def remaining_s(self) -> float | None:
+        """How long it will still take; None while nobody can say."""
+        now = self.clock.now()
+        with self._lock:
+            unstarted = self._model.by_task(Kind.WAITING)
+            found = [self._model.row(*name) for name in self._reports]
+            slots = sum(self._slots.values())
+        running = [
+            Running(row.task, row.elapsed_s(now) or 0.0, row.left_s(now)) for row in found if row is not None
+        ]
+        tasks = {*unstarted, *(one.task for one in running)}
+        return remaining_s(unstarted, running, {task: self._expected(task) for task in tasks}, slots)
+
+    def _expected(self, task: str) -> float | None:
+        took = self._took.get(task)
+        if took:
+            return statistics.fmean(list(took))
+        past = (durations.expected(task) for durations in list(self._durations.values()))
+        return next((seconds for seconds in past if seconds is not None), None)
+
+
+class _Reports:
+    """What the attempt of a job that runs says of itself."""
+
+    def __init__(self, files: Files, row: Row) -> None:
+        self._attempt = row.attempt
+        self._so_far = ProgressSoFar(row.attempt, row.started)
+        self._journal = EventReader(files, Layout(row.group).job_journal(row.task, row.id))
+
+    def read(self) -> None:
+        """Read what was reported since the last time."""
+        try:
+            entries = self._journal.read()
+        except OSError:
+            return  # the journal of a new attempt takes the place of this one
+        for entry in entries:
+            if isinstance(entry.event, JobProgressEvent) and entry.event.attempt == self._attempt:
+                self._so_far.add(entry.event)
+
+    def shown(self, row: Row) -> Row:
+        """The row with what was reported last."""
+        said = self._so_far.progress
+        if said is None:
+            return row
+        left_s = said.left_s(said.reported)
+        eta_at = None if left_s is None else said.reported + timedelta(seconds=left_s)
+        return row._replace(progress=said.fraction, progress_desc=said.words, eta_at=eta_at)

@@ -1,0 +1,121 @@
+"""Rows of jobs: from a job of this process, from events, and from what a directory shows.
+Pure: the caller looks at the directory.
+"""
+
+from __future__ import annotations
+
+from tenuto.jobs.sight import Sight
+from tenuto.lifecycle.events import (
+    Event,
+    JobExplainedEvent,
+    JobProgressEvent,
+    JobStateChangedEvent,
+    JobSubmittedEvent,
+)
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Row, row_key
+from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.jobs import Job
+
+
+def identity_row(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Row:
+    """A job of this process without where it stands: events tell that."""
+    return Row(
+        key=row_key(door, job.task_id, job.job_id),
+        group=group,
+        door=door,
+        task=job.task_id,
+        id=job.job_id,
+        tags=job.tag_texts,
+        depends_on=tuple(dependency.origin.job_id for dependency in job.dependencies),
+        transient=job.transient,
+    )
+
+
+def row_of(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Row:
+    """A job of this process as it stands."""
+    standing = job.standing
+    return identity_row(job, group, door)._replace(
+        state=standing.state,
+        reason=standing.reason,
+        message=standing.message,
+        attempt=job.attempt,
+        submitted=standing.submittime,
+        started=standing.starttime,
+        ended=standing.endtime,
+    )
+
+
+def submitted_row(event: JobSubmittedEvent, group: str, door: Door = Door.EXPERIMENTS) -> Row:
+    """A job that was just asked for; what becomes of it is told by other events."""
+    return Row(
+        key=row_key(door, event.task_id, event.job_id),
+        group=group,
+        door=door,
+        task=event.task_id,
+        id=event.job_id,
+        tags=event.tags,
+        depends_on=event.depends_on,
+        transient=event.transient,
+        owner=event.owner,
+    )
+
+
+def after_event(row: Row, event: Event) -> Row:
+    """The row after an event of its job; an event that is older than the row changes nothing."""
+    if isinstance(event, JobSubmittedEvent):
+        return row._replace(tags=event.tags, depends_on=event.depends_on, transient=event.transient)
+    if isinstance(event, JobStateChangedEvent | JobExplainedEvent) and _is_past(row, event):
+        return row
+    if isinstance(event, JobStateChangedEvent):
+        row = row if event.state is JobState.RUNNING else without_progress(row)
+        return row._replace(
+            state=event.state,
+            reason=event.reason,
+            message=event.message,
+            attempt=event.attempt,
+            submitted=event.submittime,
+            started=event.starttime,
+            ended=event.endtime,
+        )
+    if isinstance(event, JobExplainedEvent) and event.state is row.state:
+        return row._replace(message=event.message)
+    if isinstance(event, JobProgressEvent) and event.attempt == row.attempt and not event.level:
+        fraction = min(max(event.progress, 0.0), 1.0)
+        return row._replace(progress=fraction, progress_desc=event.desc)
+    return row
+
+
+def after_look(row: Row, seen: Sight) -> Row:
+    """The row after a look at the directory of its job: what is final or runs there is so.
+
+    Where the directory shows neither, it does not know whether the job waits, and for what: then the row
+    stays as events told. So it does while the directory shows the end of an attempt that was over before the
+    job was submitted, or was to be tried again.
+    """
+    is_past = row.state.unfinished() and row.submitted and seen.decided and seen.decided < row.submitted
+    if is_past or not (seen.state.finished() or seen.state is JobState.RUNNING):
+        return row._replace(alarm=seen.alarm)
+    row = row if seen.state is JobState.RUNNING else without_progress(row)
+    return row._replace(
+        state=seen.state,
+        reason=seen.reason,
+        message=seen.message,
+        attempt=seen.attempt,
+        started=seen.starttime,
+        ended=seen.endtime,
+        alarm=seen.alarm,
+    )
+
+
+def _is_past(row: Row, event: JobStateChangedEvent | JobExplainedEvent) -> bool:
+    """True of an attempt before the row's. Only a job whose directory was removed counts from 1 again."""
+    known = max((one for one in (row.submitted, row.started, row.ended) if one is not None), default=None)
+    return event.attempt < row.attempt and known is not None and event.timestamp <= known
+
+
+def without_progress(row: Row) -> Row:
+    """A row that says nothing of how far its job is."""
+    if row.progress is None and row.eta_at is None and row.progress_desc is None:
+        return row
+    return row._replace(progress=None, progress_desc=None, eta_at=None)

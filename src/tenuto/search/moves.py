@@ -1,0 +1,59 @@
+"""What every change of a row leaves besides: a line in `evolution_moves`, a higher counter, a wake-up.
+Called inside the transaction of the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from tenuto.database import announce, now_ms
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.tables import evolution_moves, searches
+
+WORK = "tenuto_work"
+"""The channel that tells workers that there may be something to claim."""
+
+SEARCH = "tenuto_search"
+"""The channel that tells schedulers that a candidate ended, or a search was steered."""
+
+
+def record(
+    connection: Connection,
+    name: str,
+    rows: Iterable[Any],
+    status: EvolutionStatus,
+    message: str | None = None,
+) -> None:
+    """Writes one line for each row, given as (number, attempt), by one INSERT."""
+    at = None
+    lines = []
+    for number, attempt in rows:
+        if at is None:
+            at = connection.execute(select(now_ms())).scalar_one()
+        lines.append(
+            {
+                "search_id": name,
+                "number": number,
+                "status": status.value,
+                "attempt": attempt,
+                "message": message,
+                "at": at,
+            }
+        )
+    if lines:
+        connection.execute(insert(evolution_moves), lines)
+
+
+def bump(connection: Connection, name: str, **values: Any) -> None:
+    """Says that something of the search changed, together with other columns of its row."""
+    connection.execute(
+        update(searches).where(searches.c.id == name).values(changed=searches.c.changed + 1, **values)
+    )
+
+
+def wake_search(connection: Connection, name: str) -> None:
+    """Wakes the schedulers once the transaction is committed."""
+    announce(connection, SEARCH)

@@ -1,0 +1,30 @@
+"""Opens the database of searches: where the settings say, else `search.db` in the workspace.
+Makes its tables; knows no search.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenuto.database import Database, Migrations, migrate
+from tenuto.settings import Settings
+
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "search_version", "0001")
+FILE_NAME = "search.db"
+
+
+def open_database(settings: Settings, workspace: Path) -> Database:
+    """The database of searches, with its tables up to date."""
+    url = settings.database.url
+    database = Database(url.reveal() if url is not None else workspace / FILE_NAME)
+    try:
+        migrate(database, MIGRATIONS)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def has_searches(settings: Settings, workspace: Path) -> bool:
+    """Whether there is a database to look into; False for a workspace that never had a search."""
+    return settings.database.url is not None or (workspace / FILE_NAME).exists()

@@ -1,0 +1,178 @@
+"""The rows of a search as values: what the stores take and give.
+Knows no SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from typing import Any
+
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How many candidates a search may have; None: any number."""
+
+    max_unfinished: int | None = None
+    max_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRow:
+    """A stored search."""
+
+    id: str
+    definition: dict[str, Any]
+    state: SearchState
+    reason: SearchEnd | None
+    message: str | None
+    seed: int
+    scheduled: int
+    told: int
+    changed: int
+    cost: float
+    active_ms: int
+    best_number: int | None
+    best_objective: float | None
+    created_at: int
+    ended_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many candidates of a search are in each status, and what is due."""
+
+    pending: int = 0
+    queued: int = 0
+    running: int = 0
+    to_tell: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        return self.pending + self.queued + self.running
+
+
+@dataclass(frozen=True, slots=True)
+class SearchView:
+    """A search and its counts, read at one moment; `now` is the database's."""
+
+    search: SearchRow
+    counts: Counts
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewCandidate:
+    """A candidate to be added; its id was chosen before, so that it is added once."""
+
+    id: str
+    number: int
+    asked_after: int
+    task_id: str
+    job_id: str
+    params: str
+    proposal: str
+    island: int = 0
+    parent: int | None = None
+    priority: int = 0
+
+
+@unique
+class Refusal(Enum):
+    """Why a candidate was not added."""
+
+    TOTAL = "the search has all candidates it may have"
+    UNFINISHED = "as many are in flight as may be"
+    MOVED = "the search went on meanwhile"
+    DUPLICATE = "the search has this candidate already"
+    STATE = "the search takes no candidates now"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A candidate that was added."""
+
+    id: str
+    number: int
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A row that was promoted to QUEUED, in the order of dispatch."""
+
+    id: str
+    number: int
+    sends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A row that a worker runs; `attempt` fences what it writes."""
+
+    id: str
+    search_id: str
+    number: int
+    attempt: int
+    priority: int
+    task_id: str
+    job_id: str
+    job_attempt: int
+    params: str
+    definition: dict[str, Any] = field(repr=False, hash=False)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a claimed row ended."""
+
+    id: str
+    attempt: int
+    status: EvolutionStatus
+    outcome: str | None = None
+    objective: float | None = None
+    cost: float = 0.0
+    failure: str | None = None
+    message: str | None = None
+    job_attempt: int = 0
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A candidate as a replica reads it."""
+
+    number: int
+    status: EvolutionStatus
+    proposal: str
+    island: int
+    parent: int | None
+    outcome: str | None
+    told: int | None
+    completed_at: int | None
+    id: str = ""
+    cost: float | None = None
+    task_id: str = ""
+    job_id: str = ""
+    reused: bool = False
+    objective: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What telling one row gave."""
+
+    id: str
+    number: int
+    verdict: str
+    cell: int | None
+    cost: float
+    objective: float | None
+    message: str | None = None
+    """Why the sampler could not take it in, if so; the row is then FAILED."""
