@@ -16,7 +16,6 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Scope
 
-from tenuto.database import Database, migrate
 from tenuto.database.members import Member, MemberKind, join, leave, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
@@ -35,7 +34,7 @@ from tenuto.service.routes import download, info, jobs, upload
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
-from tenuto.service.tables import MIGRATIONS
+from tenuto.service.tables import MIGRATIONS, opened
 from tenuto.settings.service import ServiceSettings
 from tenuto.workspace.ports import LockHandle, Machine
 
@@ -63,11 +62,10 @@ class Server:
         settings = plan.settings
         self._plan = plan
         self._machine = machine
-        self.database = Database(plan.database, patience_s=PATIENCE_S)
+        self.database = opened(plan.database, MIGRATIONS, PATIENCE_S)
         self._lock: LockHandle | None = None
         if self.database.is_sqlite:  # several servers share the data of one PostgreSQL
             self._lock = lock_data(machine, str(settings.data), "server")
-        migrate(self.database, MIGRATIONS)
         self._id = machine.randomness.nonce()
         requests = Requests(self.database, self._id)
         places = DataPlaces(str(settings.data))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -62,16 +63,23 @@ def bound(address: Address) -> socket.socket:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, _, _, _, where = found[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
-        listening.listen(BACKLOG)
+        return _listening(found[0][0], found[0][4])
     except OSError as error:
         raise JobServiceError(
             f"cannot listen on {address.host} port {address.port}: {error.strerror}; give another --port "
             "(0 takes a free one) or --host"
         ) from None
+
+
+def _listening(family: int, where: Any) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
     return listening
 
 
@@ -114,8 +122,9 @@ class _Uvicorn(uvicorn.Server):
 async def run(running: Running, address: Address, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
     counted = InFlight(running.app)
-    listening = bound(address)
+    listening: socket.socket | None = None
     try:
+        listening = bound(address)
         await running.start()
         server = _uvicorn(counted, address)
         host, port = listening.getsockname()[:2]
@@ -135,7 +144,8 @@ async def run(running: Running, address: Address, clock: Clock) -> None:
         await server.serve(sockets=[listening])
         ending.cancel()
     finally:
-        listening.close()
+        if listening is not None:
+            listening.close()
         await running.close()
     log("stopped")
 

@@ -1,4 +1,4 @@
-"""The tables of a server and of a node, and their migrations.
+"""The tables of a server and of a node, their migrations, and databases that have them.
 Holds no query; `requests`, `access` and `node.payloads` are the only users.
 """
 
@@ -22,13 +22,24 @@ from sqlalchemy import (
     text,
 )
 
-from tenuto.database import Migrations
+from tenuto.database import Database, Migrations, migrate
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 
 MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0001")
 """A server's: jobs, turns, moves, tokens."""
 NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0001")
 """A node's: payloads."""
+
+
+def opened(url: str | Path, migrations: Migrations, patience_s: float) -> Database:
+    """A database whose tables are up to date; closed again if they cannot be."""
+    database = Database(url, patience_s=patience_s)
+    try:
+        migrate(database, migrations)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:

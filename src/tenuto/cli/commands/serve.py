@@ -58,7 +58,6 @@ def command(
     given = {"host": host, "port": port, "data": data, "database": db, "auth": auth, "compat": compat}
     arguments = arguments_of("service", given) | arguments_of("node", {"sandbox": sandbox})
     settings = load_settings(arguments, foreign=SERVER_SECTIONS)
-    log_to_stderr(log_form)
     service = settings.service
     found = offered(settings, services, with_node=with_node)
     address = server_address(service, (tls_cert, tls_key))
@@ -82,5 +81,6 @@ def command(
         log("ready", url=url, services=",".join(found))
         click.echo(f"tenuto: serving on {url}")
 
+    log_to_stderr(log_form)
     running = Running(server.app(), start, ready, server.drain, server.close)
     asyncio.run(run(running, address, machine.clock))

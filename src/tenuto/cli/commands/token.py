@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 import click
 
 from tenuto.cli.options import json_option
-from tenuto.database import Database, migrate
+from tenuto.database import Database
 from tenuto.jobs.text import safe_lines
 from tenuto.service.access import TokenRow, Tokens, scopes_of
 from tenuto.service.configuration import database_of
 from tenuto.service.routes.common import instant
-from tenuto.service.tables import MIGRATIONS
+from tenuto.service.tables import MIGRATIONS, opened
 from tenuto.settings import load_settings
 from tenuto.settings.service import SERVER_SECTIONS
 
 _DURATION = re.compile(r"([0-9]+)([smhd])")
+PATIENCE_S = 10.0
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -33,8 +34,7 @@ def db_option(command: F) -> F:
 
 def _tokens(db: str | None) -> tuple[Database, Tokens]:
     settings = load_settings({"service.database": db}, foreign=SERVER_SECTIONS)
-    database = Database(database_of(settings.service))
-    migrate(database, MIGRATIONS)
+    database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
     return database, Tokens(database)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.database import Database, migrate
 from tenuto.errors import DataInUse
 from tenuto.launchers.choice import choose_launcher
 from tenuto.lifecycle.service import PayloadState
@@ -23,11 +22,12 @@ from tenuto.service.node.payloads import PayloadRow, Payloads
 from tenuto.service.node.runner import PayloadRunner, Workshop
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
-from tenuto.service.tables import NODE_MIGRATIONS
+from tenuto.service.tables import NODE_MIGRATIONS, opened
 from tenuto.service.waiters import heard
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import LockHandle, Machine
 
+PATIENCE_S = 30.0
 OPEN_DIRECTORY = 0o711
 """Of the directories above a payload's: its own uid must pass through them, and see nothing."""
 
@@ -68,8 +68,7 @@ class EmbeddedNode:
         self._machine = machine
         self._lock = lock_data(machine, str(plan.data), "node")
         self._open_directories()
-        self.database = Database(plan.database)
-        migrate(self.database, NODE_MIGRATIONS)
+        self.database = opened(plan.database, NODE_MIGRATIONS, PATIENCE_S)
         self._scheduler = Scheduler(machine)
         self._launcher = choose_launcher(plan.launcher, plan.slots)
         layout = Layout(str(plan.data))
