@@ -141,10 +141,10 @@ def _lock_not_shared(patch: Patch) -> None:
 
 @_bug("leftovers of a killed runner are not ended before the job starts again")
 def _leftovers_not_swept(patch: Patch) -> None:
-    async def _settled(self: Any, job: Any, lock: Any) -> Any:
-        return job_directory.settle(self.machine, job.paths, lock)
+    async def _swept(self: Any, job: Any, lock: Any, found: Any) -> Any:
+        return found
 
-    patch.set(attempts.Attempts, "_settled", _settled)
+    patch.set(attempts.Attempts, "_swept", _swept)
 
 
 # Markers and attempts

@@ -57,7 +57,8 @@ class Process(Protocol):
     async def wait(self) -> None:
         """Return once the runner has exited, however long ago that was.
 
-        Of an external launcher's: once a marker of the attempt is seen, or its cluster reports the end.
+        Of an external launcher's: once a marker of the attempt is seen, its cluster reports the end, or the
+        attempt was revoked or followed by another.
         """
         ...
 

@@ -16,7 +16,7 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
 from tenuto.launchers.runner.fresh import start_afresh
-from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
+from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
 from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
@@ -85,6 +85,8 @@ class Attempt(NamedTuple):
     started: datetime
     why_fresh: str | None = None
     is_external: bool = False
+    lock: int | None = None
+    """The descriptor of the lock file."""
 
 
 def run(inherited: Inherited) -> int:
@@ -97,7 +99,13 @@ def run(inherited: Inherited) -> int:
         return STALE
     _stand_apart(inherited)
     attempt = Attempt(
-        machine, paths, launch, Instructions.of(launch), machine.clock.now(), inherited.why_fresh
+        machine,
+        paths,
+        launch,
+        Instructions.of(launch),
+        machine.clock.now(),
+        inherited.why_fresh,
+        lock=inherited.lock,
     )
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
@@ -242,6 +250,7 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         preloaded=inherited.preloaded,
         walltime_s=walltime_s,
         beat_s=inherited.beat_s,
+        lock=inherited.lock,
     )
 
 
@@ -319,6 +328,10 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
 def _record(attempt: Attempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
     files, paths = attempt.machine.files, attempt.paths
+    if attempt.lock is not None and is_unlinked(attempt.lock):
+        # What has the name by now is the directory of another attempt: its marker must not be overwritten.
+        os.write(2, b"tenuto: DIR_GONE: the job's directory was deleted while it ran\n")
+        return UNRECORDED
     try:
         finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability)
     except OSError as error:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tenuto.launchers.leftovers import kill_descendants
+from tenuto.launchers.runner.kernel import is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
 from tenuto.launchers.runner.memory import group_kills, is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
@@ -53,6 +54,8 @@ class Supervisor:
         self._look_at_logs = self._began + logs.pause_s
         self._kill_at: float | None = None
         self._stop: Stop | None = None
+        self._grace = True
+        """The payload is asked to end before it is killed."""
         self._grace_over = False
         self._status: int | None = None
         self._cpu_s = [0.0, 0.0]
@@ -175,7 +178,7 @@ class Supervisor:
         if self._lease is not None and now >= self._lease.due:
             self._look_at_lease(self._lease, now)
         if self._kill_at is not None and now >= self._kill_at:
-            self._grace_over = self._lease is None or not self._lease.is_over
+            self._grace_over = self._grace
             kill_descendants()
             self._kill_at = now + _KILL_AGAIN_S
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
@@ -184,6 +187,7 @@ class Supervisor:
             if self._kills_before is None:  # not at once: a short job has no time to fill the memory
                 self._kills_before = machine_kills()
             self._bound_logs()
+            self._look_at_directory(now)
             self._look_at_logs = now + self._logs.pause_s
         if now >= self._beside_due:
             beside = self._stand_beside()
@@ -199,13 +203,24 @@ class Supervisor:
         elif (wish := self._wish()) is not None:
             self._end(wish)
 
+    def _look_at_directory(self, now: float) -> None:
+        """End the payload at once if the job's directory was deleted: another may begin in a new one."""
+        lock = self._payload.lock
+        if lock is not None and is_unlinked(lock):
+            self._beside = None  # the journal is of whoever comes next
+            self._end_at_once(Stop(JobFailureStatus.LOST, "DIR_GONE: its directory was deleted"), now)
+
+    def _end_at_once(self, stop: Stop, now: float) -> None:
+        self._stop = self._stop or stop
+        self._grace = False
+        kill_descendants()
+        self._kill_at = now + _KILL_AGAIN_S
+
     def _look_at_lease(self, lease: Lease, now: float) -> None:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
         lease.look(now)
         if lease.is_over:
-            self._stop = self._stop or Stop(JobFailureStatus.LOST, lease.message)
-            kill_descendants()
-            self._kill_at = now + _KILL_AGAIN_S
+            self._end_at_once(Stop(JobFailureStatus.LOST, lease.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
