@@ -43,4 +43,6 @@ prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove]' || \
 	  echo "atheris cannot be installed here: the fuzzing goes on with our own engine" >&2
 	$(BIN)/python -m proof $(ARGS)
+	$(BIN)/python -m proof.server
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis
+	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) tests/slurm

@@ -16,7 +16,6 @@ from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.jobs import Job
-from tenuto.workspace import job_directory
 
 _run = Job.aio_run
 
@@ -60,8 +59,8 @@ async def _run_without_units(self: Job, order: StartOrder) -> Process:
     return await _run(self, order._replace(tokens=()))
 
 
-async def _settled_without_sweep(self: Attempts, job: Job, lock: Any) -> Any:
-    return job_directory.settle(self.machine, job.paths, lock)
+async def _not_swept(self: Attempts, job: Job, lock: Any, found: Any) -> Any:
+    return found
 
 
 def _lost_is_done(found: Any, tries: Any, limits: Any) -> Verdict:
@@ -75,6 +74,8 @@ async def _adopted_is_done(self: Any, job: Job) -> None:
 
 
 def _putting(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    if not hasattr(owner, name):  # renamed: a bug that nothing calls would prove nothing
+        raise AttributeError(f"{owner} has no {name}: the planted bug must follow the code")
     return lambda: setattr(owner, name, value)
 
 
@@ -94,7 +95,7 @@ BUGS = {
     "leftovers not swept": Bug(
         "what a killed runner left at work is not ended before the job starts again",
         "direct",
-        _putting(Attempts, "_settled", _settled_without_sweep),
+        _putting(Attempts, "_swept", _not_swept),
         [{"victim": "runner", "moment": "start", "in_child": True}],
     ),
     "lost taken for done": Bug(

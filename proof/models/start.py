@@ -22,7 +22,7 @@ PLANTED = {
     "lost without the lock": "`_judge` writes the marker of a lost job without having taken the job's lock",
     "old markers count": "`derive` forgets to compare a marker's attempt with that of launch.json",
     "no look under the lock": "`_start` opens an attempt on what it saw before it had the lock",
-    "no sweep": "`_settled` does not end what a killed runner left before the next attempt",
+    "no sweep": "`_swept` does not end what a killed runner left before the next attempt",
     "leftovers keep the lock": "the payload does not close byte 0, and what it starts inherits it",
     "marker not synced": "`write_marker` without fsync of file and directory",
     "boot id ignored": "`liveness` compares pid and start time only",

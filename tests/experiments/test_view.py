@@ -2,104 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
+import tempfile
 import time
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.standing import within_run
-from tenuto.experiments.status import RunState, RunStatus, write_run_status
+from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
-from tenuto.jobs.difference import changed
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.log import Follower, read_tail
-from tenuto.jobs.parameters import read_stored
-from tenuto.jobs.progress import last_progress
 from tenuto.jobs.sight import Sight
-from tenuto.launchers.instructions import instruct
-from tenuto.lifecycle.events import JobProgressEvent, ProcessStartedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-from tenuto.workspace import job_directory
-from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList
-from tenuto.workspace.journal import EventWriter
-from tenuto.workspace.layout import Layout, directory_name, name_of_directory
-from tenuto.workspace.machine import this_machine
-from tenuto.workspace.markers import Marker, write_marker
+from tenuto.workspace.jobslist import JobLine
+from tenuto.workspace.layout import directory_name, name_of_directory
+from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import LockHandle
-
-MACHINE = this_machine()
-NOW = MACHINE.clock.now()
-RUN = "20260101_120000"
-
-
-class Builder:
-    """Writes a workspace as experiments would, file by file."""
-
-    def __init__(self, root: Path) -> None:
-        self.layout = Layout(str(root))
-        self.view = WorkspaceView(self.layout, MACHINE)
-        MACHINE.files.make_directory(self.layout.jobs)
-        MACHINE.files.make_directory(self.layout.experiments)
-
-    def run(
-        self,
-        *lines: JobLine,
-        run_id: str = RUN,
-        state: RunState = RunState.DONE,
-        experiment: str = "sweep",
-        pid: int | None = None,
-    ) -> None:
-        paths = self.layout.run(experiment, run_id)
-        MACHINE.files.make_directory(paths.jobs)
-        listed = JobsList(MACHINE.files, paths, MACHINE.clock)
-        for line in lines:
-            listed.append(line)
-            JobLinks(MACHINE.files, paths).add(line.task_id, line.job_id)
-        listed.close()
-        own = MACHINE.processes.own()
-        status = RunStatus(experiment, run_id, state, NOW, own.host, own.pid if pid is None else pid)
-        write_run_status(MACHINE.files, paths, status)
-
-    def job(
-        self,
-        job_id: str,
-        task_id: str = "my.Train",
-        *,
-        ended: datetime | None = NOW,
-        reason: JobFailureStatus | None = None,
-        params: str | None = None,
-    ) -> JobKey:
-        """A job with one attempt, which has ended unless `ended` is None."""
-        paths = self.layout.job(task_id, job_id)
-        lock = job_directory.take_lock(MACHINE, paths)
-        assert lock is not None
-        found = job_directory.look(MACHINE, paths)
-        launch = job_directory.open_attempt(
-            MACHINE,
-            paths,
-            lock,
-            found,
-            launcher="spawn",
-            job_name=job_id,
-            instructions=instruct(task_id, job_id),
-        )
-        if params is not None:
-            Path(paths.params).write_text(params)
-        if ended is not None:
-            marker = Marker(launch.attempt, launch.nonce, reason, starttime=ended, endtime=ended)
-            write_marker(MACHINE.files, paths, marker)
-        lock.close()
-        return JobKey(task_id, job_id)
-
-    def states(self, run: str = "sweep") -> dict[str, str]:
-        return {job.job_id: job.state.name for job in self.view.jobs(self.view.run(run))}
+from tests.jobs.workspaces import MACHINE, NOW, RUN, Builder, line, params
 
 
 @pytest.fixture
@@ -112,21 +40,6 @@ def live(workspace: Builder) -> Iterator[LockHandle]:
     lock = lock_experiment(MACHINE, workspace.layout, "sweep")
     yield lock
     lock.close()
-
-
-def line(job_id: str, *depends_on: str, transient: TransientMode = TransientMode.NONE) -> JobLine:
-    return JobLine(job_id, "my.Train", NOW, depends_on=depends_on, transient=transient)
-
-
-def params(**values: object) -> str:
-    objects = [{"type": "my.Train", "class": ["my", "Train", "/my.py"], "values": values}]
-    return json.dumps({"format": "tenuto-config", "version": 1, "objects": objects, "value": {"$ref": 0}})
-
-
-def document(objects: str, value: int) -> str:
-    return (
-        f'{{"format": "tenuto-config", "version": 1, "objects": [{objects}], "value": {{"$ref": {value}}}}}'
-    )
 
 
 # -- within a run ------------------------------------------------------------------------------------
@@ -203,6 +116,7 @@ def test_states_come_from_the_directories_and_not_from_status_files(workspace: B
     workspace.job("done")
     workspace.job("bad", reason=JobFailureStatus.MEMORY)
     workspace.job("lost", ended=None)
+    workspace.unstarted("never")
     workspace.run(line("done"), line("bad"), line("lost"), line("never"))
     assert workspace.states() == {"done": "DONE", "bad": "ERROR", "lost": "ERROR", "never": "UNSCHEDULED"}
     counts = workspace.view.counts(workspace.view.run("sweep"))
@@ -282,164 +196,99 @@ def test_a_job_whose_list_is_unreadable_but_linked_is_no_orphan(workspace: Build
     assert workspace.view.orphans() == []
 
 
-def test_a_removed_directory_is_said_to_be_removed(workspace: Builder) -> None:
+def test_a_job_of_an_ended_run_whose_directory_was_removed_is_deleted(workspace: Builder) -> None:
     workspace.run(line("gone"))
     (job,) = workspace.view.jobs(workspace.view.run("sweep"))
+    assert (job.state, job.reason) == (JobState.ERROR, JobFailureStatus.DELETED)
     assert job.message == "its directory was removed"
+    assert workspace.view.counts(workspace.view.run("sweep")) == {JobState.ERROR: 1}
 
 
-def test_stored_parameters_are_flat_and_compared_with_their_types(workspace: Builder) -> None:
-    one = workspace.job("a", params=params(lr=1, shape={"$tuple": [1, 2]}, path={"$path": "/x"}))
-    two = workspace.job("b", params=params(lr=True, shape={"$tuple": [1, 2]}, path={"$path": "/x"}))
-    first, second = (read_stored(MACHINE.files, workspace.layout.job(*key)) for key in (one, two))
-    assert first.parameters == {"lr": 1, "shape": [1, 2], "path": "/x"}
-    assert [(found.path, found.here, found.there) for found in changed(first, second)] == [("lr", 1, True)]
+# -- one job -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{",
-        document('{"values": {"a": {"$ref": 0}}}', 0),
-        document('{"values": {"a": {"$ref": 0}, "b": [{"$ref": true}]}}', 0),
-        document('{"values": 1, "init_tasks": "x", "origin": 7}', 0),
-        document('{"upstream": 3}', 0),
-        document("", -5),
-        '{"format": "tenuto-config", "version": 99, "objects": [], "value": 1}',
-        "[" * 100_000,
-    ],
-)
-def test_parameters_that_nobody_wrote_do_no_harm(workspace: Builder, content: str) -> None:
-    key = workspace.job("a", params=content)
-    read_stored(MACHINE.files, workspace.layout.job(*key))
-    workspace.view.detail(key)
-    assert key in list(workspace.view.job_keys()), "it is shown all the same"
+class CountingFiles:
+    """The files of this machine, and how often they were asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(MACHINE.files, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.calls += 1
+            return asked(*arguments, **options)
+
+        return counted
 
 
-# -- tails -------------------------------------------------------------------------------------------
+def test_one_job_of_a_large_run_is_looked_at_without_the_others(workspace: Builder) -> None:
+    lines = [line(f"d{number}") for number in range(400)]
+    for one in lines:
+        workspace.job(one.job_id)
+    workspace.job("failed", reason=JobFailureStatus.FAILED)
+    workspace.unstarted("stranded")
+    workspace.run(*lines, line("failed"), line("stranded", "failed"), line("gone"))
+    files: Any = CountingFiles()
+    view = WorkspaceView(workspace.layout, MACHINE._replace(files=files))
+    for expected in [workspace.view.jobs(workspace.view.run("sweep"))[place] for place in (3, -3, -2, -1)]:
+        files.calls = 0
+        assert view.job(expected.key) == expected
+        assert files.calls < 60, expected
+        files.calls = 0
+        assert view.detail(expected.key).job.state is expected.state
+        assert files.calls < 120, expected
 
 
-def test_a_tail_is_bounded_and_begins_with_a_whole_line(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("".join(f"line {number}\n" for number in range(10_000)))
-    tail = read_tail(MACHINE.files, str(log), limit=100)
-    assert tail is not None
-    assert not tail.is_whole
-    assert tail.text.splitlines()[0].startswith("line ")
-    assert tail.text.endswith("line 9999\n")
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_one_job_looks_as_it_does_among_all(data: st.DataObject) -> None:
+    """In live and in ended runs, for every kind of job and any dependencies."""
+    with tempfile.TemporaryDirectory() as root:
+        workspace = Builder(Path(root, "ws"))
+        kinds = data.draw(st.lists(st.sampled_from(sorted(_KINDS)), min_size=1, max_size=7))
+        lines = []
+        for number, kind in enumerate(kinds):
+            earlier = [f"j{other}" for other in range(number)]
+            needs = data.draw(st.lists(st.sampled_from(earlier), unique=True, max_size=2)) if earlier else []
+            _KINDS[kind](workspace, f"j{number}")
+            lines.append(line(f"j{number}", *needs, transient=data.draw(st.sampled_from(TransientMode))))
+        is_live = data.draw(st.booleans())
+        workspace.run(*lines, state=RunState.RUNNING if is_live else RunState.DONE)
+        lock = lock_experiment(MACHINE, workspace.layout, "sweep") if is_live else None
+        try:
+            everything = workspace.view.jobs(workspace.view.run("sweep"))
+            assert [workspace.view.job(job.key) for job in everything] == everything
+            for job in everything:
+                detail = workspace.view.detail(job.key)
+                needed = [one for one in everything if one.job_id in job.depends_on]
+                assert sorted(detail.dependencies, key=lambda one: one.job_id) == needed
+                assert detail.job == job
+                assert list(detail.dependents) == [one for one in everything if job.job_id in one.depends_on]
+        finally:
+            if lock is not None:
+                lock.close()
 
 
-def test_the_hole_in_a_log_that_reached_its_limit_is_not_shown(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"head\n" + b"\0" * 5000 + b"tail\n")
-    tail = read_tail(MACHINE.files, str(log))
-    assert tail is not None
-    assert tail.text == "head\ntail\n"
+_KINDS: dict[str, Callable[[Builder, str], object]] = {
+    "done": lambda workspace, job_id: workspace.job(job_id),
+    "failed": lambda workspace, job_id: workspace.job(
+        job_id, reason=JobFailureStatus.FAILED, ended=NOW + timedelta(hours=1)
+    ),
+    "failed before": lambda workspace, job_id: workspace.job(
+        job_id, reason=JobFailureStatus.FAILED, ended=NOW - timedelta(hours=1)
+    ),
+    "lost": lambda workspace, job_id: workspace.job(job_id, ended=None),
+    "unstarted": lambda workspace, job_id: workspace.unstarted(job_id),
+    "gone": lambda workspace, job_id: None,
+}
 
 
-def test_a_follower_goes_on_in_the_file_of_a_new_attempt(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("first\n")
-    follower = Follower(MACHINE.files, str(log), read_tail(MACHINE.files, str(log)))
-    assert follower.read() == b""
-    log.rename(tmp_path / "log.1")
-    assert follower.read() == b""
-    log.write_text("second, and longer than the first\n")
-    assert follower.read() == b"second, and longer than the first\n"
-    assert follower.read() == b""
-
-
-def test_the_last_progress_of_the_attempt_counts(workspace: Builder) -> None:
-    place = workspace.layout.job_journal("my.Train", "a")
-    writer = EventWriter(MACHINE.files, place, "0" * 32, rotate_bytes=2000)
-
-    def report(attempt: int, value: float, level: int = 0) -> None:
-        writer.write(
-            JobProgressEvent(
-                timestamp=NOW, job_id="a", task_id="my.Train", attempt=attempt, progress=value, level=level
-            )
-        )
-
-    assert last_progress(MACHINE.files, place, 1) is None
-    for number in range(40):
-        report(1, number / 40)
-    report(1, 0.1, level=1)
-    report(2, 7.0)
-    found = last_progress(MACHINE.files, place, 1)
-    assert found is not None
-    assert found.fraction == pytest.approx(39 / 40)
-    newest = last_progress(MACHINE.files, place, 2)
-    assert newest is not None
-    assert newest.fraction == 1.0
-
-
-def said(workspace: Builder, writer: EventWriter, seconds: float, value: float, level: int = 0) -> None:
-    writer.write(
-        JobProgressEvent(
-            timestamp=NOW + timedelta(seconds=seconds),
-            job_id="a",
-            task_id="my.Train",
-            attempt=1,
-            progress=value,
-            level=level,
-            desc=f"loop {level}",
-        )
-    )
-
-
-def test_the_time_that_is_left_counts_from_where_the_attempt_began(workspace: Builder) -> None:
-    """A resumed task begins in the middle: what came before says nothing of its speed now."""
-    place = workspace.layout.job_journal("my.Train", "a")
-    writer = EventWriter(MACHINE.files, place, "0" * 32)
-    said(workspace, writer, 0, 0.5)
-    begun = last_progress(MACHINE.files, place, 1)
-    assert begun is not None
-    assert begun.left_s(NOW) is None
-    said(workspace, writer, 60, 0.6)
-    later = last_progress(MACHINE.files, place, 1)
-    assert later is not None
-    assert later.left_s(NOW + timedelta(seconds=60)) == pytest.approx(240)
-    assert later.left_s(NOW + timedelta(seconds=100)) == pytest.approx(200)
-    assert later.left_s(NOW + timedelta(days=1)) == 0
-
-
-def test_the_first_attempt_began_with_nothing(workspace: Builder) -> None:
-    place = workspace.layout.job_journal("my.Train", "a")
-    said(workspace, EventWriter(MACHINE.files, place, "0" * 32), 60, 0.25)
-    found = last_progress(MACHINE.files, place, 1, NOW)
-    assert found is not None
-    assert found.left_s(NOW + timedelta(seconds=60)) == pytest.approx(180)
-
-
-def test_loops_inside_a_loop_are_told_in_words(workspace: Builder) -> None:
-    place = workspace.layout.job_journal("my.Train", "a")
-    writer = EventWriter(MACHINE.files, place, "0" * 32)
-    for level in (0, 1, 2, 1):
-        said(workspace, writer, 0, 0.25, level)
-    found = last_progress(MACHINE.files, place, 1)
-    assert found is not None
-    assert found.words == "loop 0 > loop 1 25%"
-    said(workspace, writer, 1, 0.5)
-    again = last_progress(MACHINE.files, place, 1)
-    assert again is not None
-    assert again.words == "loop 0"
-
-
-def test_progress_is_found_though_others_write_into_the_journal_later(workspace: Builder) -> None:
-    place = workspace.layout.job_journal("my.Train", "a")
-    writer = EventWriter(MACHINE.files, place, "0" * 32)
-    for step in range(1001):
-        said(workspace, writer, step, step / 2000)
-    started = ProcessStartedEvent(
-        timestamp=NOW, job_id="a", task_id="my.Train", attempt=1, launcher="spawn", host="here", pid=1
-    )
-    EventWriter(MACHINE.files, place, "1" * 32).write(started)
-    found = last_progress(MACHINE.files, place, 1)
-    assert found is not None
-    assert found.fraction == 0.5
-    assert found.left_s(NOW + timedelta(seconds=1000)) == pytest.approx(1000)
+def test_a_job_that_waited_for_one_that_was_removed_later_did_not_fail(workspace: Builder) -> None:
+    workspace.unstarted("waited")
+    workspace.run(line("gone"), line("waited", "gone"))
+    assert workspace.states() == {"gone": "ERROR", "waited": "UNSCHEDULED"}
 
 
 # -- hostile workspaces ------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ import pytest
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.testing.cluster import ClusterLauncher, FakeCluster, Fate
 from tenuto.testing.contracts.launchers import (
     ENDLESS,
     FAILS_WITH_3,
     PROGRAMS,
     STUBBORN,
     SUCCEEDS,
-    LauncherContract,
+    ExternalLauncherContract,
+    LocalLauncherContract,
     finished,
     locked,
     started,
@@ -70,8 +72,20 @@ def run(host: FakeHost) -> Run:
     return lambda coroutine: run_virtually(host.clock, coroutine)
 
 
-class TestFakeLauncher(LauncherContract):
+class TestFakeLauncher(LocalLauncherContract):
     pass
+
+
+@pytest.mark.parametrize("fate", [Fate.ORDINARY, Fate.LATE, Fate.TWICE])
+class TestFakeCluster(ExternalLauncherContract):
+    @pytest.fixture
+    def bench(self, host: FakeHost) -> JobBench:
+        return JobBench("/workspace", host.machine(), launcher="cluster", external=True)
+
+    @pytest.fixture
+    def launcher(self, host: FakeHost, fate: Fate) -> ClusterLauncher:
+        cluster = FakeCluster(host, fate=lambda order: fate)
+        return ClusterLauncher(cluster, cluster.seen_by(host.machine()), pretend)
 
 
 def test_time_is_the_clocks(host: FakeHost, bench: JobBench, run: Run) -> None:

@@ -198,7 +198,7 @@ LEFT_OPEN: dict[str, tuple[str, Callable[[str], str]]] = {
         "zipfile.ZipFile('left', 'w')); kept[0].writestr('inside', 'words'",
         lambda file: zipfile.ZipFile(file).read("inside").decode(),
     ),
-    "shelve": (
+    "shelve": (  # through the database that it keeps its values in
         "shelve.open('left')); kept[0].update(inside='words'",
         lambda file: dict(shelve.open(file))["inside"],  # noqa: SIM115,
     ),

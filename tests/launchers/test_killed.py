@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -69,6 +70,26 @@ def test_f02_a_killed_runner_takes_its_payload_along(
     until(lambda: not locked(job), "the fall of the locks")
     derived = job.derived()
     assert (derived.reason, derived.action) == (JobFailureStatus.LOST, Action.START)
+
+
+def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_alone(
+    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive
+) -> None:
+    """It ran on beside the next attempt, and wrote its marker over that one's."""
+    job = task("print(os.getpid()); time.sleep(1000000)")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        (payload,) = await pids(job)
+        shutil.rmtree(job.paths.directory)
+        job.open_attempt()
+        await process.wait()
+        assert not alive(payload)
+
+    run(scenario())
+    assert not job.has_marker()
+    assert job.launch.attempt == 1
+    job.release()
 
 
 def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(

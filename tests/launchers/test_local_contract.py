@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.testing.contracts.launchers import LauncherContract
+from tenuto.testing.contracts.launchers import LocalLauncherContract
 
 
 @pytest.mark.parametrize("launcher", ["direct", "spawn", "warm"], indirect=True)
-class TestLocalLaunchers(LauncherContract):
+class TestLocalLaunchers(LocalLauncherContract):
     pass

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tenuto.launchers.runner.memory import is_large, machine_kills
 
 
@@ -38,17 +40,20 @@ payload = Payload(this_machine(), paths, None, Instructions("t", "j", "../../.."
                   open_report(), -1, None, None, os.getpid())
 child = os.fork()
 if child == 0:
-    time.sleep(0.5)
+    time.sleep(float(sys.argv[1]))
     open("killed", "w").close()
     os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "0":
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # the runner is that slow
 watch = supervisor.Supervisor(payload, child, BoundedLogs(paths, 1 << 20))
 watch._beside_due = float("inf")
 print(watch.supervise().out_of_memory)
 """
 
 
-def test_a_kill_for_want_of_memory_in_the_first_second_is_seen(tmp_path: Path) -> None:
-    """The kernel's count was first read after a second, so that a kill before counted as any other."""
-    run = [sys.executable, "-c", SUPERVISED]
+@pytest.mark.parametrize("after_s", ["0", "0.5"])
+def test_a_kill_for_want_of_memory_in_the_first_second_is_seen(tmp_path: Path, after_s: str) -> None:
+    """The kernel's count was first read after a while; a payload that was dead by then was plainly FAILED."""
+    run = [sys.executable, "-c", SUPERVISED, after_s]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout == "True\n", done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tenuto.launchers.local import LocalProcess, Readable, first_readable
+from tenuto.launchers.runner.signals import READY
 from tenuto.launchers.warm.needs import Surroundings
 from tenuto.workspace.ports import ProcessIdentity
 from tenuto.workspace.processes import PidfdHandle
@@ -109,7 +110,7 @@ def test_the_first_of_two_is_enough(event: int) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("word", [b"1", b""])
+@pytest.mark.parametrize("word", [READY, b""])
 def test_a_runner_that_spoke_is_confirmed_and_one_that_closed_its_end_is_not(word: bytes) -> None:
     async def main() -> None:
         ready, told = pipe()

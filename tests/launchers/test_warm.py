@@ -64,6 +64,20 @@ def test_a_task_is_forked_from_a_parent_that_imported_it(
     assert not caplog.records
 
 
+def test_a_server_has_its_parent_before_the_first_job(bench: JobBench, run: Run) -> None:
+    launcher = WarmLauncher()
+    launcher.warm_up()
+    try:
+        (parent,) = launcher._parents.values()
+        run(finished(launcher, bench.command("true")))
+        assert list(launcher._parents.values()) == [parent]
+        assert parent.loaded
+    finally:
+        launcher.close()
+    launcher.warm_up()
+    assert not launcher._parents
+
+
 def test_a_command_is_forked_too(bench: JobBench, ended: Ended, launcher: WarmLauncher) -> None:
     job = bench.command("sh", "-c", "cat /proc/$PPID/cmdline > parent")
     ended(job)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import TokenError
+from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState, TransientMode
@@ -18,6 +19,7 @@ from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
+from tenuto.testing.cluster import ClusterLauncher, FakeCluster
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.loop import VirtualLoop
@@ -57,6 +59,7 @@ class World:
         self.durations: dict[str, float] = {}
         self.dies_at: dict[str, Step] = {}
         self.launcher = self.make_launcher()
+        self.clusters = Clusters()
         self.files = TokenFiles(self.host.machine(), PLACE)
         self.tokens = {name: self.token(name, count) for name, count in tokens.items()}
 
@@ -67,6 +70,17 @@ class World:
             name=name,
             slots=slots,
             dies_at=lambda order: self.dies_at.pop(name_of(order), None),
+        )
+
+    def make_cluster(self) -> ClusterLauncher:
+        """An external launcher, whose cluster all schedulers made from now on ask."""
+        cluster = FakeCluster(self.host, pending_s=lambda: 0.1, poll_s=0.2)
+        view = cluster.seen_by(self.host.machine())
+        self.clusters = Clusters({"cluster": view})
+        return ClusterLauncher(
+            cluster,
+            view,
+            lambda order: FakePayload(self.durations.get(name_of(order), 5.0), on_start=self._begins),
         )
 
     def token(self, name: str, count: int) -> CounterToken:
@@ -82,7 +96,7 @@ class World:
             assert len(state.held) <= state.capacity, f"{name} is over-committed"
 
     def scheduler(self) -> SimulatedScheduler:
-        return SimulatedScheduler(self.host, self.loop)
+        return SimulatedScheduler(self.host, self.loop, lambda machine: self.clusters)
 
     def job(
         self, name: str, *tokens: TokenDependency, launcher: FakeLauncher | None = None, lost_retries: int = 3
@@ -479,8 +493,7 @@ def test_processes_that_see_different_gpus_share_one_token(world: World) -> None
 def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_by_the_next(
     world: World,
 ) -> None:
-    launcher = world.make_launcher("cluster")
-    launcher.external = True
+    launcher = world.make_cluster()
     a = world.tokens["a"]
     world.durations = {"far": 100.0}
     first = world.scheduler()
@@ -501,8 +514,7 @@ def test_the_tokens_of_external_jobs_are_held_by_the_scheduler_and_taken_again_b
 
 
 def test_the_tokens_of_an_external_job_are_free_once_it_ended(world: World) -> None:
-    launcher = world.make_launcher("cluster")
-    launcher.external = True
+    launcher = world.make_cluster()
     a = world.tokens["a"]
     owner, scheduler = FakeOwner(), world.scheduler()
     jobs = [
@@ -521,8 +533,7 @@ def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody held the units of a job on a cluster after its scheduler died: it runs on, and that is said."""
-    launcher = world.make_launcher("cluster")
-    launcher.external = True
+    launcher = world.make_cluster()
     a = world.tokens["a"]
     world.durations = {"far": 30.0, "thief": 100.0}
     first, second = world.scheduler(), world.scheduler()

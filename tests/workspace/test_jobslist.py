@@ -9,8 +9,17 @@ import pytest
 
 from tenuto.lifecycle.states import TransientMode
 from tenuto.testing import Crash, FakeClock, FakeDisk
+from tenuto.workspace import lines
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, JobsRead, read_jobs
+from tenuto.workspace.jobslist import (
+    JobLine,
+    JobLinks,
+    JobsList,
+    JobsRead,
+    lines_about,
+    listed_jobs,
+    read_jobs,
+)
 from tenuto.workspace.layout import Layout
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -47,6 +56,46 @@ def test_the_last_line_of_a_job_counts(disk: FakeDisk, clock: FakeClock) -> None
     jobs.append(line("a"))
     jobs.append(line("a", max_retries=2))
     assert read_jobs(disk, RUN).jobs == [line("a", max_retries=2)]
+
+
+def test_a_list_is_read_on_from_where_a_reader_stopped(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    jobs.append(line("a"))
+    jobs.append(line("b"))
+    first, second = listed_jobs(disk, RUN)
+    assert (first.job, second.job) == (line("a"), line("b"))
+    assert [found.job for found in listed_jobs(disk, RUN, first.end)] == [line("b")]
+    assert list(listed_jobs(disk, RUN, second.end)) == []
+    jobs.append(line("c"))
+    assert [found.job for found in listed_jobs(disk, RUN, second.end)] == [line("c")]
+
+
+def test_a_line_that_cannot_be_read_is_told_and_passed_over(disk: FakeDisk, clock: FakeClock) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    jobs.append(line("a"))
+    jobs.close()
+    torn = disk.open_append(RUN.jobs_list)
+    torn.append(b"garbage\n")
+    torn.close()
+    found = list(listed_jobs(disk, RUN))
+    assert [one.job for one in found] == [line("a"), None]
+    assert found[1].end == found[0].end + len(b"garbage\n")
+
+
+def test_some_jobs_and_their_dependents_are_found_without_decoding_the_rest(
+    disk: FakeDisk, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobsList(disk, RUN, clock)
+    for number in range(100):
+        jobs.append(line(f"job{number:03d}"))
+    jobs.append(line("needs it", depends_on=("job042",)))
+    jobs.append(line("job042", max_retries=2))
+    decoded = []
+    unseal = lines.unseal
+    monkeypatch.setattr(lines, "unseal", lambda text: decoded.append(text) or unseal(text))
+    found = lines_about(disk, RUN, {"job042"})
+    assert found == [line("job042", max_retries=2), line("needs it", depends_on=("job042",))]
+    assert len(decoded) == 3
 
 
 def test_no_file_is_an_empty_list(disk: FakeDisk) -> None:

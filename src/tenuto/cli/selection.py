@@ -10,6 +10,7 @@ import click
 
 from tenuto.cli.console import note
 from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.fields import FIELDS, own_fields
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.view import JobView
@@ -20,10 +21,6 @@ CHOICES = {
     "state": [state.name.lower() for state in JobState],
     "reason": [reason.name.lower() for reason in JobFailureStatus],
 }
-FIELDS = (
-    "state task id reason message experiment run attempt submitted started ended duration progress".split()
-)
-"""What a filter may ask of any job; besides, its tags and its parameters."""
 
 
 def read_filter(words: Sequence[str]) -> Filter | None:
@@ -64,25 +61,6 @@ def fields_of(
         for name in sorted(others - found):
             note(f"no job here has a field, tag or parameter {name!r}")
     return fields
-
-
-def own_fields(job: JobView, now: datetime) -> dict[str, Any]:
-    """The fields that every job has."""
-    return {
-        "state": job.state,
-        "task": job.task_id,
-        "id": job.job_id,
-        "reason": job.reason,
-        "message": job.message,
-        "experiment": job.experiment_id,
-        "run": job.run_id,
-        "attempt": job.attempt,
-        "submitted": job.submittime,
-        "started": job.starttime,
-        "ended": job.endtime,
-        "duration": job.duration_s(now),
-        "progress": job.progress.fraction if job.progress else None,
-    }
 
 
 def in_order(view: WorkspaceView, jobs: Sequence[JobView], by: str) -> list[JobView]:

@@ -12,7 +12,7 @@ from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.key import JobKey
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import trash
 
 
@@ -55,7 +55,14 @@ def prune_runs(
     return pruned
 
 
-def failed_jobs(view: WorkspaceView, name: str | None) -> list[JobKey]:
-    """The failed jobs of a run, or of the last run of each experiment."""
-    found = [job.key for run in view.find_runs(name) for job in view.jobs(run) if job.state is JobState.ERROR]
-    return list(dict.fromkeys(found))
+def failed_jobs(view: WorkspaceView, name: str | None) -> dict[JobKey, int]:
+    """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
+
+    Not those whose directories a person removed: there is nothing left to run them from.
+    """
+    return {
+        job.key: job.attempt
+        for run in view.find_runs(name)
+        for job in view.jobs(run)
+        if job.state is JobState.ERROR and job.reason is not JobFailureStatus.DELETED
+    }

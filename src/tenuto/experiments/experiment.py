@@ -12,7 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tenuto.errors import ExperimentInJob, FailedExperiment, GracefulExperimentExit, NotFound
+from tenuto.errors import (
+    ExperimentInJob,
+    FailedExperiment,
+    GracefulExperimentExit,
+    NotFound,
+    ParameterError,
+)
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
@@ -49,7 +55,7 @@ from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.task import Task
+from tenuto.tasks.task import Task, check_variable
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
@@ -162,7 +168,14 @@ class experiment:
         return Path(self.run.paths.results)
 
     def setenv(self, name: str, value: str) -> None:
-        """Adds a variable to the environment of jobs submitted from now on. It is written to a file."""
+        """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
+
+        `ParameterError` for what no process can have in its environment.
+        """
+        try:
+            check_variable(name, value)
+        except ValueError as error:
+            raise ParameterError(f"setenv: {error}") from None
         self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
 
     def tag(self, *tags: str) -> None:

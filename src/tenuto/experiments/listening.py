@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterator
 
 from tenuto.errors import PortTaken
 
@@ -31,11 +33,18 @@ def _holder(port: int) -> str:
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
-            if any(os.readlink(f"/proc/{pid}/fd/{fd}") in sockets for fd in os.listdir(f"/proc/{pid}/fd")):
+            if sockets.intersection(_opened(pid)):
                 return f"process {pid} ({_command(pid)})"
         except OSError:
             continue  # it ended meanwhile, or is not ours to look at
     return "another process"
+
+
+def _opened(pid: int) -> Iterator[str]:
+    """What a process has open; descriptors come and go meanwhile, as the one that lists them does."""
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
 
 def _listening_inodes(port: int) -> set[str]:

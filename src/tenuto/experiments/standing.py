@@ -79,15 +79,16 @@ def _unstarted(
 ) -> Sight:
     dependencies = [(other, standing[other]) for other in line.depends_on if other in standing]
     for other, found in dependencies:
-        if found.state is JobState.ERROR:
+        if found.state is JobState.ERROR and found.reason is not JobFailureStatus.DELETED:
             reason = found.reason.name if found.reason else "FAILED"
             stranded = found.reason is JobFailureStatus.DEPENDENCY and found.message
             message = stranded or f"{tasks[other]} {other[:12]} failed ({reason})"
             return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DEPENDENCY, message=message)
     if not live:
-        was_removed = not sight.is_there and not sight.alarm and line.transient is TransientMode.NONE
-        message = sight.message or (REMOVED if was_removed else "the run ended before it was started")
-        return sight._replace(message=message)
+        # A job that was listed has a directory, with its lock, even if it was never started.
+        if not sight.is_there and not sight.alarm and line.transient is TransientMode.NONE:
+            return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
+        return sight._replace(message=sight.message or "the run ended before it was started")
     if not needed:
         return sight._replace(message="transient, and nobody needs it yet")
     waits_for = [other for other, found in dependencies if found.state is not JobState.DONE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
@@ -13,14 +14,30 @@ class Outcome(Enum):
     """What became of an action on one job."""
 
     ASKED = "asked to stop"
-    NOT_RUNNING = "not running"
-    STALE = "another attempt runs by now"
-    ELSEWHERE = "runs on another machine"
-    STARTING = "is being started"
+    RETRIED = "run again"
     DELETED = "deleted"
+    WOULD_KILL = "would be killed"
+    WOULD_RETRY = "would be run again"
     WOULD_DELETE = "would be deleted"
+    STALE = "another attempt by now"
+    NOT_RUNNING = "not running"
+    STARTING = "is being started"
+    ELSEWHERE = "runs on another machine"
     IN_USE = "in use"
     GONE = "gone already"
+    REFUSED = "refused"
+
+    @property
+    def acts(self) -> bool:
+        """Whether something was done, or would be."""
+        return self in (
+            Outcome.ASKED,
+            Outcome.RETRIED,
+            Outcome.DELETED,
+            Outcome.WOULD_KILL,
+            Outcome.WOULD_RETRY,
+            Outcome.WOULD_DELETE,
+        )
 
 
 class Acted(NamedTuple):
@@ -32,3 +49,15 @@ class Acted(NamedTuple):
     attempt: int = 0
     size: int = 0
     """Bytes of its directory, where it was deleted or would be."""
+
+
+Seen = Mapping[JobKey, int]
+"""The attempts that a person saw, of jobs to act on; a job that is not among them is meant as it is."""
+
+
+def stale(key: JobKey, seen: Seen, attempt: int) -> Acted | None:
+    """The outcome of a wish for another attempt than the current one; None if the wish holds."""
+    wanted = seen.get(key, attempt)
+    if wanted == attempt:
+        return None
+    return Acted(key, Outcome.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)

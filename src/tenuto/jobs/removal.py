@@ -11,7 +11,7 @@ from itertools import islice
 from tenuto.errors import TenutoError
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.outcome import Acted, Outcome, Seen, stale
 from tenuto.jobs.view import JobsView
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state
@@ -20,6 +20,8 @@ from tenuto.workspace.ports import LockHandle
 
 _AT_ONCE = 100
 """Jobs whose locks are held while the lists of all runs are read."""
+
+_UNSEEN: Seen = {}
 
 Users = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
 """Of some jobs those that must stay, each with the reason."""
@@ -30,23 +32,25 @@ def nobody(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
     return {}
 
 
-def delete(view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Users) -> list[Acted]:
+def delete(
+    view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Users, seen: Seen = _UNSEEN
+) -> list[Acted]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
-    What runs, what another process has locked, and what is `used` is spared.
+    What runs, what another process has locked, what is `used`, and what has been tried again since it was
+    `seen` is spared.
     """
     wanted = list(keys)
     sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in wanted}
     if really:
-        acted = remove(view, wanted, used)
+        acted = remove(view, wanted, used, seen)
     else:
         reasons = used(wanted)
-        acted = [_would_delete(view, key, reasons) for key in wanted]
-    kept = (Outcome.DELETED, Outcome.WOULD_DELETE)
-    return [one._replace(size=sizes[one.key]) if one.outcome in kept else one for one in acted]
+        acted = [_would_delete(view, key, reasons, seen) for key in wanted]
+    return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
 
 
-def remove(view: JobsView, keys: Iterable[JobKey], used: Users) -> list[Acted]:
+def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UNSEEN) -> list[Acted]:
     """Removes the directories of jobs that are not `used`, and empties the trash.
 
     The locks come first, then the question who uses the jobs. A scheduler does it the other way round: it
@@ -59,7 +63,7 @@ def remove(view: JobsView, keys: Iterable[JobKey], used: Users) -> list[Acted]:
         with contextlib.ExitStack() as held:
             locks = {key: _lock(view, key, held) for key in batch}
             reasons = used(batch)
-            acted += [_remove(view, key, lock, reasons) for key, lock in locks.items()]
+            acted += [_remove(view, key, lock, reasons, seen) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted
 
@@ -78,7 +82,9 @@ def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack) -> LockHandle
     return lock
 
 
-def _remove(view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str]) -> Acted:
+def _remove(
+    view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str], seen: Seen
+) -> Acted:
     machine, paths = view.machine, view.layout.job(*key)
     if isinstance(lock, Acted) and lock.outcome is Outcome.GONE:
         return lock
@@ -92,6 +98,8 @@ def _remove(view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapp
         derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock))
         if _in_use(derived.action):
             return Acted(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
+        if (other := _stale(view, key, seen, derived.attempt)) is not None:
+            return other
         # Before the rename: from then on somebody else may run the job, and write events.
         journal.discard(machine.files, view.layout.job_journal(*key))
         if trash.discard(machine, view.layout, paths.directory) is None:
@@ -101,7 +109,13 @@ def _remove(view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapp
     return Acted(key, Outcome.DELETED)
 
 
-def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str]) -> Acted:
+def _stale(view: JobsView, key: JobKey, seen: Seen, attempt: int) -> Acted | None:
+    """As `stale`; a list may show the marker of the attempt before where a crash left that one."""
+    other = stale(key, seen, attempt)
+    return other and stale(key, seen, view.look(key).attempt) and other
+
+
+def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen: Seen) -> Acted:
     machine, paths = view.machine, view.layout.job(*key)
     if key in used:
         return Acted(key, Outcome.IN_USE, used[key])
@@ -111,6 +125,8 @@ def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str]) -> Ac
         found = job_directory.look(machine, paths)
         if _in_use(found.derived.action) or machine.locks.is_locked(paths.lock):
             return Acted(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
+        if (other := _stale(view, key, seen, found.derived.attempt)) is not None:
+            return other
     except (OSError, TenutoError) as error:
         return _impossible(key, error)
     return Acted(key, Outcome.WOULD_DELETE)

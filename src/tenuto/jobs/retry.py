@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tenuto.errors import SerializationError, TenutoError
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Acted, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.stored_work import StoredWork
 from tenuto.jobs.view import JobsView
@@ -26,14 +27,8 @@ from tenuto.scheduler.tokens import stored_tokens
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 
+_UNSEEN: Seen = {}
 NEVER_STARTED = "it was never started, so its parameters are not kept: run the experiment again"
-
-
-class Refused(NamedTuple):
-    """A job that cannot be run again from its directory, and why."""
-
-    key: JobKey
-    why: str
 
 
 class Retrying:
@@ -57,16 +52,25 @@ class Prepared(NamedTuple):
     """What will be run again, causes before what depends on them, and what cannot."""
 
     jobs: list[Job]
-    refused: list[Refused]
+    refused: list[Acted]
+    """Refused, gone, running already, or tried again since they were seen."""
 
 
 def prepare(
-    view: JobsView, keys: Iterable[JobKey], scheduler: Scheduler, launcher: Launcher | None = None
+    view: JobsView,
+    keys: Iterable[JobKey],
+    scheduler: Scheduler,
+    launcher: Launcher | None = None,
+    *,
+    seen: Seen = _UNSEEN,
 ) -> Prepared:
-    """Makes jobs of what their directories hold; changes nothing."""
+    """Makes jobs of what their directories hold; changes nothing.
+
+    `seen`: the attempts that the person saw; a job that was tried again since is left alone.
+    """
     wanted = list(dict.fromkeys(keys))
     made: dict[JobKey, Job] = {}
-    refused: dict[JobKey, Refused] = {}
+    refused: dict[JobKey, Acted] = {}
     launcher = launcher or SpawnLauncher(scheduler.machine)
     pending = list(reversed(wanted))
     opened: set[JobKey] = set()
@@ -84,9 +88,9 @@ def prepare(
         pending.pop()
         try:
             dependencies = [_dependency(view, one, made) for one in dict.fromkeys(upstream)]
-            made[key] = _job(view, key, scheduler, launcher, [job for job in dependencies if job])
+            made[key] = _job(view, key, scheduler, launcher, [job for job in dependencies if job], seen)
         except _CannotRun as why:
-            refused[key] = Refused(key, str(why))
+            refused[key] = why.acted or Acted(key, why.outcome, str(why))
     return Prepared(list(made.values()), list(refused.values()))
 
 
@@ -97,6 +101,11 @@ def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[J
 
 class _CannotRun(Exception):
     """A job cannot be run from its directory."""
+
+    def __init__(self, why: str, outcome: Outcome = Outcome.REFUSED, acted: Acted | None = None) -> None:
+        super().__init__(why)
+        self.outcome = outcome
+        self.acted = acted
 
 
 def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobDependency | None:
@@ -117,16 +126,19 @@ def _job(
     scheduler: Scheduler,
     launcher: Launcher,
     dependencies: list[JobDependency],
+    seen: Seen,
 ) -> Job:
     machine, paths = view.machine, view.layout.job(*key)
     if not is_real_directory(machine.files, paths.directory):
-        raise _CannotRun("its directory was removed: run the experiment again")
+        raise _CannotRun("its directory was removed: run the experiment again", Outcome.GONE)
     try:
-        state = job_directory.look(machine, paths).derived.state
-        if state is JobState.DONE:
+        found = job_directory.look(machine, paths).derived
+        if (other := stale(key, seen, found.attempt)) is not None:
+            raise _CannotRun(other.detail, acted=other)
+        if found.state is JobState.DONE:
             raise _CannotRun("it is done")
-        if state.running():
-            raise _CannotRun("it is running already")
+        if found.state.running():
+            raise _CannotRun("it is running already", Outcome.IN_USE)
         launch = job_directory.read_launch(machine.files, paths)
         held = job_directory.read_locks(machine.files, paths, launch.attempt) if launch else None
         params = machine.files.read(paths.params, MAX_BYTES)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.outcome import Acted, Outcome, stale
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import GRACE_S, Instructions
 from tenuto.lifecycle.states import JobFailureStatus
@@ -27,10 +27,12 @@ class Killing(NamedTuple):
     """How long the runner lets it end by itself."""
 
 
-def kill(view: JobsView, key: JobKey, message: str, *, attempt: int | None = None) -> Killing:
+def kill(
+    view: JobsView, key: JobKey, message: str, *, attempt: int | None = None, really: bool = True
+) -> Killing:
     """Asks the runner of a job to end it: the wish is written down first, then the runner is told.
 
-    `attempt`: what the person saw running; a later attempt is left alone.
+    `attempt`: what the person saw running; a later attempt is left alone. Without `really` nothing is done.
     """
     machine, paths = view.machine, view.layout.job(*key)
     if not is_real_directory(machine.files, paths.directory):
@@ -38,10 +40,10 @@ def kill(view: JobsView, key: JobKey, message: str, *, attempt: int | None = Non
     found = job_directory.look(machine, paths)
     launch, pid = found.evidence.launch, found.evidence.pid
     now = found.derived.attempt
+    if attempt is not None and (other := stale(key, {key: attempt}, now)):
+        return Killing(other)
     if not found.derived.state.running():
         return Killing(Acted(key, Outcome.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))
-    if attempt is not None and attempt != now:
-        return Killing(Acted(key, Outcome.STALE, f"attempt {now} runs, not {attempt}", now))
     if (
         not isinstance(pid, PidRecord)
         or not isinstance(launch, LaunchRecord)
@@ -55,6 +57,9 @@ def kill(view: JobsView, key: JobKey, message: str, *, attempt: int | None = Non
         where = f"kill it on {pid.identity.host}" if pid.identity.host != machine.processes.own().host else ""
         outcome = Outcome.ELSEWHERE if where else Outcome.NOT_RUNNING
         return Killing(Acted(key, outcome, where or "its runner has just ended", now))
+    if not really:
+        runner.close()
+        return Killing(Acted(key, Outcome.WOULD_KILL, f"attempt {now}", now))
     stop = StopRecord(pid.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
     job_directory.request_stop(machine.files, paths, stop)
     if not runner.send_signal(signal.SIGTERM):

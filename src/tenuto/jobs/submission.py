@@ -44,8 +44,8 @@ class Defaults(NamedTuple):
 
     launcher: Launcher
     limits: Limits
-    place: Callable[[Any, Submission, Mapping[str, str]], Placement]
-    """Finds the place of a task that has a requirement."""
+    place: Callable[[Any, Submission, Mapping[str, str]], Placement] | None = None
+    """Finds the place of a task that has a requirement; None: requirements are not looked at."""
     max_retries: int = 3
     max_lost_retries: int | None = None
     """None: once for a resumable task, never for another."""
@@ -65,12 +65,18 @@ def make_job(
     defaults: Defaults,
     environment: Mapping[str, str],
     clock: Clock,
+    once: bool = False,
 ) -> Job:
-    """The job of a sealed task; refuses a task that no other process could find."""
+    """The job of a sealed task; refuses a task that no other process could find.
+
+    `environment`: variables added to that of the job's process. `once`: whatever attempt the directory shows
+    is the answer, and none is opened after it.
+    """
     locate(live_class(type(task)))
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
-    if submission.requires is None and getattr(type(task), "__requires__", None) is None:
+    has_requirement = submission.requires is not None or getattr(type(task), "__requires__", None) is not None
+    if defaults.place is None or not has_requirement:
         placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
     else:
         placed = defaults.place(task, submission, environment)
@@ -90,6 +96,7 @@ def make_job(
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
             int(resumable) if lost is None else lost,
         ),
+        once=once,
         durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
         tags=tags(task),

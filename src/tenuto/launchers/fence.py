@@ -27,14 +27,20 @@ class Fence:
         self._beat_s = beat_s
         self._beat = machine.files.modified(paths.pid)
         self._since = machine.clock.monotonic()
+        self._has_passed = False
 
     def has_passed(self) -> bool:
         """Whether no beat was seen for long enough, with byte 0 of the job's lock free; to be asked again."""
         beat = self._machine.files.modified(self._paths.pid)
         now = self._machine.clock.monotonic()
-        if beat != self._beat or self._machine.locks.is_locked(self._paths.lock, RUNNER_BYTE):
-            self._beat, self._since = beat, now
-        return now - self._since >= FENCE_BEATS * self._beat_s
+        if beat != self._beat:
+            self._beat, self._since, self._has_passed = beat, now, False
+        elif self._has_passed:
+            return True  # whoever has the lock by now is no runner: perhaps the scheduler that asks here
+        elif self._machine.locks.is_locked(self._paths.lock, RUNNER_BYTE):
+            self._since = now
+        self._has_passed = now - self._since >= FENCE_BEATS * self._beat_s
+        return self._has_passed
 
 
 def marker_patience_s(exit_code: int | None) -> float:

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
@@ -165,6 +166,16 @@ class ForkingLauncher:
 
     async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
         return await sweep_local(self._machine, paths, launch)
+
+    def warm_up(self) -> None:
+        """Starts the parent that commands are forked from: for a server, whose first job then need not wait.
+
+        `LaunchRefused` if the interpreter cannot be run. A machine that is short of something is not asked
+        twice: the first job starts the parent then.
+        """
+        if not self._is_closed:
+            with suppress(OSError):
+                self._parent(LEAN)
 
     def close(self) -> None:
         """Ends the parents. What is still started here is started without."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.runner.memory import clear_group
+from tenuto.launchers.runner.signals import READY, REFUSAL
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine, ProcessHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -108,6 +109,7 @@ class LocalProcess:
         self._ready = ready
         self._word = word if word is not None or ready is None else Readable(ready)
         self._confirmed = True if ready is None else None
+        self._refusal: OSError | None = None
         self._child = child
         self._exit = Readable(handle.fileno())
         self._closed = False
@@ -117,6 +119,8 @@ class LocalProcess:
             # If somebody forked this process, a dead runner gives no end-of-file: its exit tells.
             await first_readable(self._word, self._exit)
             self._hear()
+        if self._refusal is not None:
+            raise self._refusal
         return bool(self._confirmed)
 
     async def wait(self) -> None:
@@ -152,9 +156,12 @@ class LocalProcess:
     def _hear(self) -> None:
         if self._ready is not None:  # another who waited has not heard it yet
             try:
-                self._confirmed = bool(os.read(self._ready, 1))
+                said = os.read(self._ready, 2)
             except BlockingIOError:
-                self._confirmed = False
+                said = b""
+            self._confirmed = said == READY
+            if said.startswith(REFUSAL):
+                self._refusal = OSError(said[-1], f"the runner could not begin: {os.strerror(said[-1])}")
             self._close_ready()
 
     def _close_ready(self) -> None:

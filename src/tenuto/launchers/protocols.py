@@ -48,13 +48,17 @@ class Process(Protocol):
         ...
 
     async def confirmed(self) -> bool:
-        """True once the runner has written its pid record; False if it ended before it could."""
+        """True once the runner has written its pid record; False if it ended before it could.
+
+        Raises `OSError` if the machine refused the runner what it needs: nothing was run, and it ends.
+        """
         ...
 
     async def wait(self) -> None:
         """Return once the runner has exited, however long ago that was.
 
-        Of an external launcher's: once a marker of the attempt is seen, or its cluster reports the end.
+        Of an external launcher's: once a marker of the attempt is seen, its cluster reports the end, or the
+        attempt was revoked or followed by another.
         """
         ...
 

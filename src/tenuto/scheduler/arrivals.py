@@ -79,7 +79,7 @@ class Arrivals:
         """What the directory of a new job shows; raises if it can never be used. From any thread."""
         found = _NOT_LOOKED
         try:
-            settled = job_directory.look(self._machine, job.paths)
+            settled = self._attempts.look(job)
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
             is_to_run = on_arrival(found, once=job.once) is Arrival.RUN
@@ -158,9 +158,11 @@ class Arrivals:
                 self._wait_for_rest(job)
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             job.state = JobState.RUNNING
-            if job.needs and job.launcher.external:
-                self._tokens.adopt(job)
-            self._onward.adopt(job)
+            self._adopt(job, found)
+        elif arrival is Arrival.ADOPT and found.external:  # it is pending, and needs no slot to be awaited
+            for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED):
+                job.state = state
+            self._adopt(job, found)
         elif arrival is Arrival.TAKE and found.action is Action.KEEP:
             self._onward.complete(job, Verdict(found.state, found.reason, found.message))
         elif arrival is Arrival.TAKE:
@@ -171,6 +173,11 @@ class Arrivals:
             self._waiting.enter_transient(job)
         else:
             self._waiting.enter(job)
+
+    def _adopt(self, job: Job, found: Derived) -> None:
+        if job.needs and found.external:  # its runner holds none of its tokens
+            self._tokens.adopt(job)
+        self._onward.adopt(job)
 
     def _submit_again(self, job: Job, given: Job, found: Derived | None) -> None:
         """A known identity is submitted: what failed is tried again, what sleeps may be needed now."""

@@ -7,16 +7,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tenuto.errors import LaunchRefused, LockLost
 from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.decisions import Arrival, Verdict, after_attempt, on_arrival, tries_of, tries_to_come
+from tenuto.scheduler.decisions import (
+    Arrival,
+    Tries,
+    Verdict,
+    after_attempt,
+    on_arrival,
+    tries_of,
+    tries_to_come,
+)
+from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import NO_TOKENS, Grant
 from tenuto.workspace import job_directory
+from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
@@ -36,9 +47,15 @@ STALE_LOCK_S = 60.0
 class Attempts:
     """Starts jobs, waits for them, and says what became of them."""
 
-    def __init__(self, machine: Machine, watch: Callable[[str], DirectoryWatch | None]) -> None:
+    def __init__(
+        self, machine: Machine, watch: Callable[[str], DirectoryWatch | None], handovers: Handovers
+    ) -> None:
         self.machine = machine
+        self._handovers = handovers
+        self._ask = handovers.ask
         self._watch_directory = watch
+        self._refused: set[str] = set()
+        """The nonces of attempts that the machine refused, and whose record could not be written."""
 
     async def run(self, job: Job, grant: Grant | None = None) -> Verdict:
         """Starts the job, or waits for whoever did, until an attempt ended.
@@ -56,6 +73,10 @@ class Attempts:
                 return await self._until_others_ended(job)
             return await self._start(job, grant.lock, grant)
 
+    def look(self, job: Job) -> Settled:
+        """What the directory of a job shows, and its cluster knows; from any thread."""
+        return job_directory.look(self.machine, job.paths, ask=self._ask)
+
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
 
@@ -65,17 +86,23 @@ class Attempts:
         if lock is None:
             return
         with contextlib.closing(lock):
-            found = job_directory.settle(self.machine, job.paths, lock)
-            if found.derived.action is Action.START:
+            found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
+            if found.derived.action is Action.START and self._handovers.give_up(job, found):
                 launch = self._open(job, lock, found)
                 self._mark(job, launch, reason, message)
 
     def request_stop(self, job: Job) -> None:
         """Asks the runner of a job to end it, if anybody wants that, with the reason written down first."""
-        if job.process is not None and job.stop is not None:
+        if job.stop is None:
+            return
+        is_handed_over = self._handovers.is_awaited(job)
+        if job.process is not None or is_handed_over:
             stop = job.stop._replace(attempt=job.attempt)
             with contextlib.suppress(OSError):  # a full disk takes the reason, but must not save the job
                 job_directory.request_stop(self.machine.files, job.paths, stop)
+        if is_handed_over:
+            self._handovers.stop(job)
+        if job.process is not None:
             job.process.signal_stop()
 
     # Starting
@@ -85,11 +112,14 @@ class Attempts:
             held.callback(lock.close)
             if not job.launcher.external:  # of others nobody else holds the tokens
                 held.callback(grant.close)
-            found = job_directory.settle(self.machine, job.paths, lock)
+            found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
             self._schedule(job, found)
             found = await self._swept(job, lock, found)
             if _answers(job, found):
                 return self._verdict(job, found)
+            if found.derived.action is not Action.WATCH and not self._handovers.give_up(job, found):
+                held.close()
+                return await self.until_ended(job)
             if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
                 return self._concluded(job, found)
             if found.derived.action is Action.WATCH:
@@ -104,6 +134,8 @@ class Attempts:
             if stop is not None:  # cancelled while leftovers were ended, or while the machine was short
                 self._mark(job, launch, stop.reason, stop.message)
                 return Verdict(JobState.ERROR, stop.reason, stop.message)
+            if launch.external:
+                return await self._hand_over(job, lock, launch, grant)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
@@ -117,16 +149,34 @@ class Attempts:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
                 raise
             except OSError:
-                if not launch.external:  # a cluster may have taken it all the same
-                    with contextlib.suppress(OSError):  # then it counts as lost
-                        job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+                self._withdraw(job, launch)
                 raise
             self.request_stop(job)
-            is_running = await process.confirmed()
+            try:
+                is_running = await process.confirmed()
+            except OSError:  # the machine refused the runner something: the payload never began
+                await process.wait()
+                self._withdraw(job, launch)
+                raise
         if is_running:
             job.state = JobState.RUNNING
         await process.wait()
         return await self.until_ended(job)
+
+    def _withdraw(self, job: Job, launch: LaunchRecord) -> None:
+        """Records that nothing was run; on a full disk only this scheduler knows."""
+        try:
+            job_directory.withdraw_attempt(self.machine.files, job.paths, launch)
+        except OSError:
+            self._refused.add(launch.nonce)
+
+    def _tries(self, launch: LaunchRecord | None) -> Tries:
+        """The counts that an attempt recorded, and whether it was refused by the machine."""
+        tries = tries_of(launch)
+        if launch is not None and launch.nonce in self._refused:
+            self._refused.discard(launch.nonce)
+            return tries._replace(withdrawn=True)
+        return tries
 
     def _schedule(self, job: Job, found: Settled) -> None:
         """Moves a job to SCHEDULED, told with the attempt that is about to be opened, or that was found.
@@ -139,6 +189,49 @@ class Attempts:
         attempt = found.derived.attempt if is_found else job_directory.next_attempt(files, paths, found)
         job.set_state(JobState.SCHEDULED, attempt=attempt)
 
+    async def _hand_over(self, job: Job, lock: LockHandle, launch: LaunchRecord, grant: Grant) -> Verdict:
+        """Has another system run an attempt that is open: without locks, which its runner takes itself."""
+        with self._handovers.awaiting(job, launch):
+            try:
+                params = self._write_files(job, launch, grant)
+                lock.close()
+                order = StartOrder(job.paths, launch, None, None, params=params)
+                start = partial(job.launcher.start, order)
+                process = await self._handovers.unless_revoked(job, start, _end_late)
+            except LaunchRefused as refused:
+                self._reject(job, launch, str(refused))
+                raise
+            except OSError:
+                with contextlib.suppress(OSError):  # then its cluster says, some day, that it never began
+                    claim(self.machine, job.paths, launch.nonce, Claimer.SCHEDULER)
+                raise
+            if process is not None:
+                job.attach(process)
+                self.request_stop(job)
+                await self._await_elsewhere(job, launch, process)
+        return await self.until_ended(job)
+
+    def _reject(self, job: Job, launch: LaunchRecord, message: str) -> None:
+        """Marks an attempt that its launcher refused, unless something has the job all the same."""
+        if not claim(self.machine, job.paths, launch.nonce, Claimer.SCHEDULER):
+            return
+        lock = job_directory.take_lock(self.machine, job.paths)
+        if lock is not None:
+            with contextlib.closing(lock):
+                found = job_directory.read_launch(self.machine.files, job.paths)
+                if found is not None and found.nonce == launch.nonce:
+                    self._mark(job, launch, JobFailureStatus.REJECTED, message)
+
+    async def _await_elsewhere(self, job: Job, launch: LaunchRecord, process: Process) -> None:
+        """Waits, pending or running, until the process has ended or the attempt is revoked."""
+        if self._handovers.is_revoked(job, launch):
+            return
+        if job.state is JobState.SCHEDULED:
+            if not await self._handovers.unless_revoked(job, process.confirmed):
+                return
+            job.state = JobState.RUNNING
+        await self._handovers.unless_revoked(job, process.wait)
+
     def _open(
         self,
         job: Job,
@@ -150,7 +243,10 @@ class Attempts:
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
         # From the directory, not from memory: whoever counted the tries before may have been killed.
-        job.tries = tries_to_come(self._explained(job, found.derived), tries_of(_launch(found)), job.retry)
+        tries = tries_to_come(self._explained(job, found.derived), self._tries(_launch(found)), job.retry)
+        if found.derived.revoked:  # by this scheduler, perhaps, which has counted the loss before
+            tries = tries._replace(lost_count=max(tries.lost_count, job.tries.lost_count))
+        job.tries = tries
         launch = job_directory.open_attempt(
             self.machine,
             job.paths,
@@ -210,7 +306,7 @@ class Attempts:
         known = job.attempt
         give_up = self.machine.clock.monotonic() + STALE_LOCK_S
         while True:
-            found = job_directory.look(self.machine, job.paths)
+            found = self.look(job)
             job.attempt = found.derived.attempt
             if _answers(job, found):
                 return self._verdict(job, found)
@@ -223,7 +319,9 @@ class Attempts:
                     return verdict
             elif await self._watch_runner(job, found):
                 give_up = self.machine.clock.monotonic() + STALE_LOCK_S
-                continue
+                if not found.derived.external:
+                    continue
+                # A cluster may say that an attempt ended before its directory, or the fence, shows it.
             elif found.derived.state is not JobState.ERROR:
                 give_up = self.machine.clock.monotonic() + STALE_LOCK_S
             elif self.machine.clock.monotonic() > give_up:
@@ -239,9 +337,11 @@ class Attempts:
         if lock is None:
             return None
         with contextlib.closing(lock):
-            found = job_directory.settle(self.machine, job.paths, lock)
+            found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
             found = await self._swept(job, lock, found)
             if found.derived.action is Action.WATCH:
+                return None
+            if not self._handovers.give_up(job, found):
                 return None
             if found.derived.action is Action.KEEP and not _answers(job, found):
                 return self._unless_cancelled(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
@@ -262,10 +362,10 @@ class Attempts:
         `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
         """
         lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None
-        if not lost or found.evidence.liveness is Liveness.REBOOTED:
+        if not lost or found.evidence.liveness is Liveness.REBOOTED or found.derived.external:
             return found
         alive = await job.launcher.sweep(job.paths, _launch(found))
-        found = job_directory.settle(self.machine, job.paths, lock)
+        found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
         if alive:
             message = f"its runner is gone, and what it left cannot be ended: {', '.join(map(str, alive))}"
             stuck = found.derived._replace(action=Action.SWEEP, message=message)
@@ -284,7 +384,7 @@ class Attempts:
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
-        if derived.reason is not JobFailureStatus.LOST or derived.marker is not None:
+        if derived.marker is not None or not (derived.reason is JobFailureStatus.LOST or derived.external):
             return derived
         stop = self._wish(job)
         return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
@@ -323,6 +423,9 @@ class Attempts:
 
     async def _watch_runner(self, job: Job, found: Settled) -> bool:
         """Waits for the end of the runner that another scheduler started; False if it is not known yet."""
+        launch = _launch(found)
+        if launch is not None and launch.external:
+            return await self._watch_elsewhere(job, launch)
         process = self._process_of(job, found)
         if process is None or found.derived.state is not JobState.RUNNING:
             return False
@@ -333,6 +436,19 @@ class Attempts:
             job.stop = self._wish(job)  # whoever wrote it down may have died before it told the runner
         self.request_stop(job)
         await process.wait()
+        return True
+
+    async def _watch_elsewhere(self, job: Job, launch: LaunchRecord) -> bool:
+        """Waits for an attempt that a cluster has; False if nobody can be asked for it."""
+        process = self._handovers.process(job, launch)
+        if process is None:
+            return False
+        job.attach(process)
+        with self._handovers.awaiting(job, launch):
+            if job.stop is None and self._is_cancelled(job):
+                job.stop = self._wish(job)
+            self.request_stop(job)
+            await self._await_elsewhere(job, launch, process)
         return True
 
     def _process_of(self, job: Job, found: Settled) -> Process | None:
@@ -364,6 +480,12 @@ class Attempts:
                 pass
             finally:
                 loop.remove_reader(watch.fileno())
+
+
+def _end_late(process: Process) -> None:
+    """A cluster took an attempt after it was revoked: its runner would exit at once; it need not wait."""
+    process.signal_stop()
+    process.close()
 
 
 def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:

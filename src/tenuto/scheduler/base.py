@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from tenuto.errors import JobNotEnded, SchedulerClosed, TenutoError
+from tenuto.launchers.clusters import Clusters
+from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.arrivals import Arrivals, Onward
 from tenuto.scheduler.attempts import Attempts
@@ -19,6 +21,7 @@ from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.decisions import Arrival, Verdict, on_arrival
 from tenuto.scheduler.departures import Departures, is_at_rest, owns
 from tenuto.scheduler.following import Followers
+from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.inbox import (
     GATHER_DONE_S,
     GATHER_S,
@@ -82,13 +85,15 @@ class Scheduler:
         outputs: Worker | None = None,
         submissions: Worker | None = None,
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
+        clusters: Clusters | None = None,
     ) -> None:
         self.machine = machine
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
         self._submissions = submissions or SubmissionWorker()
-        self._attempts = Attempts(machine, watch)
+        handovers = Handovers(machine, clusters or Clusters())
+        self._attempts = Attempts(machine, watch, handovers)
         self._announcer = Announcer(self._notifications)
         self.tell = self._announcer.tell
         """Calls a function off the loop, after everything that was told before."""
@@ -100,7 +105,7 @@ class Scheduler:
         self._ready = ReadyQueue(self._begin)
         self._pauses = Pauses(machine, self._ready, self._runner)
         floor = Floor(self._start_granted, self._refuse)
-        self._tokens = TokenDesks(machine, floor, self._ready, self._runner, watch)
+        self._tokens = TokenDesks(machine, floor, self._ready, self._runner, watch, handovers.ask)
         self._waiting = WaitingRoom(machine, self._ready, self._tokens, self._ask_again)
         self._arrivals = Arrivals(
             machine,
@@ -130,17 +135,21 @@ class Scheduler:
 
     # From any thread
 
-    def submit(self, job: Job, owner: Owner) -> Job:
+    def submit(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
+
+        `limits`: what the job may use, instead of what it was made with.
 
         Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
         """
+        if limits is not None:
+            job.limits = limits
         counts = self._hand_in(job, owner)
         if len(self._inbox) >= MOST_GATHERED:
             self.call(self._take_in)
         return counts
 
-    async def submit_async(self, job: Job, owner: Owner) -> Job:
+    async def submit_async(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
         """Like `submit`, awaited on any event loop, which it never blocks: a thread looks at the directory.
 
         Submissions are handed in in the order of the calls, so that a job may follow what it depends on
@@ -148,7 +157,7 @@ class Scheduler:
         """
         if self._is_closed:
             raise SchedulerClosed(CLOSED)
-        return await asked(self._submissions, lambda: self.submit(job, owner))
+        return await asked(self._submissions, lambda: self.submit(job, owner, limits))
 
     def _hand_in(self, job: Job, owner: Owner) -> Job:
         if self._is_closed:
@@ -453,6 +462,8 @@ class Scheduler:
         else:
             job.tries = verdict.tries
             job.answered = max(job.answered, job.attempt)
+            if job.needs:  # what was taken for it here is for the attempt that ended
+                self._tokens.release(job)
             log_step(Step.RETRIED, job, message=verdict.message)
             self._waiting.enter(job)
 

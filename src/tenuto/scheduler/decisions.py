@@ -12,6 +12,8 @@ from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.records import LaunchRecord
 
+MAX_BLAMELESS = 3
+"""How often a job is started again that its cluster lost: a node failed, or it was preempted or forgotten."""
 MAX_UNSTARTED = 3
 """How often a job is started again when its runner vanished before it reached the task's code."""
 
@@ -119,10 +121,12 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if limits.resumable and again.retry_count <= limits.max_retries:
             return final._replace(tries=again)
     elif found.reason is JobFailureStatus.LOST and found.marker is None:
-        if tries.withdrawn and not found.payload_may_have_run:
+        if (tries.withdrawn or found.revoked) and not found.payload_may_have_run:
             return final._replace(tries=tries._replace(withdrawn=False))  # the next one takes its place
         again = tries._replace(lost_count=tries.lost_count + 1)
         allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
+        if found.blameless:
+            allowed = max(allowed, MAX_BLAMELESS)
         if again.lost_count <= allowed:
             return final._replace(tries=again)
     return final

@@ -117,7 +117,7 @@ class Job(BaseJob):
         self.tokens = tuple(tokens)
         self.needs = needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else ()
         """The units that it holds while it runs, in the order of the tokens' names."""
-        self.limits = limits or Limits()
+        self.limits = limits or launcher.limits or Limits()
         self.slots = slots
         """How many slots of its launcher it takes while it runs: its cores."""
         retry = retry or NO_RETRY

@@ -38,16 +38,17 @@ class ReadyQueue:
     def __init__(self, start: Callable[[Job], None]) -> None:
         """`start` is called for a job that has got a slot; `vacate` returns the slot."""
         self._start = start
-        self._queues: dict[str, Queue] = {}
-        self._launchers: dict[str, Launcher] = {}
+        self._queues: dict[object, Queue] = {}
+        """By the pool of the launchers: two launchers of one name do not stand in each other's way."""
+        self._launchers: dict[object, Launcher] = {}
         self._turn = 0
         """Grows with each job that is queued: behind its like, or, as a negative number, before them."""
         self._queue_of: dict[Job, Queue] = {}
         """Where a job is queued, which is there once: it may be cancelled and submitted again meanwhile, also
         for another launcher. Who is started twice asks for its tokens twice, and waits for itself."""
-        self._in_use: Counter[str] = Counter()
-        self._taken: dict[Job, list[tuple[str, int]]] = {}
-        """Launcher and number of the slots that a job has, oldest first: submitted again, a job may get
+        self._in_use: Counter[object] = Counter()
+        self._taken: dict[Job, list[tuple[object, int]]] = {}
+        """Pool and number of the slots that a job has, oldest first: submitted again, a job may get
         others before it gave back those of its last try."""
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
@@ -86,7 +87,7 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        return not self._is_paused and _fits(job, self._in_use[job.launcher.name])
+        return not self._is_paused and _fits(job, self._in_use[job.launcher.pool])
 
     def occupy(self, job: Job) -> None:
         """A job that waited elsewhere takes a slot."""
@@ -95,10 +96,11 @@ class ReadyQueue:
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
         taken = self._taken[job]
-        launcher, slots = taken.pop(0)
-        self._in_use[launcher] -= slots
+        pool, slots = taken.pop(0)
+        self._in_use[pool] -= slots
         if not taken:
             del self._taken[job]
+        self._let_go(pool)
 
     def pass_over(self, job: Job) -> None:
         """Keeps a job that nobody wants any more, in case somebody does."""
@@ -117,24 +119,33 @@ class ReadyQueue:
         """The slots of each launcher that had a job so far."""
         ready = Counter(id(queue) for queue in self._queue_of.values())
         return [
-            Usage(name, launcher.slots, self._in_use[name], ready[id(self._queues[name])])
-            for name, launcher in sorted(self._launchers.items())
+            Usage(launcher.name, launcher.slots, self._in_use[pool], ready[id(self._queues[pool])])
+            for pool, launcher in sorted(self._launchers.items(), key=lambda item: item[1].name)
         ]
 
     def _queue(self, job: Job) -> Queue:
-        name = job.launcher.name
-        queue = self._queues.get(name)
+        pool = job.launcher.pool
+        queue = self._queues.get(pool)
         if queue is None:
-            queue = self._queues[name] = []
-        self._launchers[name] = job.launcher
+            queue = self._queues[pool] = []
+        self._launchers[pool] = job.launcher
         return queue
+
+    def _let_go(self, pool: object) -> None:
+        """Keeps an idle launcher no longer if another has its name: experiments come and go for months."""
+        launcher = self._launchers.get(pool)
+        if launcher is None or self._in_use[pool] or self._queues[pool]:
+            return
+        if any(other.name == launcher.name for other in self._launchers.values() if other is not launcher):
+            for known in (self._queues, self._launchers, self._in_use):
+                known.pop(pool, None)
 
     def start_what_fits(self) -> None:
         """Starts what is ready and wanted, as far as there are slots."""
         if self._is_paused:
             return
-        for name, queue in list(self._queues.items()):
-            while queue and _fits(queue[0][2], self._in_use[name]):
+        for pool, queue in list(self._queues.items()):
+            while queue and _fits(queue[0][2], self._in_use[pool]):
                 job = heappop(queue)[2]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
@@ -148,9 +159,9 @@ class ReadyQueue:
                     self._passed_over.add(job)
 
     def _take(self, job: Job) -> None:
-        name = job.launcher.name
-        self._taken.setdefault(job, []).append((name, job.slots))
-        self._in_use[name] += job.slots
+        pool = job.launcher.pool
+        self._taken.setdefault(job, []).append((pool, job.slots))
+        self._in_use[pool] += job.slots
 
 
 def _fits(job: Job, in_use: int) -> bool:

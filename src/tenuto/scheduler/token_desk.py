@@ -17,7 +17,9 @@ from tenuto.scheduler.token_taking import take, take_again
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.scheduler.troubles import shortage, worded
 from tenuto.workspace import job_directory
+from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
@@ -72,11 +74,13 @@ class TokenDesk:
         slots: Slots,
         loop: Loop,
         watch: Callable[[str], DirectoryWatch | None],
+        ask: Ask,
     ) -> None:
         self.files = TokenFiles(machine, place)
         self._machine = machine
         self._floor = floor
         self._slots = slots
+        self._ask = ask
         self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
@@ -383,10 +387,18 @@ class TokenDesk:
 
     def _is_run_by_others(self, job: Job) -> bool:
         try:
-            return self._machine.locks.is_locked(job.paths.lock) or self._is_done(job)
+            locks, files = self._machine.locks, self._machine.files
+            if locks.is_locked(job.paths.lock) or self._is_done(job):
+                return True
+            return files.stat(job.paths.launch) is not None and self._is_elsewhere(job)
         except OSError as error:  # it goes on waiting for its tokens; whoever starts it then will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
+
+    def _is_elsewhere(self, job: Job) -> bool:
+        """A job that another scheduler handed over to a cluster is run without a lock."""
+        found = job_directory.look(self._machine, job.paths, ask=self._ask).derived
+        return found.external and found.action is Action.WATCH
 
     def _is_done(self, job: Job) -> bool:
         """A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run."""

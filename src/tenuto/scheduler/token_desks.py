@@ -12,6 +12,7 @@ from tenuto.scheduler.token_alarm import Loop
 from tenuto.scheduler.token_desk import Floor, Slots, TokenDesk
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.tokens import MOST_UNITS, TokenFiles
@@ -27,9 +28,10 @@ class TokenDesks:
         slots: Slots,
         loop: Loop,
         watch: Callable[[str], DirectoryWatch | None],
+        ask: Ask,
     ) -> None:
         self._make: Callable[[TokenPlace], TokenDesk] = lambda place: TokenDesk(
-            machine, place, floor, slots, loop, watch
+            machine, place, floor, slots, loop, watch, ask
         )
         self._machine = machine
         self._desks: dict[str, TokenDesk] = {}

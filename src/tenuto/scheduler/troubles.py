@@ -6,6 +6,7 @@ import errno
 import logging
 
 from tenuto.errors import DirectoryUnusable, LaunchRefused, TenutoError
+from tenuto.launchers.runner.verdict import PASSING
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import Verdict
 from tenuto.workspace.ports import Files
@@ -13,8 +14,6 @@ from tenuto.workspace.ports import Files
 logger = logging.getLogger("tenuto.scheduler")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PASSING = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, *_FULL}
-"""Errors that a machine recovers from: the job waits, and is tried again."""
 ENOUGH_BYTES = 1 << 20
 ENOUGH_INODES = 64
 """What a disk that was full must have free before jobs are started again."""
@@ -23,7 +22,7 @@ ENOUGH_INODES = 64
 def shortage(error: Exception) -> OSError | None:
     """What the machine is short of for now, if that is what went wrong."""
     cause = error.__cause__ if isinstance(error, DirectoryUnusable) else error
-    return cause if isinstance(cause, OSError) and cause.errno in _PASSING else None
+    return cause if isinstance(cause, OSError) and cause.errno in PASSING else None
 
 
 def has_recovered(error: OSError, files: Files, directory: str) -> bool:

@@ -112,11 +112,11 @@ class Settings:
         optional(TEXT), None, "The workspace used where none is given: a name under `workspaces`."
     )
     launcher: str = setting(
-        choice("warm", "spawn", "auto"),
+        choice("warm", "spawn", "slurm", "auto"),
         "warm",
         'How jobs are started. "warm": forked from a process that has imported their modules, where that is '
-        'safe. "spawn": a fresh interpreter for each. "auto": as what the job needs leads to, see '
-        "docs/requirements.md.",
+        'safe. "spawn": a fresh interpreter for each. "slurm": by a cluster, see docs/slurm.md. "auto": as '
+        "what the job needs leads to, see docs/requirements.md.",
     )
     slots: int = found_setting(integer(1), cores, "the cores", "Jobs that run at once on this machine.")
     max_retries: int = setting(integer(0), 3, "Restarts of a resumable task that ran out of time.")

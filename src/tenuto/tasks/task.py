@@ -4,6 +4,7 @@ Nothing here starts anything; an open experiment does (see `ports`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -214,6 +215,20 @@ def input_file(path: Path | str) -> InputFile:
     return InputFile.C(sha256=content, source=pathlib.Path(path).resolve())
 
 
+def check_variable(name: object, value: object) -> None:
+    """Raise `ValueError` for what no process can have in its environment."""
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise ValueError(f"a variable and its value are text, not {name!r:.60} and {value!r:.60}: use str()")
+    if not name or "=" in name or "\0" in name:
+        raise ValueError(f"{name!r:.60} cannot name a variable: it is empty, or has a = or a NUL in it")
+    if "\0" in value:
+        raise ValueError(f"the value of {name} has a NUL in it, which no variable can have")
+    try:
+        os.fsencode(name), os.fsencode(value)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r:.60} cannot be a variable of a process: {error.reason}") from None
+
+
 class CommandTask(Task):
     """A program to run as a job, with no Python of the user's in it."""
 
@@ -229,6 +244,8 @@ class CommandTask(Task):
     def __validate__(self) -> None:
         if not self.command or not self.command[0]:
             raise ValueError("command is empty: give the program and its arguments")
+        for name, value in self.environment.items():
+            check_variable(name, value)
         for name in self.files:
             parts = pathlib.Path(name).parts
             if not parts or parts[0] == "/" or ".." in parts or "\0" in name:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenuto.launchers.instructions import Command
+from tenuto.launchers.instructions import Command, Limits
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import job_directory
@@ -38,23 +38,32 @@ class InstantLauncher:
     name = "instant"
     external = False
     lock_path: str | None = None
+    limits: Limits | None = None
 
     def __init__(
         self,
         machine: Machine,
         slots: int = 4,
         fails: Callable[[StartOrder], bool] = lambda order: False,
+        *,
+        remembers: bool = True,
     ) -> None:
-        """`fails`: whether an attempt ends as FAILED."""
+        """`fails`: whether an attempt ends as FAILED. `remembers`: whether `started` is kept."""
         self.slots = slots
         self.started: list[str] = []
         """The ids of the jobs that were started, in order."""
         self._machine = machine
         self._fails = fails
+        self._remembers = remembers
+
+    @property
+    def pool(self) -> object:
+        return self
 
     async def start(self, order: StartOrder) -> InstantProcess:
         launch, now = order.launch, self._machine.clock.now()
-        self.started.append(launch.job_name)
+        if self._remembers:
+            self.started.append(launch.job_name)
         reason = JobFailureStatus.FAILED if self._fails(order) else None
         marker = Marker(
             attempt=launch.attempt,

@@ -189,9 +189,12 @@ class FakeRunner:
         self._stop: Stop | None = None
         self._ending: Ending | None = None
         self._timers: list[Timer] = []
-        tokens = () if launcher.external else order.tokens  # a cluster passes none on
-        for lock in (*order.locks, *tokens):
-            launcher.host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
+        self._inherit()
+
+    def _inherit(self) -> None:
+        """The runner has the descriptors that it was started with."""
+        for lock in (*self.order.locks, *self.order.tokens):
+            self._host.locks.inherit(lock, self._pid)  # type: ignore[arg-type]
 
     def alive(self) -> bool:
         return self._host.processes.identify(self._pid) == self.identity
@@ -234,12 +237,15 @@ class FakeRunner:
         elif step is self._dies_at:
             self.kill()
         else:
-            try:
-                _STEPS[step](self)
-            except OSError as error:
-                self._fail(error)
-            except Crash:
-                self.kill()
+            self._guarded(getattr(self, _STEPS[step]))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            self._fail(error)
+        except Crash:
+            self.kill()
 
     def _begin(self) -> None:
         if not self._is_current():
@@ -271,10 +277,7 @@ class FakeRunner:
 
     def _fork(self) -> None:
         self._payload_pid = self._host.start()
-        _, descendants = self.order.locks
-        self._host.locks.inherit(descendants, self._payload_pid)  # type: ignore[arg-type]
-        # The runner closes its copy of the second byte, so that the payload alone holds it.
-        self._machine.locks.adopt(descendants.fileno(), self.order.paths.lock, DESCENDANTS_BYTE).close()
+        self._pass_on_descendants(self._payload_pid)
         if self._payload.on_start is not None:
             self._payload.on_start(self._machine, self.order)
         if self._stop is not None:
@@ -285,6 +288,12 @@ class FakeRunner:
         if walltime_s is not None:
             timeout = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {walltime_s:g} s")
             self._later(walltime_s, lambda: self._end_payload(timeout))
+
+    def _pass_on_descendants(self, payload: int) -> None:
+        _, descendants = self.order.locks
+        self._host.locks.inherit(descendants, payload)  # type: ignore[arg-type]
+        # The runner closes its copy of the second byte, so that the payload alone holds it.
+        self._machine.locks.adopt(descendants.fileno(), self.order.paths.lock, DESCENDANTS_BYTE).close()
 
     def _payload_ends(self) -> None:
         if self._ending is None:
@@ -394,14 +403,14 @@ class FakeRunner:
         self._timers.append(self._launcher.call_later(self, seconds, act))
 
 
-_STEPS: dict[Step, Callable[[FakeRunner], None]] = {
-    Step.BEGIN: FakeRunner._begin,
-    Step.WRITE_PID: FakeRunner._write_pid,
-    Step.SAY_READY: FakeRunner._say_ready,
-    Step.FORK: FakeRunner._fork,
-    Step.CONCLUDE: FakeRunner._conclude,
-    Step.WRITE_MARKER: FakeRunner._write_marker,
-    Step.EXIT: FakeRunner._exit,
+_STEPS: dict[Step, str] = {
+    Step.BEGIN: "_begin",
+    Step.WRITE_PID: "_write_pid",
+    Step.SAY_READY: "_say_ready",
+    Step.FORK: "_fork",
+    Step.CONCLUDE: "_conclude",
+    Step.WRITE_MARKER: "_write_marker",
+    Step.EXIT: "_exit",
 }
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from tenuto.launchers.clusters import Clusters
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.host import FakeHost
 from tenuto.testing.loop import VirtualLoop
+from tenuto.workspace.ports import Machine
 
 T = TypeVar("T")
 
@@ -71,17 +73,22 @@ class Inline:
 class SimulatedScheduler(Scheduler):
     """A scheduler in a process of a `FakeHost`, which can be killed."""
 
-    def __init__(self, host: FakeHost, loop: VirtualLoop) -> None:
+    def __init__(
+        self, host: FakeHost, loop: VirtualLoop, clusters: Callable[[Machine], Clusters] | None = None
+    ) -> None:
+        """`clusters`: makes those that the scheduler asks, which observe for themselves on its machine."""
         self.pid = host.start()
         self._host = host
+        machine = host.machine(self.pid)
         super().__init__(
-            host.machine(self.pid),
+            machine,
             loop=SimulatedLoop(loop),
             completions=Inline(),
             notifications=Inline(),
             outputs=Inline(),
             submissions=Inline(),
             watch=lambda _: None,
+            clusters=None if clusters is None else clusters(machine),
         )
 
     def kill(self) -> None:

@@ -57,6 +57,10 @@ class Derived(NamedTuple):
     """False if it is certain that the current attempt never reached the task's code."""
     blameless: bool = False
     """The cluster is to blame for the loss."""
+    external: bool = False
+    """Another system was to run the current attempt."""
+    revoked: bool = False
+    """A scheduler gave the current attempt up before it began."""
 
 
 def derive_state(evidence: Evidence) -> Derived:
@@ -85,6 +89,8 @@ def derive_state(evidence: Evidence) -> Derived:
         marker=current.marker,
         payload_may_have_run=row.payload_may_have_run,
         blameless=blameless,
+        external=isinstance(evidence.launch, LaunchRecord) and evidence.launch.external,
+        revoked=row.claimed == (Claimed.REVOKED,),
     )
 
 

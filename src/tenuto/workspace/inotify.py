@@ -1,21 +1,30 @@
-"""Being told when a directory changes, where the kernel can (inotify); an adapter.
-Whoever waits keeps a slow poll underneath: a watch may be refused, or miss a change on a network disk.
+"""Changes in directories as the kernel tells them (inotify); an adapter.
+A reader keeps a slow poll underneath: a watch may be refused, or miss a change on a network disk.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
-from tenuto.light import ctypes
+from tenuto.light import ctypes, struct
 
 _BUFFER = 64 * 1024
+_IN_MODIFY = 0x2
+_IN_CLOSE_WRITE = 0x8
+_IN_MOVED_FROM = 0x40
+_IN_MOVED_TO = 0x80
 _IN_CREATE = 0x100
 _IN_DELETE = 0x200
-_IN_MOVED_TO = 0x80
-_IN_CLOSE_WRITE = 0x8
 _IN_DELETE_SELF = 0x400
+_IN_MOVE_SELF = 0x800
+_IN_Q_OVERFLOW = 0x4000
+_IN_IGNORED = 0x8000
+_IN_ONLYDIR = 0x0100_0000
 _EVENTS = _IN_CREATE | _IN_DELETE | _IN_MOVED_TO | _IN_CLOSE_WRITE | _IN_DELETE_SELF
+_ALL_EVENTS = _EVENTS | _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVE_SELF | _IN_ONLYDIR
+_HEADER = "iIII"
 
 
 class DirectoryWatch:
@@ -39,13 +48,108 @@ class DirectoryWatch:
 
 def watch_directory(path: str) -> DirectoryWatch | None:
     """A watch on one directory; None where there is no inotify or its limit is reached."""
+    fd = _open()
+    if fd is None:
+        return None
+    if _add(fd, path, _EVENTS) is None:
+        os.close(fd)
+        return None
+    return DirectoryWatch(fd)
+
+
+class Change(NamedTuple):
+    """What changed in a watched directory."""
+
+    directory: str
+    """As it was given to `add`."""
+    name: str | None
+    """The entry that was made, written, renamed or removed; None: anything may have changed there."""
+
+
+class DirectoryWatches:
+    """Many directories on one descriptor: a user has 128 instances of inotify, and thousands of watches.
+
+    Tells also of a file that grows. One thread at a time.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._paths: dict[int, set[str]] = {}
+        """Watch -> the paths of its directory: two paths to one directory share a watch."""
+        self._watches: dict[str, int] = {}
+
+    def fileno(self) -> int:
+        """Readable when `read` has something to tell."""
+        return self._fd
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._watches
+
+    def add(self, path: str) -> bool:
+        """Watches one more directory; False if it is not there, or the limit is reached."""
+        if path in self._watches:
+            return True
+        watch = _add(self._fd, path, _ALL_EVENTS)
+        if watch is None:
+            return False
+        self._paths.setdefault(watch, set()).add(path)
+        self._watches[path] = watch
+        return True
+
+    def remove(self, path: str) -> None:
+        """Watches a directory no more; what it told before is forgotten."""
+        watch = self._watches.pop(path, None)
+        if watch is None:
+            return
+        self._paths[watch].discard(path)
+        if not self._paths[watch]:
+            del self._paths[watch]
+            ctypes.CDLL(None, use_errno=True).inotify_rm_watch(self._fd, watch)
+
+    def read(self) -> list[Change]:
+        """What changed since, each change once; never blocks.
+
+        A directory that is gone, or was renamed, is told with no name and is watched no more. If the kernel
+        had to drop changes, each directory is told with no name.
+        """
+        found: dict[Change, None] = {}
+        with suppress(BlockingIOError):
+            while data := os.read(self._fd, _BUFFER):
+                self._decode(data, found)
+        return list(found)
+
+    def _decode(self, data: bytes, found: dict[Change, None]) -> None:
+        position, header = 0, struct.calcsize(_HEADER)
+        while position < len(data):
+            watch, mask, _, length = struct.unpack_from(_HEADER, data, position)
+            position += header
+            name = os.fsdecode(data[position : position + length].rstrip(b"\0")) if length else None
+            position += length
+            if mask & _IN_Q_OVERFLOW:
+                found.update(dict.fromkeys(Change(path, None) for path in self._watches))
+            for path in sorted(self._paths.get(watch, ())):
+                found[Change(path, name)] = None
+                if mask & (_IN_IGNORED | _IN_MOVE_SELF):
+                    self.remove(path)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def watch_directories() -> DirectoryWatches | None:
+    """Watches on no directory yet; None where there is no inotify or its limit is reached."""
+    fd = _open()
+    return None if fd is None else DirectoryWatches(fd)
+
+
+def _open() -> int | None:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
         return None
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd < 0:
-        return None
-    if libc.inotify_add_watch(fd, os.fsencode(path), _EVENTS) < 0:
-        os.close(fd)
-        return None
-    return DirectoryWatch(fd)
+    return None if fd < 0 else fd
+
+
+def _add(fd: int, path: str, events: int) -> int | None:
+    watch = ctypes.CDLL(None, use_errno=True).inotify_add_watch(fd, os.fsencode(path), events)
+    return None if watch < 0 else watch

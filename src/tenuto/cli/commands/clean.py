@@ -14,12 +14,12 @@ from tenuto.cli.selection import matching, need_one_of, read_filter
 from tenuto.experiments.users import askers, users
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.directories import directory_size
-from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.outcome import Acted, Outcome, Seen
 from tenuto.jobs.removal import delete
 from tenuto.jobs.stop import kill
 
 MOST_SHOWN = 50
+SPARED = (Outcome.IN_USE, Outcome.STALE)
 
 
 @click.command()
@@ -43,8 +43,8 @@ def command(
 ) -> int:
     """Delete the directories of jobs, with all they produced: those that FILTER matches.
 
-    What runs, is locked, belongs to a live run, or is needed by a running job is spared; the exit code is 1
-    if something was. Without --yes nothing is deleted.
+    What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
+    spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
     need_one_of(ctx, (filter_, orphans, strays), "say which: a FILTER such as state=error, or --orphans")
     if orphans and strays:
@@ -52,30 +52,30 @@ def command(
     wanted = read_filter(filter_)
     view = open_workspace(workspace)
     jobs = view.orphans() if orphans else view.strays() if strays else view.all_jobs()
-    keys = [job.key for job in matching(view, jobs, wanted)]
+    seen = {job.key: job.attempt for job in matching(view, jobs, wanted)}
     acted = (
-        _end_and_delete(view, keys, yes)
+        _end_and_delete(view, seen, yes)
         if strays
-        else delete(view, keys, really=yes, used=partial(askers if orphans else users, view))
+        else delete(view, seen, really=yes, used=partial(askers if orphans else users, view), seen=seen)
     )
     if as_json:
         print_json([_plain(one) for one in acted])
     else:
         _show(acted, yes)
-    return exits.FAILED if any(one.outcome is Outcome.IN_USE for one in acted) else exits.OK
+    return exits.FAILED if any(one.outcome in SPARED for one in acted) else exits.OK
 
 
-def _end_and_delete(view: WorkspaceView, keys: list[JobKey], really: bool) -> list[Acted]:
+def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[Acted]:
     """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
     if not really:
-        sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in keys}
+        sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [
-            Acted(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in keys
+            Acted(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
         ]
-    for key in keys:
+    for key, attempt in seen.items():
         if key not in view.listed(live_only=True):
-            wait_for_end(kill(view, key, "cleaned up: no run waited for it"))
-    return delete(view, keys, really=True, used=partial(users, view))
+            wait_for_end(kill(view, key, "cleaned up: no run waited for it", attempt=attempt))
+    return delete(view, seen, really=True, used=partial(users, view), seen=seen)
 
 
 def _plain(one: Acted) -> dict[str, object]:
@@ -92,15 +92,15 @@ def _show(acted: list[Acted], really: bool) -> None:
     if not acted:
         note("nothing to delete")
         return
-    spared = [one for one in acted if one.outcome is Outcome.IN_USE]
-    rest = [one for one in acted if one.outcome is not Outcome.IN_USE]
+    spared = [one for one in acted if one.outcome in SPARED]
+    rest = [one for one in acted if one.outcome not in SPARED]
     shown = (spared + rest)[:MOST_SHOWN]
     rows: list[list[Cell]] = [
         [
             one.key.job_id[:8],
             one.key.task_id,
             size_text(one.size) if one.size else "",
-            Styled(one.outcome.value, "yellow" if one.outcome is Outcome.IN_USE else None),
+            Styled(one.outcome.value, "yellow" if one.outcome in SPARED else None),
             one.detail,
         ]
         for one in shown
@@ -118,7 +118,7 @@ def _show(acted: list[Acted], really: bool) -> None:
     if len(acted) > len(shown):
         note(f"and {len(acted) - len(shown)} more")
     total = size_text(sum(one.size for one in acted))
-    count = sum(one.outcome in (Outcome.DELETED, Outcome.WOULD_DELETE) for one in acted)
+    count = sum(one.outcome.acts for one in acted)
     if really:
         note(f"{count} jobs deleted, {total}; {len(spared)} spared")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import time
 
 import click
 
@@ -14,10 +13,11 @@ from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import Follower, read_tail
 from tenuto.jobs.text import safe_lines
+from tenuto.jobs.watch import JobWatch, News
 from tenuto.lifecycle.states import JobState
 
-POLL_S = 0.2
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 2.0
+"""A runner that was killed leaves no sign in the directory."""
 LONGEST_LINE = 8192
 TAIL_LIMIT = 1 << 20
 
@@ -60,34 +60,61 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
 
 
 def _follow(view: WorkspaceView, key: JobKey, log: Follower) -> int:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    pending = ""
+    lines = _Lines()
     look_at = 0.0
-    ended = False
-    while True:
-        data = log.read()
-        pending += decoder.decode(data.replace(b"\0", b""))
-        *complete, pending = pending.split("\n")
-        if len(pending) > LONGEST_LINE:
-            complete.append(pending)
-            pending = ""
-        for line in complete:
-            click.echo(safe_lines(line))
-        if data:
-            continue
-        if ended:
-            break
-        now = view.machine.clock.monotonic()
-        if now >= look_at:
-            look_at = now + LOOK_EVERY_S
-            job = view.job(key)
-            ended = job.state.finished() or job.state is JobState.UNSCHEDULED
-            if ended:
-                continue  # what it printed last, between the last read and its end
-        time.sleep(POLL_S)
-    if pending:
-        click.echo(safe_lines(pending))
+    is_untold = has_ended = False
+    with JobWatch(view.layout.job(*key)) as watch:
+        while True:
+            data = log.read()
+            lines.print(data)
+            if data:
+                if is_untold:
+                    watch.distrust()
+                continue
+            if has_ended:
+                break
+            now = view.machine.clock.monotonic()
+            if now >= look_at:
+                look_at = now + LOOK_EVERY_S
+                has_ended = _has_ended(view, key)
+                if has_ended:
+                    continue  # what it printed last, between the last read and its end
+            news = watch.wait(LOOK_EVERY_S)
+            is_untold = news is News.NOTHING and watch.is_told
+            if news is News.STATE:
+                look_at = 0.0
+    lines.end()
     job = view.job(key)
     reason = f" ({job.reason.name})" if job.reason else ""
     note(f"{key} is {job.state.name.lower()}{reason}")
     return exits.FAILED if job.state is JobState.ERROR else exits.OK
+
+
+def _has_ended(view: WorkspaceView, key: JobKey) -> bool:
+    """Whether the job will print no more. Its run is asked only where its directory does not say."""
+    state = view.look(key).state
+    if state is not JobState.DONE and not state.running():
+        state = view.job(key).state
+    return state.finished() or state is JobState.UNSCHEDULED
+
+
+class _Lines:
+    """Prints a log as it comes, line by line."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""
+
+    def print(self, data: bytes) -> None:
+        self._pending += self._decoder.decode(data.replace(b"\0", b""))
+        *complete, self._pending = self._pending.split("\n")
+        if len(self._pending) > LONGEST_LINE:
+            complete.append(self._pending)
+            self._pending = ""
+        for line in complete:
+            click.echo(safe_lines(line))
+
+    def end(self) -> None:
+        """Prints what had no line end."""
+        if self._pending:
+            click.echo(safe_lines(self._pending))

@@ -9,6 +9,7 @@ from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import named, need_one_of
 from tenuto.experiments.actions import failed_jobs
+from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
 from tenuto.jobs.text import safe
 from tenuto.launchers.spawn import SpawnLauncher
@@ -22,6 +23,7 @@ from tenuto.settings import load_settings
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1)
 @click.option("--failed", is_flag=True, help="All failed jobs of a run.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the last one.")
 @click.option("-r", "--run", metavar="RUN", help="The run for --failed; by default each experiment's last.")
 @workspace_option
 @json_option
@@ -30,6 +32,7 @@ def command(
     ctx: click.Context,
     jobs: tuple[str, ...],
     failed: bool,
+    attempt: int | None,
     run: str | None,
     workspace: str | None,
     as_json: bool,
@@ -43,15 +46,21 @@ def command(
     need_one_of(ctx, (jobs, failed), "say which: a JOB, or --failed")
     if run is not None and not failed:
         raise click.UsageError("--run goes with --failed", ctx)
+    if attempt is not None and (failed or len(jobs) != 1):
+        raise click.UsageError("--attempt is for one JOB", ctx)
     settings = load_settings()
     view = open_workspace(workspace, settings)
-    keys = [*named(view, jobs), *(failed_jobs(view, run) if failed else [])]
+    keys = named(view, jobs)
+    seen = {} if attempt is None else dict.fromkeys(keys, attempt)
+    if failed:
+        seen |= failed_jobs(view, run)
+    keys = list(dict.fromkeys((*keys, *seen)))
     scheduler = Scheduler.instance()
     launcher = SpawnLauncher(scheduler.machine, slots=settings.slots)
-    prepared = prepare(view, keys, scheduler, launcher)
+    prepared = prepare(view, keys, scheduler, launcher, seen=seen)
     if not as_json:
         for refused in prepared.refused:
-            note(f"{refused.key} is not run: {refused.why}")
+            note(f"{refused.key} is not run: {refused.detail}")
         if not keys:
             note("nothing failed")
     owner = Retrying(_ignore if as_json else _tell)
@@ -87,6 +96,7 @@ def _plain(prepared: Prepared, submitted: list[Job]) -> list[dict[str, object]]:
             "task": job.task_id,
             "id": job.job_id,
             "state": job.state.name.lower(),
+            "outcome": Outcome.RETRIED.name.lower(),
             "reason": job.failure_status.name.lower() if job.failure_status else None,
             "message": job.standing.message,
             "attempt": job.attempt,
@@ -98,8 +108,9 @@ def _plain(prepared: Prepared, submitted: list[Job]) -> list[dict[str, object]]:
             "task": one.key.task_id,
             "id": one.key.job_id,
             "state": "refused",
+            "outcome": one.outcome.name.lower(),
             "reason": None,
-            "message": one.why,
+            "message": one.detail,
             "attempt": None,
         }
         for one in prepared.refused

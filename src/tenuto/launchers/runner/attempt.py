@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
-from tenuto.launchers.runner.exits import BROKEN, ENDED, STALE, UNMARKED, UNRECORDED, shown
+from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
 from tenuto.launchers.runner.fresh import start_afresh
-from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly
+from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
 from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
 from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.settling import close_all_but
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
-from tenuto.launchers.runner.verdict import Verdict, disk_message, judge
+from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import signal
-from tenuto.workspace.attempt_files import finish, keep_result, read_launch, write_pid
+from tenuto.workspace.attempt_files import finish, keep_result, read_launch, read_stop, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -36,8 +36,15 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 _FIRST_STEPS_S = 30.0
 """How long an external attempt tries its first steps: the disk may show old entries of its directory."""
+_START_AGAIN_S = 0.5
+_PATIENCE_S = 60.0
+"""How long a runner waits for the machine to have a process for its payload."""
 _LAST_WORDS_S = 30.0
 """What a runner keeps for itself of the time that its cluster gives it."""
+
+
+STOPPED = -1
+WITHDRAWN = -2
 
 
 class Inherited(NamedTuple):
@@ -78,6 +85,8 @@ class Attempt(NamedTuple):
     started: datetime
     why_fresh: str | None = None
     is_external: bool = False
+    lock: int | None = None
+    """The descriptor of the lock file."""
 
 
 def run(inherited: Inherited) -> int:
@@ -90,17 +99,32 @@ def run(inherited: Inherited) -> int:
         return STALE
     _stand_apart(inherited)
     attempt = Attempt(
-        machine, paths, launch, Instructions.of(launch), machine.clock.now(), inherited.why_fresh
+        machine,
+        paths,
+        launch,
+        Instructions.of(launch),
+        machine.clock.now(),
+        inherited.why_fresh,
+        lock=inherited.lock,
     )
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
     try:
-        payload = _first_steps(attempt, inherited)
+        try:
+            payload = _first_steps(attempt, inherited)
+        except OSError as error:
+            if error.errno in PASSING and inherited.ready is not None:
+                return _refused(inherited.ready, error)
+            raise
         _say_ready(inherited)
-        child = _start(payload, inherited)
+        child = _start_patiently(payload, inherited)
     except OSError as error:
         failed = Verdict(JobFailureStatus.FAILED, disk_message(error))
         return _rung(inherited, _record(attempt, _marker(attempt, failed)))
+    if child == STOPPED:
+        return _rung(inherited, _record(attempt, _marker(attempt, _stopped(attempt))))
+    if child == WITHDRAWN:
+        return _rung(inherited, REFUSED)
     if child == 0:
         # First of all: until it has closed the lock, the payload of a runner that is killed keeps it.
         os.close(inherited.lock)
@@ -126,10 +150,48 @@ def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
         time.sleep(0.2)
 
 
+def _refused(ready: int, error: OSError) -> int:
+    """Tell the scheduler that the machine refused the start; the scheduler pauses its starts for a while."""
+    with suppress(BrokenPipeError):
+        os.write(ready, REFUSAL + bytes([error.errno or 0]))
+    return REFUSED
+
+
+def _start_patiently(payload: Payload, inherited: Inherited) -> int:
+    """Start the payload; while the machine has no process left for it, wait.
+
+    Returns `STOPPED` if somebody wants the job to end meanwhile, `WITHDRAWN` if the wait was in vain.
+    """
+    clock = payload.machine.clock
+    give_up = clock.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return _start(payload, inherited)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+        if signal.sigtimedwait(ENDING, _START_AGAIN_S) is not None:
+            return STOPPED
+        if clock.monotonic() >= give_up:
+            # The pid record first: what has one may have run, and its attempt is a try.
+            payload.machine.files.remove(payload.paths.pid)
+            record = payload.launch._replace(withdrawn=True).encode()
+            payload.machine.files.replace(payload.paths.launch, record, durable=False)
+            return WITHDRAWN
+
+
+def _stopped(attempt: Attempt) -> Verdict:
+    """The verdict on a job that was stopped before its payload began."""
+    stop = read_stop(attempt.machine.files, attempt.paths, attempt.launch.attempt)
+    if stop is None:
+        return Verdict(JobFailureStatus.CANCELLED, "it was stopped before the machine had a process for it")
+    return Verdict(stop.reason, stop.message)
+
+
 def _say_ready(inherited: Inherited) -> None:
     if inherited.ready is not None:
         with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
-            os.write(inherited.ready, b"\1")
+            os.write(inherited.ready, READY)
         os.close(inherited.ready)
     _ring(inherited, "+")
 
@@ -188,6 +250,7 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         preloaded=inherited.preloaded,
         walltime_s=walltime_s,
         beat_s=inherited.beat_s,
+        lock=inherited.lock,
     )
 
 
@@ -265,6 +328,10 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
 def _record(attempt: Attempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
     files, paths = attempt.machine.files, attempt.paths
+    if attempt.lock is not None and is_unlinked(attempt.lock):
+        # What has the name by now is the directory of another attempt: its marker must not be overwritten.
+        os.write(2, b"tenuto: DIR_GONE: the job's directory was deleted while it ran\n")
+        return UNRECORDED
     try:
         finish(files, paths, marker, _status(attempt, marker), attempt.instructions.durability)
     except OSError as error:

@@ -10,13 +10,15 @@ FAILED = 1
 """Of an external attempt: the marker says that it failed, and its job has no exit code of its own to show."""
 BROKEN = 70
 """A bug of the runner's own."""
+REFUSED = 71
+"""The machine was short of something before the payload began: nothing was run, and the scheduler knows."""
 UNRECORDED = 74
 """The attempt ended, and its marker could not be written."""
 STALE = 75
 """Somebody else has the job by now; nothing was touched."""
 UNMARKED = 143
 """Of an external attempt: the cluster ended it without a reason that the runner knows; there is no marker."""
-NO_MARKER = (BROKEN, UNRECORDED, STALE, UNMARKED)
+NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, UNMARKED)
 """Codes of runners that have probably written no marker."""
 
 

@@ -49,6 +49,11 @@ def gain_no_privileges() -> None:
         raise OSError(errno.ENOSYS, "the kernel cannot forbid new privileges")
 
 
+def is_unlinked(fd: int) -> bool:
+    """Whether the open file has no name left in any directory."""
+    return os.fstat(fd).st_nlink == 0
+
+
 def punch_hole(fd: int, offset: int, length: int) -> None:
     """Give a range of a file back to the disk; it reads as zeros, and the file stays as long as it is."""
     import ctypes  # noqa: PLC0415  2 ms that only a job with far too much output pays

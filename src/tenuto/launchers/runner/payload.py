@@ -68,6 +68,8 @@ class Payload(NamedTuple):
     """How long it may run, of which `deadline` is the end."""
     beat_s: float | None = None
     """How often its runner beats, if a cluster started that."""
+    lock: int | None = None
+    """The runner's descriptor of the lock file; the payload closes its own."""
 
     @property
     def is_command(self) -> bool:

@@ -1,10 +1,15 @@
-"""The signals that a runner takes, one after another, instead of being interrupted by them.
+"""The signals that a runner takes, one after another, instead of being interrupted; what it says itself.
 What each of them means is the supervisor's business.
 """
 
 from __future__ import annotations
 
 from tenuto.light import signal
+
+READY = b"\1"
+"""What a runner says to its scheduler once its pid record is written."""
+REFUSAL = b"\2"
+"""What it says, with the number of the error, if the machine refused it that."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tenuto.launchers.leftovers import kill_descendants
+from tenuto.launchers.runner.kernel import is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
 from tenuto.launchers.runner.memory import group_kills, is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
@@ -31,8 +32,6 @@ _BESIDE_AFTER_S = 1.0
 _BEATS_MODULE = "tenuto.launchers.runner.beats"
 _BESIDE_MODULE = "tenuto.launchers.runner.beside"
 _LEASE_MODULE = "tenuto.launchers.runner.lease"
-_COUNT_KILLS_AFTER_S = 0.05
-"""The kernel's count of kills is read once a payload had time to fill memory; a shorter one pays nothing."""
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
@@ -55,13 +54,14 @@ class Supervisor:
         self._look_at_logs = self._began + logs.pause_s
         self._kill_at: float | None = None
         self._stop: Stop | None = None
+        self._grace = True
+        """The payload is asked to end before it is killed."""
         self._grace_over = False
         self._status: int | None = None
         self._cpu_s = [0.0, 0.0]
         self._max_rss = 0
         self._flags: list[str] = []
         self._kills_before: int | None = None
-        self._count_kills_at = self._began + _COUNT_KILLS_AFTER_S
         self._lease: Lease | None = None
         if self._limits.lease_path is not None:
             self._lease = import_module(_LEASE_MODULE).Lease(self._limits, self._began)
@@ -164,8 +164,6 @@ class Supervisor:
         due = [self._look_at_logs, self._beside_due]
         if self._beats is not None:
             due.append(self._beats.due)
-        if self._kills_before is None:
-            due.append(self._count_kills_at)
         if self._lease is not None:
             due.append(self._lease.due)
         if self._kill_at is not None:
@@ -177,18 +175,19 @@ class Supervisor:
     def _act_on_time(self, now: float) -> None:
         if self._beats is not None and now >= self._beats.due:
             self._beat(self._beats, now)
-        if self._kills_before is None and now >= self._count_kills_at:
-            self._kills_before = machine_kills()
         if self._lease is not None and now >= self._lease.due:
             self._look_at_lease(self._lease, now)
         if self._kill_at is not None and now >= self._kill_at:
-            self._grace_over = self._lease is None or not self._lease.is_over
+            self._grace_over = self._grace
             kill_descendants()
             self._kill_at = now + _KILL_AGAIN_S
         elif self._kill_at is None and self._payload.deadline is not None and now >= self._payload.deadline:
             self._time_is_up()
         if now >= self._look_at_logs:
+            if self._kills_before is None:  # not at once: a short job has no time to fill the memory
+                self._kills_before = machine_kills()
             self._bound_logs()
+            self._look_at_directory(now)
             self._look_at_logs = now + self._logs.pause_s
         if now >= self._beside_due:
             beside = self._stand_beside()
@@ -204,13 +203,24 @@ class Supervisor:
         elif (wish := self._wish()) is not None:
             self._end(wish)
 
+    def _look_at_directory(self, now: float) -> None:
+        """End the payload at once if the job's directory was deleted: another may begin in a new one."""
+        lock = self._payload.lock
+        if lock is not None and is_unlinked(lock):
+            self._beside = None  # the journal is of whoever comes next
+            self._end_at_once(Stop(JobFailureStatus.LOST, "DIR_GONE: its directory was deleted"), now)
+
+    def _end_at_once(self, stop: Stop, now: float) -> None:
+        self._stop = self._stop or stop
+        self._grace = False
+        kill_descendants()
+        self._kill_at = now + _KILL_AGAIN_S
+
     def _look_at_lease(self, lease: Lease, now: float) -> None:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
         lease.look(now)
         if lease.is_over:
-            self._stop = self._stop or Stop(JobFailureStatus.LOST, lease.message)
-            kill_descendants()
-            self._kill_at = now + _KILL_AGAIN_S
+            self._end_at_once(Stop(JobFailureStatus.LOST, lease.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
@@ -287,9 +297,10 @@ class Supervisor:
             self._beside.ended(exit_code, number)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
-        before = self._kills_before
-        if before is not None and looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
-            out_of_memory = out_of_memory or machine_kills() > before
+        if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):
+            # Where memory is short this process is slow, too: the payload may be dead before the first look.
+            # A large one that was killed so early was killed by the kernel, if that ever killed anything.
+            out_of_memory = out_of_memory or machine_kills() > (self._kills_before or 0)
         if memory is not None:
             memory.close()
         if self._beats is not None:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from tenuto.launchers.runner.report import Report
 from tenuto.lifecycle.states import JobFailureStatus
 
+PASSING = frozenset((errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT))
+"""Errors that a machine recovers from: what it refused with one of them is tried again."""
 # What a shell answers when a program it ran was killed.
 _KILLED_IN_SHELL = 128 + SIGKILL
 

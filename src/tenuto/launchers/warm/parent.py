@@ -15,7 +15,7 @@ from typing import Any
 from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.signals import READY, SIGNALS
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
 
@@ -260,9 +260,9 @@ def _time_out(answer: asyncio.Future[Answer]) -> None:
 
 
 async def said_ready(ready: int, word: Readable) -> bool:
-    """Whether a runner says that it is up; False if there is none any more that could."""
+    """Whether a runner says that it is up; False if it could not begin, or is gone."""
     await word.wait()
-    return bool(os.read(ready, 1))
+    return os.read(ready, 2) == READY
 
 
 def changed_variables(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:

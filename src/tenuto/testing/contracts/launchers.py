@@ -1,7 +1,8 @@
-"""What every `Launcher` must do.
+"""What every `Launcher` must do, and what those of one kind must.
 
-Subclass, and give the fixtures `launcher`, `bench` (a `JobBench` on the launcher's machine) and `run` (runs a
-coroutine, with a deadline). The launcher must be able to run the four programs below, or pretend to.
+Subclass the suite of its kind, and give the fixtures `launcher`, `bench` (a `JobBench` on the launcher's
+machine) and `run` (runs a coroutine, with a deadline). The launcher must be able to run the four programs
+below, or pretend to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher, Process
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.job_directory import read_pid, read_status, request_stop
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE
@@ -30,6 +32,8 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class LauncherContract:
+    """What holds for every launcher."""
+
     # Ending by itself.
 
     def test_a_job_runs_and_leaves_its_marker(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
@@ -72,44 +76,6 @@ class LauncherContract:
         assert job.marker().attempt == 2
 
     # While it runs.
-
-    def test_a_confirmed_runner_has_its_pid_record_and_holds_the_lock_alone(
-        self, launcher: Launcher, bench: JobBench, run: Run
-    ) -> None:
-        job = bench.command(*ENDLESS)
-
-        async def scenario() -> None:
-            process = await started(launcher, job)
-            pid = read_pid(bench.machine.files, job.paths, job.launch.attempt)
-            assert pid is not None
-            assert bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE)
-            assert job.derived().state is JobState.RUNNING
-            described = process.describe()
-            assert described["pid"] == pid.identity.pid
-            assert described["attempt"] == 1
-            assert described["launcher"] == launcher.name
-            assert described["host"] == pid.identity.host
-            await stopped(job, process)
-
-        run(scenario())
-
-    def test_a_runner_holds_its_tokens_until_it_ends(
-        self, launcher: Launcher, bench: JobBench, run: Run
-    ) -> None:
-        place = TokenPlace(f"{bench.layout.root}/tokens")
-        bench.machine.files.make_directory(place.directory)
-        token = place.units("gpu")
-        units = bench.machine.locks.try_lock_all(token, range(2))
-        assert units is not None
-        job = bench.command(*ENDLESS, tokens=units)
-
-        async def scenario() -> None:
-            process = await started(launcher, job)
-            assert [bench.machine.locks.is_locked(token, unit) for unit in range(3)] == [True, True, False]
-            await stopped(job, process)
-            assert not any(bench.machine.locks.is_locked(token, unit) for unit in range(2))
-
-        run(scenario())
 
     def test_the_end_is_told_to_all_who_wait_and_to_who_comes_late(
         self, launcher: Launcher, bench: JobBench, run: Run
@@ -181,25 +147,6 @@ class LauncherContract:
         run(scenario())
         assert job.marker().reason is None
 
-    def test_a_killed_runner_leaves_no_marker_and_no_lock(
-        self, launcher: Launcher, bench: JobBench, run: Run
-    ) -> None:
-        job = bench.command(*ENDLESS)
-
-        async def scenario() -> None:
-            process = await started(launcher, job)
-            process.kill()
-            await process.wait()
-            # A payload forked a moment ago may have the lock still; it dies with its runner.
-            while bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE):  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            assert await launcher.sweep(job.paths, job.launch) == ()
-
-        run(scenario())
-        assert not job.has_marker()
-        assert not locked(job)
-        assert job.derived().reason is JobFailureStatus.LOST
-
     # Being found by another scheduler.
 
     def test_another_scheduler_can_wait_for_a_job_and_stop_it(
@@ -252,6 +199,86 @@ class LauncherContract:
         run(scenario())
         assert job.marker().reason is JobFailureStatus.CANCELLED
 
+    # Being late.
+
+    def test_a_runner_of_a_stale_attempt_touches_nothing(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        job = bench.command(*SUCCEEDS)
+        stale = job.order._replace(launch=job.launch._replace(nonce="f" * 32))
+
+        async def scenario() -> None:
+            process = await launcher.start(stale)
+            assert not await process.confirmed()
+            await process.wait()
+            process.close()
+            job.release()
+
+        run(scenario())
+        assert not job.has_marker()
+        assert read_pid(bench.machine.files, job.paths, 1) is None
+
+
+class LocalLauncherContract(LauncherContract):
+    """What a launcher of this machine must do besides: its runners inherit the locks."""
+
+    def test_a_confirmed_runner_has_its_pid_record_and_holds_the_lock_alone(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        job = bench.command(*ENDLESS)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            pid = read_pid(bench.machine.files, job.paths, job.launch.attempt)
+            assert pid is not None
+            assert bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE)
+            assert job.derived().state is JobState.RUNNING
+            described = process.describe()
+            assert described["pid"] == pid.identity.pid
+            assert described["attempt"] == 1
+            assert described["launcher"] == launcher.name
+            assert described["host"] == pid.identity.host
+            await stopped(job, process)
+
+        run(scenario())
+
+    def test_a_runner_holds_its_tokens_until_it_ends(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        place = TokenPlace(f"{bench.layout.root}/tokens")
+        bench.machine.files.make_directory(place.directory)
+        token = place.units("gpu")
+        units = bench.machine.locks.try_lock_all(token, range(2))
+        assert units is not None
+        job = bench.command(*ENDLESS, tokens=units)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            assert [bench.machine.locks.is_locked(token, unit) for unit in range(3)] == [True, True, False]
+            await stopped(job, process)
+            assert not any(bench.machine.locks.is_locked(token, unit) for unit in range(2))
+
+        run(scenario())
+
+    def test_a_killed_runner_leaves_no_marker_and_no_lock(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        job = bench.command(*ENDLESS)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            process.kill()
+            await process.wait()
+            # A payload forked a moment ago may have the lock still; it dies with its runner.
+            while bench.machine.locks.is_locked(job.paths.lock, RUNNER_BYTE):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert await launcher.sweep(job.paths, job.launch) == ()
+
+        run(scenario())
+        assert not job.has_marker()
+        assert not locked(job)
+        assert job.derived().reason is JobFailureStatus.LOST
+
     def test_only_the_living_runner_of_the_attempt_is_found(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
@@ -272,24 +299,79 @@ class LauncherContract:
 
         run(scenario())
 
-    # Being late.
 
-    def test_a_runner_of_a_stale_attempt_touches_nothing(
+class ExternalLauncherContract(LauncherContract):
+    """What a launcher must do besides whose runners another system starts.
+
+    `bench` makes external jobs with the name of the launcher.
+    """
+
+    def test_a_confirmed_runner_has_made_its_claim_and_written_its_pid_record(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        job = bench.command(*ENDLESS)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            assert is_claimed(bench.machine, job.paths, job.launch.nonce)
+            pid = read_pid(bench.machine.files, job.paths, job.launch.attempt)
+            assert pid is not None
+            described = process.describe()
+            assert (described["attempt"], described["launcher"]) == (1, launcher.name)
+            await stopped(job, process)
+
+        run(scenario())
+        assert job.marker().reason is JobFailureStatus.CANCELLED
+
+    def test_an_attempt_is_found_without_a_pid_record(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
         job = bench.command(*SUCCEEDS)
-        stale = job.order._replace(launch=job.launch._replace(nonce="f" * 32))
 
         async def scenario() -> None:
-            process = await launcher.start(stale)
+            await launcher.start(job.order)
+            found = launcher.find(job.paths, job.launch, None)
+            assert found is not None
+            await found.wait()
+            assert await found.confirmed()
+            found.close()
+
+        run(scenario())
+        assert job.marker().reason is None
+
+    def test_an_order_may_be_started_twice(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
+        job = bench.command(*SUCCEEDS)
+
+        async def scenario() -> None:
+            for process in [await launcher.start(job.order), await launcher.start(job.order)]:
+                await process.wait()
+
+        run(scenario())
+        assert job.marker().reason is None
+
+    def test_a_revoked_attempt_never_begins(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
+        job = bench.command(*SUCCEEDS)
+        assert claim(bench.machine, job.paths, job.launch.nonce, Claimer.SCHEDULER)
+
+        async def scenario() -> None:
+            process = await launcher.start(job.order)
             assert not await process.confirmed()
             await process.wait()
-            process.close()
-            job.release()
 
         run(scenario())
         assert not job.has_marker()
         assert read_pid(bench.machine.files, job.paths, 1) is None
+
+    def test_a_killed_runner_leaves_no_marker(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
+        job = bench.command(*ENDLESS)
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            process.kill()
+            await process.wait()
+
+        run(scenario())
+        assert not job.has_marker()
 
 
 # What a scheduler does.

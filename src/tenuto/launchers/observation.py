@@ -1,0 +1,102 @@
+"""What is to be believed of a cluster's words on one attempt: the same rules for every external launcher.
+Asks nothing itself; a launcher passes on what its cluster's own list says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, unique
+from typing import NamedTuple
+
+from tenuto.launchers.fence import BEAT_S, PATIENCE_S, Fence, marker_patience_s
+from tenuto.launchers.runner.exits import STALE
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.workspace.claims import Claim, Claimer, claimer
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
+
+SUBMISSION_PATIENCE_S = 60.0
+"""How long an attempt may be unknown to its cluster before it counts as never submitted."""
+
+
+@unique
+class Seen(Enum):
+    """What the list of a cluster says of a job."""
+
+    NOTHING = "it was not asked yet, or did not answer"
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    MISSING = "it answered, and knows no such job"
+
+
+class Sighting(NamedTuple):
+    """What the list of a cluster says of a job, with what it says of its end."""
+
+    seen: Seen
+    exit_code: int | None = None
+    reason: JobFailureStatus = JobFailureStatus.LOST
+    message: str | None = None
+    confirmed: bool = True
+    """False if the cluster cannot know that nothing of the job runs any more: it lost the node."""
+    blameless: bool = False
+
+
+See = Callable[[str | None], Sighting]
+"""The sighting of the job with this id, which the claim names; None: of what was submitted for it."""
+
+_WORDS = {
+    Seen.NOTHING: ClusterSays.NOTHING,
+    Seen.PENDING: ClusterSays.PENDING,
+    Seen.RUNNING: ClusterSays.RUNNING,
+}
+
+
+class Observer:
+    """Remembers, for each attempt, since when its cluster says that it is gone."""
+
+    def __init__(self, machine: Machine, beat_s: float = BEAT_S) -> None:
+        self._machine = machine
+        self._beat_s = beat_s
+        self._gone_since: dict[str, float] = {}
+        """nonce -> when the end, or the absence, was first seen"""
+        self._fences: dict[str, Fence] = {}
+
+    def report(self, paths: JobPaths, launch: LaunchRecord, see: See) -> ClusterReport:
+        """What the sighting of an attempt amounts to: an end only once nothing of it can run any more."""
+        made = claimer(self._machine, paths, launch.nonce)
+        has_begun = made is not None and not (isinstance(made, Claim) and made.by is Claimer.SCHEDULER)
+        # A cluster may have been given the attempt twice: the job whose runner made the claim is the one.
+        found = see(made.job if has_begun and isinstance(made, Claim) else None)
+        if found.seen in _WORDS:
+            self.forget(launch.nonce)
+            return ClusterReport(_WORDS[found.seen], message=found.message)
+        ended = ClusterReport(ClusterSays.ENDED, found.reason, found.message, found.blameless)
+        is_missing = found.seen is Seen.MISSING
+        if not has_begun:
+            patience_s = SUBMISSION_PATIENCE_S if is_missing else PATIENCE_S
+            return ended if self._has_waited(launch.nonce, patience_s) else _UNSURE
+        if is_missing or not found.confirmed or found.exit_code == STALE:
+            return ended._replace(blameless=True) if self._is_fenced(paths, launch.nonce) else _UNSURE
+        return ended if self._has_waited(launch.nonce, marker_patience_s(found.exit_code)) else _UNSURE
+
+    def forget(self, nonce: str) -> None:
+        """Nothing is remembered of the attempt any more."""
+        self._gone_since.pop(nonce, None)
+        self._fences.pop(nonce, None)
+
+    def _has_waited(self, nonce: str, patience_s: float) -> bool:
+        now = self._machine.clock.monotonic()
+        return now - self._gone_since.setdefault(nonce, now) >= patience_s
+
+    def _is_fenced(self, paths: JobPaths, nonce: str) -> bool:
+        fence = self._fences.get(nonce)
+        if fence is None:
+            fence = self._fences[nonce] = Fence(self._machine, paths, self._beat_s)
+        return fence.has_passed()
+
+
+_UNSURE = ClusterReport(message="its end is not certain yet")

@@ -1,0 +1,69 @@
+"""Owns that a kill ends the attempt that was seen, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Outcome
+from tenuto.jobs.stop import kill
+from tenuto.workspace import job_directory
+from tenuto.workspace.records import PidRecord
+
+from .runners import Runner
+from .workspaces import MACHINE, Builder
+
+
+def test_the_wish_is_written_before_the_runner_is_told(workspace: Builder, runner: Runner) -> None:
+    killing = kill(workspace.jobs, runner.key, "enough")
+    assert killing.acted.outcome is Outcome.ASKED
+    assert killing.runner is not None
+    killing.runner.close()
+    stop = job_directory.read_stop(MACHINE.files, runner.paths, 1)
+    assert stop is not None
+    assert stop.message == "enough"
+    assert runner.process.wait(10) == -signal.SIGTERM
+
+
+def test_a_wish_for_another_attempt_does_nothing(workspace: Builder, runner: Runner) -> None:
+    assert kill(workspace.jobs, runner.key, "enough", attempt=2).acted.outcome is Outcome.STALE
+    assert not os.path.exists(runner.paths.stop)
+    assert runner.process.poll() is None
+
+
+def test_a_process_that_only_has_the_same_pid_is_not_touched(workspace: Builder, runner: Runner) -> None:
+    identity = MACHINE.processes.identify(runner.process.pid)
+    assert identity is not None
+    other = PidRecord(identity._replace(start_time=identity.start_time - 1), 1, MACHINE.clock.now())
+    job_directory.write_pid(MACHINE.files, runner.paths, other)
+    assert kill(workspace.jobs, runner.key, "enough").acted.outcome is not Outcome.ASKED
+    assert runner.process.poll() is None
+
+
+def test_a_job_of_another_machine_is_left_to_that_machine(workspace: Builder, runner: Runner) -> None:
+    identity = MACHINE.processes.own()._replace(host="far-away", boot_id="another")
+    job_directory.write_pid(MACHINE.files, runner.paths, PidRecord(identity, 1, MACHINE.clock.now()))
+    acted = kill(workspace.jobs, runner.key, "enough").acted
+    assert acted.outcome is Outcome.ELSEWHERE
+    assert "far-away" in acted.detail
+
+
+def test_what_has_ended_is_not_killed(workspace: Builder) -> None:
+    done = workspace.job("done")
+    assert kill(workspace.jobs, done, "enough").acted.outcome is Outcome.NOT_RUNNING
+    assert kill(workspace.jobs, JobKey("my.Train", "never"), "enough").acted.outcome is Outcome.GONE
+
+
+def test_a_dry_run_tells_what_would_be_killed_and_kills_nothing(workspace: Builder, runner: Runner) -> None:
+    assert kill(workspace.jobs, runner.key, "enough", really=False).acted.outcome is Outcome.WOULD_KILL
+    assert not os.path.exists(runner.paths.stop)
+    assert runner.process.poll() is None
+
+
+def test_a_wish_for_an_attempt_that_was_followed_by_another_is_stale_though_that_has_ended(
+    workspace: Builder,
+) -> None:
+    workspace.job("twice")
+    key = workspace.job("twice")
+    assert kill(workspace.jobs, key, "enough", attempt=1).acted.outcome is Outcome.STALE

@@ -1,0 +1,35 @@
+"""A scheduler in a server, in small: `make prove` lets 100,000 jobs through, and submits 1,000 a second."""
+
+from __future__ import annotations
+
+import asyncio
+
+from proof.server import judged_load, judged_months
+from proof.server.load import Load, submitted_at_a_rate
+from proof.server.months import BATCH, Months, lived_through
+
+LOADED_STALL_S = 0.25
+"""What a test allows on a machine that has other things to do; the proof allows 10 ms on a quiet one."""
+
+
+def test_owners_come_and_go_and_nothing_stays() -> None:
+    months = asyncio.run(lived_through(6 * BATCH))
+    assert judged_months(months) == []
+    assert months.owners == 6
+
+
+def test_jobs_that_are_never_forgotten_would_be_seen() -> None:
+    found = judged_months(asyncio.run(lived_through(2 * BATCH, forgets=False)))
+    assert [violation.what for violation in found] == ["100 jobs are still kept, though all were forgotten"]
+
+
+def test_an_event_loop_that_submits_does_not_stand_still() -> None:
+    load = asyncio.run(submitted_at_a_rate(200, 0.5))
+    assert load.ended == load.submitted >= 50
+    assert load.stall_s < LOADED_STALL_S
+
+
+def test_what_is_promised_is_judged() -> None:
+    assert len(judged_load(Load(10, 9, stall_s=0.011, raw_stall_s=0.011))) == 2
+    assert judged_load(Load(10, 10, stall_s=0.009, raw_stall_s=0.5)) == []
+    assert len(judged_months(Months(1, grown=5 << 20, kept=1, wrong=1))) == 3

@@ -1,0 +1,366 @@
+"""Jobs that a cluster runs, on a pretended one: awaited, cancelled, tried again, never twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tenuto.launchers.clusters import Clusters
+from tenuto.launchers.instructions import Command, Limits
+from tenuto.launchers.protocols import StartOrder
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
+from tenuto.scheduler.jobs import Job
+from tenuto.testing.cluster import ClusterLauncher, FakeCluster, Fate
+from tenuto.testing.disk import Crash
+from tenuto.testing.host import FakeHost
+from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
+from tenuto.testing.loop import VirtualLoop
+from tenuto.testing.owner import FakeOwner
+from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.workspace import job_directory
+from tenuto.workspace.claims import Claim, Claimer, claimer
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.ports import Machine
+
+HOUR_S = 3600.0
+
+
+class NoWork:
+    environment: dict[str, str] = {}
+
+    def params(self, layout: Layout, paths: JobPaths) -> bytes:
+        return b"{}"
+
+    def command(self) -> Command | None:
+        return None
+
+    def output(self, output: Any, method: Any) -> Any:
+        return None
+
+
+class World:
+    """A cluster, and schedulers that hand jobs over to it."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost(seed=5)
+        self.loop = VirtualLoop(self.host.clock)
+        self.cluster = FakeCluster(self.host)
+        self.view = self.cluster.seen_by(self.host.machine())
+        self.duration_s = 10.0
+        self.running = 0
+        self.begun = 0
+        self.launcher = ClusterLauncher(self.cluster, self.view, self._payload)
+
+    def _payload(self, order: StartOrder) -> FakePayload:
+        return FakePayload(self.duration_s, on_start=self._begins, on_end=self._ends)
+
+    def _begins(self, machine: Machine, order: StartOrder) -> None:
+        self.begun += 1
+        self.running += 1
+        assert self.running == 1, "the job runs twice at once"
+
+    def _ends(self, machine: Machine, order: StartOrder) -> None:
+        self.running -= 1
+
+    def scheduler(self) -> SimulatedScheduler:
+        return SimulatedScheduler(self.host, self.loop, lambda machine: Clusters({"cluster": self.view}))
+
+    def job(self, launcher: Any = None, **options: Any) -> Job:
+        return Job(
+            "sim.Task",
+            "far",
+            layout=Layout("/ws"),
+            launcher=launcher or self.launcher,
+            work=NoWork(),
+            clock=self.host.clock,
+            **options,
+        )
+
+    @property
+    def paths(self) -> JobPaths:
+        return Layout("/ws").job("sim.Task", "far")
+
+    def sleep(self, seconds: float) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.loop.close()
+
+
+def test_a_job_is_handed_over_and_awaited_without_a_lock(world: World) -> None:
+    world.cluster.pending_s = lambda: 100.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(50.0)
+    assert job.state is JobState.SCHEDULED
+    assert not world.host.locks.is_locked(world.paths.lock)
+    world.sleep(55.0)
+    assert job.state is JobState.RUNNING
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, world.begun) == (JobState.DONE, 1)
+
+
+@pytest.mark.parametrize("dies_after_s", [0.5, 50.0, 105.0])
+def test_another_scheduler_waits_for_what_a_dead_one_handed_over(world: World, dies_after_s: float) -> None:
+    world.cluster.pending_s = lambda: 100.0
+    first = world.scheduler()
+    first.submit(world.job(), FakeOwner())
+    world.sleep(dies_after_s)
+    first.kill()
+    owner, second = FakeOwner(), world.scheduler()
+    job = second.submit(world.job(), owner)
+    world.sleep(0.1)
+    assert job.state is (JobState.RUNNING if dies_after_s > 100.0 else JobState.SCHEDULED)
+    second.wait(owner, HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 1, 1)
+
+
+def test_a_pending_job_is_cancelled_at_once_and_never_begins(world: World) -> None:
+    world.cluster.pending_s = lambda: 100.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(5.0)
+    world.cluster.is_silent = True  # the cluster cannot be asked, either
+    scheduler.cancel(job)
+    world.sleep(1.0)
+    assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.CANCELLED)
+    made = claimer(world.host.machine(), world.paths, world.launcher.cluster.jobs["1"].order.launch.nonce)
+    assert isinstance(made, Claim)
+    assert made.by is Claimer.SCHEDULER
+    world.sleep(HOUR_S)
+    assert world.begun == 0
+
+
+def test_a_job_whose_submission_hangs_is_cancelled_at_once(world: World) -> None:
+    world.cluster.fate = lambda order: Fate.UNANSWERED
+    world.cluster.pending_s = lambda: 10.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(5.0)
+    scheduler.cancel(job)
+    world.sleep(1.0)
+    assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.CANCELLED)
+    world.sleep(HOUR_S)
+    assert world.begun == 0
+
+
+def test_another_scheduler_cancels_what_is_pending(world: World) -> None:
+    world.cluster.pending_s = lambda: 100.0
+    first, second = world.scheduler(), world.scheduler()
+    one, two = FakeOwner(), FakeOwner()
+    mine = first.submit(world.job(), one)
+    world.sleep(5.0)
+    theirs = second.submit(world.job(), two)
+    world.sleep(1.0)
+    second.cancel(theirs)
+    world.sleep(10.0)
+    assert [job.failure_status for job in (mine, theirs)] == [JobFailureStatus.CANCELLED] * 2
+    assert world.begun == 0
+
+
+def test_a_running_job_is_cancelled_with_its_reason(world: World) -> None:
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(10.0)
+    assert job.state is JobState.RUNNING
+    scheduler.cancel(job, "no longer wanted")
+    scheduler.wait(owner, 60.0)
+    assert (job.failure_status, job.standing.message) == (JobFailureStatus.CANCELLED, "no longer wanted")
+
+
+@pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.NODE_DEAD])
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_whatever_the_cluster_does_the_payload_begins_once_and_ends_well(
+    world: World, fate: Fate, has_locks: bool
+) -> None:
+    world.cluster.fate = lambda order: fate
+    world.cluster.has_locks = has_locks
+    world.duration_s = 200.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 1, 1)
+
+
+def test_a_node_that_loses_power_costs_the_job_nothing(world: World) -> None:
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    lost = 0
+    while not job.state.finished():
+        world.sleep(30.0)
+        for known in list(world.cluster.jobs.values()):
+            if known.runners and known.runners[-1].alive():
+                world.cluster.lose_node(known)
+                world.running = 0
+                lost += 1
+    assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.LOST)
+    assert lost == world.begun == 1 + MAX_BLAMELESS
+    assert "NODE_FAIL" in (job.standing.message or "")
+
+
+def test_a_runner_that_dies_is_a_loss_like_any_other(world: World) -> None:
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=1)), owner)
+    for _ in range(2):
+        world.sleep(30.0)
+        world.cluster.jobs[max(world.cluster.jobs, key=int)].runners[0].kill()
+        world.running = 0
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, world.begun, job.attempt) == (JobFailureStatus.LOST, 2, 2)
+    assert job_directory.look(world.host.machine(), world.paths).derived.reason is JobFailureStatus.LOST
+
+
+def test_a_refused_job_is_rejected_with_the_words_of_the_cluster(world: World) -> None:
+    world.launcher.refusals.append("no such partition: gpux")
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, job.standing.message) == (
+        JobFailureStatus.REJECTED,
+        "no such partition: gpux",
+    )
+    assert job_directory.look(world.host.machine(), world.paths).derived.reason is JobFailureStatus.REJECTED
+
+
+def test_a_submission_that_fails_for_now_uses_up_no_try(world: World) -> None:
+    world.launcher.errors += [OSError(errno.EAGAIN, "busy") for _ in range(6)]
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, world.begun, job.tries.lost_count) == (JobState.DONE, 1, 0)
+
+
+def test_a_scheduler_that_dies_before_the_submission_costs_a_minute(world: World) -> None:
+    first = world.scheduler()
+    first.submit(world.job(), FakeOwner())
+    start = world.launcher.start
+
+    async def die(order: StartOrder) -> Any:
+        first.kill()
+        await asyncio.sleep(0)
+
+    world.launcher.start = die  # type: ignore[method-assign]
+    world.sleep(1.0)
+    world.launcher.start = start  # type: ignore[method-assign]
+    owner, second = FakeOwner(), world.scheduler()
+    job = second.submit(world.job(), owner)
+    world.sleep(30.0)
+    assert job.state is JobState.SCHEDULED
+    second.wait(owner, HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 2, 1)
+
+
+def test_a_silent_cluster_ends_and_starts_nothing(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    world.duration_s = 100.0
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(10.0)
+    world.cluster.is_silent = True
+    world.sleep(60.0)
+    assert (job.state, world.begun) == (JobState.RUNNING, 1)
+    scheduler.wait(owner, HOUR_S)  # its marker is seen all the same
+    assert job.state is JobState.DONE
+
+
+def test_two_schedulers_one_local_and_one_not_run_a_job_once(world: World) -> None:
+    local = FakeLauncher(world.host, world._payload)
+    world.cluster.pending_s = lambda: 20.0
+    owners, schedulers = [FakeOwner(), FakeOwner()], [world.scheduler(), world.scheduler()]
+    jobs = [
+        scheduler.submit(world.job(launcher), owner)
+        for scheduler, owner, launcher in zip(schedulers, owners, (world.launcher, local), strict=True)
+    ]
+    for scheduler, owner in zip(schedulers, owners, strict=True):
+        scheduler.wait(owner, HOUR_S)
+    assert [job.state for job in jobs] == [JobState.DONE] * 2
+    assert world.begun == 1
+
+
+def test_two_launchers_of_one_name_do_not_share_slots(world: World) -> None:
+    """A full one kept the jobs of the other waiting."""
+    full, free = (FakeLauncher(world.host, world._payload, slots=1) for _ in range(2))
+    scheduler, owner = world.scheduler(), FakeOwner()
+    world.duration_s = 100.0
+    jobs = []
+    for n, launcher in enumerate((full, full, free)):
+        job = Job(
+            "sim.Task",
+            f"j{n}",
+            layout=Layout("/ws"),
+            launcher=launcher,
+            work=NoWork(),
+            clock=world.host.clock,
+        )
+        world.running = -10
+        jobs.append(scheduler.submit(job, owner))
+    world._begins = lambda machine, order: None  # type: ignore[method-assign]
+    world.sleep(5.0)
+    assert [job.state for job in jobs] == [JobState.RUNNING, JobState.READY, JobState.RUNNING]
+    scheduler.wait(owner, HOUR_S)
+
+
+def test_limits_come_from_the_submission_then_the_job_then_the_launcher(world: World) -> None:
+    world.launcher.limits = Limits(walltime_s=5.0)
+    assert world.job().limits.walltime_s == 5.0
+    assert world.job(limits=Limits(walltime_s=7.0)).limits.walltime_s == 7.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    world.duration_s = 60.0
+    job = scheduler.submit(world.job(), owner, limits=Limits(walltime_s=100.0))
+    scheduler.wait(owner, HOUR_S)
+    assert job.state is JobState.DONE
+
+
+# Kill matrix
+
+
+@pytest.mark.parametrize("point", range(45))
+def test_a_scheduler_killed_at_any_operation_of_a_hand_over_loses_nothing(world: World, point: int) -> None:
+    """The driver dies in the middle of one operation on the disk; the next one sees the job through."""
+    world.cluster.pending_s = lambda: 5.0
+    first = world.scheduler()
+    world.host.disk.crash_after(point)
+    with suppress(Crash):
+        first.submit(world.job(), FakeOwner())
+        world.sleep(1.0)
+    world.host.disk.heal()
+    first.kill()
+    owner, second = FakeOwner(), world.scheduler()
+    job = second.submit(world.job(), owner)
+    second.wait(owner, HOUR_S)
+    assert (job.state, world.begun) == (JobState.DONE, 1)
+
+
+@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_a_runner_killed_at_any_step_is_followed_by_one_other(
+    world: World, step: Step, has_locks: bool
+) -> None:
+    world.cluster.has_locks = has_locks
+
+    def dies_at(order: StartOrder) -> Step | None:
+        return step if order.launch.attempt == 1 else None
+
+    def begins(machine: Machine, order: StartOrder) -> None:
+        world.begun += 1
+
+    world.launcher.dies_at = dies_at
+    world._begins = begins  # type: ignore[method-assign]
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=1)), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert job.state is JobState.DONE
+    assert job.attempt == (1 if step is Step.EXIT else 2)
+    assert world.begun == (1 if step <= Step.FORK or step is Step.EXIT else 2)
