@@ -15,6 +15,7 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
+from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import called_as, let_go_of_closed_streams, output_for_json, short_path, tell
 from tenuto.errors import TenutoError
 from tenuto.jobs.text import safe_lines
@@ -135,8 +136,6 @@ def summary(result: Any) -> dict[str, Any]:
 
 def open_reporter(is_quiet: bool = False) -> Reporter | None:
     """The face that fits where standard error leads; None: lines."""
-    from tenuto.cli.search_screen import LiveReporter
-
     environ = process_environment()
     if is_quiet or not sys.stderr.isatty() or environ.get("TERM", "dumb") == "dumb":
         return None
