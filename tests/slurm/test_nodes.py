@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROFILE
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
 from tests.slurm.drivers import Driver, eventually
 
+UNTIL_GIVEN_UP = pytest.mark.skipif(PROFILE != "prove", reason="Slurm gives a node up after half a minute")
 HOLD_TWO = """
 with experiment(HERE / "ws", "x"):
     for name in "ab":
@@ -22,7 +24,7 @@ WIDE = {"TENUTO_SLURM__CPUS": "3"}
 """A node has four cores, so that each job has a node to itself."""
 
 
-@pytest.mark.slow
+@UNTIL_GIVEN_UP
 @pytest.mark.watchdog(300)
 def test_jobs_of_a_node_that_lost_power_run_again_elsewhere(own_driver: Driver) -> None:
     process = own_driver.start(own_driver.script(HOLD_TWO), **WIDE)
@@ -38,7 +40,7 @@ def test_jobs_of_a_node_that_lost_power_run_again_elsewhere(own_driver: Driver) 
     assert [line.split()[0] for line in own_driver.ledger()].count(lost) == 2
 
 
-@pytest.mark.slow
+@UNTIL_GIVEN_UP
 @pytest.mark.watchdog(300)
 def test_jobs_of_a_node_that_is_believed_dead_go_on(require: Callable[[str], None], tmp_path: Path) -> None:
     require("slurm")
