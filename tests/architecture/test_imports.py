@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": CORE | {"jobs", "database"},
     "monitor": GROUND | {"lifecycle", "workspace", "jobs"} | SOURCES,
     "testing": EVERY_ROOM | {FACE},
-    "examples": {FACE},
+    "examples": {FACE, "search"},
     FACE: EVERY_ROOM,
     "cli": EVERY_ROOM | {"testing", FACE},
     "__main__": {"cli"},

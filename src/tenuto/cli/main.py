@@ -35,7 +35,7 @@ COMMANDS = {
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-EXTRAS = {"serve": "service", "token": "service"}
+EXTRAS = {"evolve": "search", "search": "search", "serve": "service", "token": "service"}
 """The extra that a command needs."""
 
 

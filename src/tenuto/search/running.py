@@ -9,14 +9,13 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchDiffers, SearchInJob
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates
 from tenuto.search.decisions import Bounds
-from tenuto.search.evolution import Evolution
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import candidate_rows, failures
 from tenuto.search.interrupts import Interrupts
@@ -36,6 +35,9 @@ from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.tasks.ports import current_job
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
+
+if TYPE_CHECKING:
+    from tenuto.search.evolution import Evolution
 
 _COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible")
 
