@@ -14,7 +14,14 @@ from tests.parts.keeper import Kept
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 # The port mapper is started first, as a child of the same shell: one that Erlang starts would stay behind.
-_START = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
+_START = """
+epmd -port "$ERL_EPMD_PORT" & mapper=$!
+"$0" & server=$!
+trap 'kill $server' TERM
+wait $server
+wait $server
+kill $mapper
+"""
 
 
 def _free_port() -> int:
