@@ -21,20 +21,19 @@ from tests.parts.slurm_configuration import Shape
 
 SIZES = Sizes((3,), (50,), (200, 1000))
 SLOTS = 8
-JOB_S = 0.4
+JOB_S = 0.1
 """A rough guess at what one job takes, for the budget."""
 MOST_OF_BARE = 1.2
 MOST_OF_WARM = 1.3
 BARE = "bare array: python -c 'import tenuto'"
-CASES = {
+CASES: dict[str, dict[str, str]] = {
     "arrays": {},
-    "single sbatch": {"TENUTO_SLURM__ARRAY_SIZE": "1"},
-    "pilot": {
-        "TENUTO_SLURM__PILOTS": "1",
-        "TENUTO_SLURM__PILOT_CPUS": "4",
-        "TENUTO_SLURM__PILOT_IDLE_S": "1",
-    },
+    "single sbatch": {"array_size": "1"},
+    "pilot": {"pilots": "1", "pilot_cpus": "4", "pilot_idle_s": "1"},
 }
+"""Case -> settings of Slurm."""
+WARM = {"TENUTO_LAUNCHER": "warm", "TENUTO_SLOTS": "4"}
+"""As many slots as the pilot has."""
 
 
 def own(options: Options) -> Iterator[Row]:
@@ -57,9 +56,7 @@ def _rows(options: Options, cluster: PrivateSlurm, size: int) -> Iterator[Row]:
     load = os.getloadavg()[0]
     measures: dict[str, Callable[[], float]] = {
         BARE: lambda: _bare(cluster, size),
-        "warm beside": lambda: _ours(
-            options, cluster, size, {"TENUTO_LAUNCHER": "warm", "TENUTO_SLOTS": "4"}
-        ),
+        "warm beside": lambda: _ours(options, cluster, size, WARM),
         **{case: _case(options, cluster, size, variables) for case, variables in CASES.items()},
     }
     values: dict[str, list[float]] = {case: [] for case in measures}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,10 @@ def test_prepared_jobs_are_like_real_ones(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.watchdog(600)
-def test_the_whole_suite_runs_at_its_smallest_without_peers(tmp_path: Path) -> None:
+def test_the_whole_suite_runs_at_its_smallest_without_peers(
+    tmp_path: Path, require: Callable[[str], None]
+) -> None:
+    require("slurm")
     command = [sys.executable, "-m", "bench", "--sizes", "tiny", "--no-peers", "--repetitions", "1"]
     places = ["--directory", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
     done = subprocess.run([*command, *places], cwd=ROOT, capture_output=True, text=True, check=False)
