@@ -138,7 +138,7 @@ def test_8_workers_lose_nothing_whatever_happens_to_the_broker(
     theatre = stage(redis.url)
     scheduler = theatre.evolve(24, 0.2)
     workers = [theatre.worker("--slots", "2") for _ in range(2)]
-    theatre.until(running(1))
+    theatre.until(lambda rows: any(row["started"] for row in rows))
     redis.empty()
     theatre.until(lambda rows: sum(row["status"] == "SUCCEEDED" for row in rows) >= 6)
     redis.stop()
