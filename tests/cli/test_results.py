@@ -89,7 +89,7 @@ def test_a_large_result_is_whole_in_results_and_why(swept: Shell) -> None:
     (job,) = [job for job in swept.json("jobs", "task~evaluate") if job["id"] == row["id"]]
     assert job["result"] is None
     assert swept.json("why", row["id"])["result"]["curve"][-1] == 999
-    assert "result.loss = 0.1" in swept.run("why", row["id"]).stdout
+    assert "result.loss = 0.09" in swept.run("why", row["id"]).stdout
 
 
 def test_csv_has_every_column(swept: Shell) -> None:
