@@ -28,10 +28,8 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     exec(code, main.__dict__)
 
 
-def run_module(name: str, arguments: Sequence[str]) -> None:
-    """Runs a module as ``python -m NAME`` does, with the working directory first on the import path."""
-    sys.path[0] = os.getcwd()
-    spec = _spec_of(name)
+def run_module(spec: ModuleSpec, arguments: Sequence[str]) -> None:
+    """Runs a module that `module_spec` found, as ``python -m`` does."""
     loader: Any = spec.loader
     code = loader.get_code(spec.name)
     main = ModuleType("__main__")
@@ -40,13 +38,17 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     main.__loader__ = loader
     main.__package__ = spec.parent
     main.__builtins__ = __builtins__  # type: ignore[attr-defined]
-    sys.argv = [spec.origin or name, *arguments]
+    sys.argv = [spec.origin or spec.name, *arguments]
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
 
 
-def _spec_of(name: str) -> ModuleSpec:
-    """The module that ``-m NAME`` means: of a package its ``__main__``. `NotFound` if there is none."""
+def module_spec(name: str) -> ModuleSpec:
+    """The module that ``-m NAME`` means: of a package its ``__main__``. `NotFound` if there is none.
+
+    Puts the working directory first on the import path.
+    """
+    sys.path[0] = os.getcwd()
     try:
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:

@@ -19,7 +19,7 @@ from tenuto.cli import exits
 from tenuto.cli.overview import Overview
 from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
 from tenuto.cli.screen import Screen
-from tenuto.cli.script import main_file, run_module, run_script
+from tenuto.cli.script import main_file, module_spec, run_module, run_script
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import ExperimentLocked, FailedExperiment
@@ -97,11 +97,12 @@ class Session:
         return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
 
     def _run(self, request: Request) -> int:
+        module = module_spec(request.file) if request.is_module else None
         try:
             if request.is_yaml:
                 run_yaml(request)
-            elif request.is_module:
-                run_module(request.file, request.arguments)
+            elif module is not None:
+                run_module(module, request.arguments)
             else:
                 run_script(request.file, request.arguments)
         except FailedExperiment as failed:
