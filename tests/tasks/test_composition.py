@@ -355,9 +355,10 @@ def test_init_tasks_bring_their_dependencies_and_tags(experiment: Any) -> None:
 
 def test_added_dependencies_do_not_count(experiment: Any) -> None:
     other = train(lr=0.9).submit()
-    task = train().add_dependencies(other, "token").add_dependencies("more")
+    token, more = Path("a token"), Path("another")
+    task = train().add_dependencies(other, token).add_dependencies(more)
     assert identity(task) == identity(train())
-    assert task._state.required == (other, "token", "more")
+    assert task._state.required == (other, token, more)
     assert task.copy()._state.required == task._state.required
 
 

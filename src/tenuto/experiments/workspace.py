@@ -13,7 +13,7 @@ class Workspace:
     """The directory that keeps jobs, experiments and results."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.layout = Layout(str(self.path))
 
     @classmethod
