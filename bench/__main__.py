@@ -22,6 +22,7 @@ from bench import (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
 )
 from bench.measure import reference
@@ -41,6 +42,7 @@ MODULES = (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}

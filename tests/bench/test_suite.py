@@ -42,7 +42,7 @@ def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_workload_of_the_core_is_there() -> None:
-    assert list(WORKLOADS) == ["floor", "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W10"]
+    assert list(WORKLOADS) == ["floor", "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W10"]
 
 
 def broken_peer(title: str, problem: Exception) -> Peer:
