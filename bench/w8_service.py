@@ -85,7 +85,8 @@ def served(directory: Path, sandbox: str) -> Iterator[tuple[int, int]]:
 
 
 def own(options: Options) -> Iterator[Row]:
-    for sandbox in ("none", "bwrap"):
+    # As root bubblewrap needs directories that other users may pass: a test's are not.
+    for sandbox in ("none",) if options.scale is Scale.TINY else ("none", "bwrap"):
         for size in SIZES.at(options.scale):
             case = f"sandbox {sandbox}"
             if not options.budget.affords(
