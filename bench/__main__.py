@@ -24,6 +24,7 @@ from bench import (
     w7_identity,
     w8_service,
     w10_recovery,
+    w12_slurm,
 )
 from bench.measure import reference
 from bench.peers.environments import version
@@ -44,6 +45,7 @@ MODULES = (
     w7_identity,
     w8_service,
     w10_recovery,
+    w12_slurm,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")
