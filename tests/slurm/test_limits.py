@@ -152,3 +152,23 @@ with experiment(HERE / "ws", "x"):
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+def test_arrays_are_no_larger_than_the_cluster_allows(require: Callable[[str], None], tmp_path: Path) -> None:
+    require("slurm")
+    tmp_path.chmod(0o755)
+    cluster = PrivateSlurm(Shape(extra=("MaxArraySize=5",)))
+    driver = Driver(tmp_path, cluster)
+    try:
+        driver.run("""
+with experiment(HERE / "ws", "x"):
+    for i in range(12):
+        Note.C(name=f"n{i:02}").submit()
+""")
+        assert driver.began() == [f"n{i:02}" for i in range(12)]
+        largest = max(int(call.split("--array=0-")[1].split()[0]) for call in driver.calls("sbatch"))
+        assert largest == 4
+    finally:
+        driver.close()
+        cluster.close()
