@@ -23,6 +23,7 @@ with experiment(HERE / "ws", "x"):
 
 def test_a_held_job_says_that_it_will_not_start(driver: Driver) -> None:
     process = driver.start(driver.script(HOLD), TENUTO_SLURM__EXTRA="--hold")
+    eventually(lambda: driver.workspace.exists() and driver.calls("sbatch"), "the call of sbatch")
     eventually(lambda: [job for job, state in driver.queue() if state == "PENDING"], "a held job")
     (job,) = driver.jobs()
     why = json.loads(driver.tenuto("why", job["id"], "--json"))
