@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "Say what a run would do, and why; do nothing.",
     "status": "Show experiments, their last runs, and what runs now.",
     "jobs": "List jobs, filtered and sorted.",
+    "results": "Show what jobs returned, the best first.",
     "logs": "Show what a job printed.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
@@ -25,6 +26,7 @@ COMMANDS = {
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
     "evolve": "Run a search, and watch its archive fill.",
+    "worker": "Evaluate candidates of searches, on any machine.",
     "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
@@ -39,6 +41,7 @@ COMMANDS = {
 EXTRAS = {
     "evolve": "search",
     "search": "search",
+    "worker": "search",
     "serve": "service",
     "node": "service",
     "token": "service",
