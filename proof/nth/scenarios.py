@@ -74,7 +74,7 @@ class Place:
         attempt_files.request_stop(files, job, self.stop(launch.attempt))
         for log in (job.out, job.err):
             files.write(log, b"said\n")
-        marker = attempt_files.keep_result(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
+        marker = attempt_files.preserve(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
         attempt_files.finish(files, job, marker, self.status(launch.attempt))
         return launch
 
@@ -151,14 +151,14 @@ class MarkerWritten(Scenario):
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
+        place.files.make_directory(f"{place.job.directory}/deep")
+        place.files.write(f"{place.job.directory}/deep/output", b"left by the task")
 
     def act(self, place: Place) -> None:
         reserve_marker(place.files, place.job)
         self.marker = Marker(self._launch.attempt, self._launch.nonce, self._reason)
         if self._reason is None:
-            self.marker = attempt_files.keep_result(
-                place.files, place.job, self.marker, LARGE, self._durability
-            )
+            self.marker = attempt_files.preserve(place.files, place.job, self.marker, LARGE, self._durability)
         attempt_files.finish(place.files, place.job, self.marker, place.status(1), self._durability)
 
     def check(self, place: Place, *, finished: bool) -> None:
@@ -429,14 +429,24 @@ class AttemptClaimed(Scenario):
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
         self._is_mine = False
+        self._is_revoked = False
+        """The check has made the claim."""
+        self._is_spoilt = False
+        """Whoever made it failed before it could know: nobody begins the attempt."""
 
     def act(self, place: Place) -> None:
-        self._is_mine = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.RUNNER, "4711")
+        was_spoilt, self._is_spoilt = self._is_spoilt, True
+        made = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.RUNNER, "4711")
+        self._is_spoilt = was_spoilt
+        assert not (made and (self._is_mine or self._is_revoked)), "a claim is made twice"
+        self._is_mine |= made
 
     def check(self, place: Place, *, finished: bool) -> None:
         was_free = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.SCHEDULER)
         assert not (was_free and self._is_mine), "two have made the claim on one attempt"
-        assert was_free or not finished or self._is_mine, "nobody has the claim that was made"
+        is_held = self._is_mine or self._is_revoked or self._is_spoilt
+        assert was_free or not finished or is_held, "nobody has the claim that was made"
+        self._is_revoked |= was_free
 
 
 class ExperimentTaken(Scenario):

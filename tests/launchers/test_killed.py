@@ -136,7 +136,7 @@ STEPS = [
     "Supervisor",  # the payload runs
     "judge",  # the payload ended
     "finish",  # everything is known but not written
-    "keep_result",
+    "preserve",
 ]
 
 
