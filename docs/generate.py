@@ -16,6 +16,12 @@ PAGES = {
         "transient": lifecycle.transient_table,
         "derive": workspace.derive_table,
     },
+    "service.md": {
+        "service states": lifecycle.service_states_table,
+        "service diagram": lifecycle.service_diagram,
+        "payload states": lifecycle.payload_states_table,
+        "payload diagram": lifecycle.payload_diagram,
+    },
 }
 
 

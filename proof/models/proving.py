@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, start, tokens
+from proof.models import cancel, claims, start, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -38,6 +38,13 @@ SUBJECTS: dict[str, Subject] = {
         "a scheduler and `tenuto kill` cancel a job that ends, times out, is lost or deaf; all may be killed",
         cancel.PLANTED,
         small={"faults": 1},
+        full={"faults": 3},
+    ),
+    claims.ClaimsAndFence.name: Subject(
+        claims.ClaimsAndFence,
+        "two drivers, runners that a cluster starts late or twice, and late reads; lies and kills anywhere",
+        claims.PLANTED,
+        small={"faults": 2},
         full={"faults": 3},
     ),
     tokens.TokensWithTickets.name: Subject(

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import RetryLimits, Tries, after_attempt
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS, Picks, decide
-from tenuto.workspace.derive import Derived, Evidence, derive_state
-from tenuto.workspace.derive_table import Action
+from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
+from tenuto.workspace.derive_table import Action, Claimed, ClusterSays
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -56,6 +56,9 @@ class Shown(NamedTuple):
     liveness: Liveness = Liveness.UNKNOWN
     locked: bool = False
     descendants: bool = False
+    external: bool = False
+    claimed: Claimed = Claimed.NONE
+    cluster: ClusterSays = ClusterSays.NOTHING
 
 
 class Judged(NamedTuple):
@@ -98,13 +101,17 @@ def _derived(shown: Shown) -> Derived:
             markers=MarkersFound(_marker(shown.done), _marker(shown.failed)),
             launch=None
             if launch is None
-            else LaunchRecord(launch.attempt, str(launch.nonce), "model", "job", "host", _SOME_TIME),
+            else LaunchRecord(
+                launch.attempt, str(launch.nonce), "model", "job", "host", _SOME_TIME, shown.external
+            ),
             pid=None
             if pid is None
             else PidRecord(ProcessIdentity("host", str(pid.boot), "ns", 2, 3), pid.attempt, _SOME_TIME),
             liveness=shown.liveness,
             locked=shown.locked,
             descendants=shown.descendants,
+            claimed=shown.claimed,
+            cluster=ClusterReport(shown.cluster),
         )
     )
 

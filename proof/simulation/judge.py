@@ -15,6 +15,7 @@ from proof.simulation.scenario import Does, JobPlan
 from tenuto.launchers.instructions import GRACE_S
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.base import STOP_GRACE_S
+from tenuto.scheduler.decisions import MAX_BLAMELESS
 from tenuto.testing.processes import FakeProcesses
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import ProcessIdentity
@@ -137,7 +138,8 @@ class Judge:
             if self._disk.peek(self._paths[need].done) is None:
                 self.broken(f"{name} runs before {need}, which it depends on, is done")
             self._look_at_outputs(need)
-        if self._disk.peek(self._paths[name].params) != self._params:
+        is_far_and_dark = self._jobs[name].fate is not None and self.excuses.power_losses  # it was pending
+        if self._disk.peek(self._paths[name].params) != self._params and not is_far_and_dark:
             self.broken(f"{name} runs with half-written parameters")
         for earlier in self.ledger[name]:
             if earlier.attempt == payload.attempt and not self.excuses.power_losses:
@@ -145,7 +147,8 @@ class Judge:
         self.ledger[name].append(payload)
         self._count_tokens(name)
         job = self._jobs[name]
-        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries)
+        blameless = 0 if job.fate is None else MAX_BLAMELESS
+        most = self.submissions[name] * (1 + job.max_retries + job.max_lost_retries + blameless)
         if job.once and len(self.ledger[name]) > 1 and not self.excuses.power_losses:
             self.broken(f"{name} runs once, and began {len(self.ledger[name])} times")
         elif len(self.ledger[name]) > most and not self.excuses.power_losses:
@@ -228,7 +231,8 @@ class Judge:
         output, content = left_by(paths, marker.get("nonce", ""))
         if self._disk.peek(output) != content:
             self.broken(f"{name} is done, and what it left is not whole")
-        if self._disk.peek(paths.params) != self._params:
+        is_far_and_dark = self._jobs[name].fate is not None and self.excuses.power_losses  # as it began
+        if self._disk.peek(paths.params) != self._params and not is_far_and_dark:
             self.broken(f"{name} is done, and its parameters are not whole")
 
     def _is_excused(self, name: str, scheduler: str, reason: JobFailureStatus | None) -> bool:
@@ -243,6 +247,8 @@ class Judge:
         if reason is JobFailureStatus.LOST:
             losses = self.kills[name] + excuses.crashes + excuses.power_losses
             # Who waits for somebody else to take up a lost job gives up after a while.
+            if job.fate is not None and disk:  # a claim that cannot be written, a beat that fails
+                return True
             forgiven = 0 if job.once else job.max_lost_retries
             return name in self.faulty or excuses.slow or losses > forgiven
         if reason is JobFailureStatus.FAILED:

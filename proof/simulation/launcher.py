@@ -14,6 +14,7 @@ from proof.simulation.person import TOKENS
 from proof.simulation.scenario import Does
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.verdict import Ending
+from tenuto.testing.cluster import ClusterJob, ClusterLauncher, ClusterProcess, ClusterView
 from tenuto.testing.launcher import FakeLauncher, FakePayload, FakeProcess, FakeRunner, Step
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
@@ -153,6 +154,47 @@ class SimulatedLauncher(FakeLauncher):
         self.world.judge.kills[name] += 1
         runner.kill()
         return runner.identity.pid
+
+
+class FarLauncher(ClusterLauncher):
+    """The launcher of one scheduler for the cluster of a world; it shares its faults with the local one."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        near = world.launcher
+        super().__init__(
+            world.cluster, view, near._payload, slots=near.slots, delay=near._delay, dies_at=near._dies_at
+        )
+        self.world = world
+        self.near = near
+        self.runners = near.runners
+
+    async def start(self, order: StartOrder) -> ClusterProcess:  # type: ignore[override]
+        if self.near.refusals:
+            self.near.refusals -= 1
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        starter = self.world.turns.actor
+        assert starter is not None
+        self.near._starters[order.launch.nonce] = starter.process.name
+        self.world.judge.starts(_name(order), starter.process.name, order.launch.attempt)
+        self.world.note(f"hands over {_name(order)} attempt {order.launch.attempt}")
+        return await super().start(order)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.world.later(seconds, action)
+
+    def call_later(self, runner: FakeRunner, seconds: float, action: Callable[[], None]) -> Timer:
+        return self.near.call_later(runner, seconds, action)
+
+    def deliver(self, runner: FakeRunner, signal: Callable[[], None]) -> None:
+        self.near.deliver(runner, signal)
+
+    def gone(self, runner: FakeRunner) -> None:
+        self.near.gone(runner)
+        super().gone(runner)
+
+    def node_lost(self, job: ClusterJob) -> None:
+        self.world.note(f"the node of {_name(job.order)} dies")
+        self.world.judge.kills[_name(job.order)] += 1
 
 
 def _name(order: StartOrder) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from proof.simulation.loop import Actor, Process, ProcessLoop
 from proof.simulation.scenario import JobPlan, RunPlan
 from tenuto.errors import TenutoError
+from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Command, Limits
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
@@ -139,6 +140,7 @@ class Person:
         actor = Actor(turns, self.process, self.process.name)
         self.loop = ProcessLoop(actor, world.judge.broken)  # type: ignore[abstract]
         world.loops.append(self.loop)
+        self.far = world.far_launcher(pid)
         self.scheduler = Scheduler(
             world.host.machine(pid),
             loop=LoopShare(self.loop),
@@ -146,6 +148,7 @@ class Person:
             notifications=Inline(),
             outputs=VirtualThread(Actor(turns, self.process, f"{self.process.name}.outputs")),
             watch=world.watcher(self.loop),
+            clusters=Clusters({self.far.name: self.far.view}),
         )
         self.owner = Run(world, self.process.name)
         self.jobs = {}
@@ -266,7 +269,7 @@ class Person:
             TASK_ID,
             plan.name,
             layout=LAYOUT,
-            launcher=self.world.launcher,
+            launcher=self.world.launcher if plan.fate is None else self.far,
             work=Work(),
             clock=self.world.clock,
             dependencies=[JobDependency(self.jobs[need]) for need in plan.needs],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tenuto.launchers import fence, observation
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import (
@@ -18,6 +19,7 @@ from tenuto.scheduler import (
     base,
     decisions,
     dependencies,
+    handover,
     jobs,
     outputs,
     pauses,
@@ -27,11 +29,12 @@ from tenuto.scheduler import (
     waiting,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
-from tenuto.workspace import attempt_files, job_directory, markers
+from tenuto.testing import cluster
+from tenuto.workspace import attempt_files, claims, job_directory, markers
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Liveness
-from tenuto.workspace.records import PidRecord
+from tenuto.workspace.records import PidRecord, StopRecord, read_record
 
 
 class Patch:
@@ -606,3 +609,85 @@ def _end_counted_twice(patch: Patch) -> None:
 def _new_tokens_given_back(patch: Patch) -> None:
     release = token_desk.TokenDesk.release
     patch.set(token_desk.TokenDesk, "release", lambda self, job, grant=None: release(self, job))
+
+
+# Jobs of a cluster
+
+
+@_bug("a runner of a cluster begins without having made the claim")
+def _no_claim(patch: Patch) -> None:
+    patch.set(cluster.ClusterRunner, "_makes_claim", lambda self, paths, launch: True)
+
+
+@_bug("the claims of earlier attempts are removed when the next one is opened")
+def _claim_cleared_by_the_next_attempt(patch: Patch) -> None:
+    clear = job_directory._clear_older_attempts
+
+    def _clear_older_attempts(files: Any, paths: Any) -> None:
+        clear(files, paths)
+        for name in files.list(paths.private):
+            if name.startswith("claim-"):
+                files.remove(f"{paths.private}/{name}")
+
+    patch.set(job_directory, "_clear_older_attempts", _clear_older_attempts)
+
+
+@_bug("an exit code of 75 counts as the end of an attempt")
+def _exit_75_believed(patch: Patch) -> None:
+    patch.set(observation, "STALE", -1)
+
+
+@_bug("the fence is shorter than two beats")
+def _fence_shorter_than_two_beats(patch: Patch) -> None:
+    patch.set(fence, "FENCE_BEATS", 0.5)
+
+
+@_bug("a job that its cluster does not know any more counts as done")
+def _missing_means_done(patch: Patch) -> None:
+    after = decisions.after_attempt
+
+    def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
+        if found.external and found.message == "unknown to the cluster":
+            return Verdict(JobState.DONE)
+        return after(found, tries, limits)
+
+    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(observation.Observer, "_is_fenced", lambda self, paths, nonce: True)
+
+
+@_bug("a job that ended in the cluster is lost unless its marker is seen at once")
+def _marker_judged_too_early(patch: Patch) -> None:
+    patch.set(observation, "marker_patience_s", lambda exit_code: 0.0)
+
+
+@_bug("a job that waits in the cluster is cancelled without revoking its attempt")
+def _revoke_forgotten_on_cancel(patch: Patch) -> None:
+    def claim(machine: Any, paths: Any, nonce: str, by: Any, job: Any = None) -> bool:
+        return True
+
+    def is_revoked(self: Any, job: Any, launch: Any) -> bool:
+        return job.stop is not None
+
+    def look(machine: Any, paths: Any, nonce: str) -> Any:
+        found = claims.claimer(machine, paths, nonce)
+        stop = attempt_files._readable(read_record(machine.files, paths.stop, StopRecord.decode))
+        if found is None and stop is not None:
+            return claims.Claim(claims.Claimer.SCHEDULER, "host", stop.requested)
+        return found
+
+    patch.set(handover, "claim", claim)
+    patch.set(handover.Handovers, "is_revoked", is_revoked)
+    patch.set(job_directory, "claimer", look)
+
+
+@_bug("a launcher writes launch.json once more, with the cluster's id, after its submission was answered")
+def _launch_rewritten_after_the_submission(patch: Patch) -> None:
+    start = cluster.ClusterLauncher.start
+
+    async def rewrite(self: Any, order: StartOrder) -> Any:
+        process = await start(self, order)
+        await asyncio.sleep(2.0)
+        self.view.machine.files.replace(order.paths.launch, order.launch.encode(), durable=False)
+        return process
+
+    patch.set(cluster.ClusterLauncher, "start", rewrite)

@@ -8,10 +8,14 @@ from enum import Enum, unique
 from random import Random
 from typing import NamedTuple
 
+from tenuto.testing.cluster import Fate
+
 LAST_DEED_S = 600.0
 """Nothing goes wrong any more after this long."""
 CROWDED, CROWDED_AT = 40, 17
 """One world in so many, and which, has a crowd that asks for one token."""
+FAR, FAR_AT = 7, 3
+"""One world in so many, and which, has a cluster."""
 ONCE, ONCE_AT = 8, 5
 """One world in so many, and which, has jobs that run once."""
 REOPENED, REOPENED_AT = 16, 9
@@ -47,6 +51,8 @@ class JobPlan(NamedTuple):
     """Somebody asks to be called when it is done."""
     tokens: tuple[tuple[str, int], ...] = ()
     """(token, units) that it holds while it runs."""
+    fate: Fate | None = None
+    """What a cluster does to it, if one is to run it; None: this machine runs it."""
     once: bool = False
     """The attempt that its directory shows is the answer, for every scheduler."""
 
@@ -108,6 +114,8 @@ class Scenario(NamedTuple):
     slots: int = 4
     hears: bool = False
     """Schedulers are told of changes of directories, instead of looking every two seconds."""
+    far_locks: bool = True
+    """Locks that runners of the cluster take are seen here."""
     jitter: float = 0.0
     """How likely somebody else moves between two operations on the disk."""
 
@@ -128,6 +136,8 @@ def draw(seed: int) -> Scenario:
         hears=random.random() < 0.5,
         jitter=random.choice((0.0, 0.0, 0.02, 0.2)),
     )
+    if seed % FAR == FAR_AT:
+        scenario = _with_cluster(scenario)
     if seed % ONCE == ONCE_AT:
         scenario = _with_once(scenario)
     if seed % REOPENED == REOPENED_AT:
@@ -152,6 +162,34 @@ def _reopened(scenario: Scenario) -> Scenario:
         slots=8,
         hears=True,
         jitter=0.5,
+    )
+
+
+def _with_cluster(scenario: Scenario) -> Scenario:
+    """The same world, in which a cluster runs most of the jobs.
+
+    Their tokens are free when their scheduler dies (docs/adr/0009), what outlives a runner on another machine
+    cannot be ended from here, and no fence holds against a process that stands still: left out.
+    """
+    random = Random(f"cluster {scenario.seed}")
+    fates = (*Fate, Fate.ORDINARY, Fate.ORDINARY)
+    jobs = tuple(
+        job._replace(fate=random.choice(fates), tokens=(), lingers=False) if random.random() < 0.7 else job
+        for job in scenario.jobs
+    )
+    deeds = [plan for plan in scenario.deeds if plan.deed not in (Deed.STOP_RUNNER, Deed.SLOW)]
+    if random.random() < 0.5:  # what is pending is cancelled, and submitted again
+        at = random.randrange(len(jobs))
+        fate = random.choice((Fate.UNANSWERED, Fate.CACHED, Fate.LATE))
+        chosen = JobPlan(jobs[at].name, duration_s=20.0, fate=fate)
+        jobs = (*jobs[:at], chosen, *jobs[at + 1 :])
+        name = chosen.name
+        at_s = round(random.uniform(0.1, 5.0), 4)
+        deeds += [DeedPlan(at_s, Deed.CANCEL, job=name), DeedPlan(at_s + 1.0, Deed.AGAIN, job=name)]
+    return scenario._replace(
+        jobs=jobs,
+        deeds=tuple(sorted(deeds, key=lambda plan: plan.at_s)),
+        far_locks=random.random() < 0.5,
     )
 
 

@@ -97,6 +97,7 @@ def _plainer(job: JobPlan) -> Iterator[JobPlan]:
         "stops_after_s",
         "lingers",
         "calls_back",
+        "fate",
     ):
         usual = getattr(plain, field)
         if getattr(job, field) != usual and (field != "duration_s" or job.walltime_s is None):

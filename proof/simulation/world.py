@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from proof.simulation.disk import DeadAlready, SimulatedDisk
 from proof.simulation.fairness import Fairness
 from proof.simulation.judge import Judge
-from proof.simulation.launcher import SimulatedLauncher
+from proof.simulation.launcher import FarLauncher, SimulatedLauncher
 from proof.simulation.locks import SimulatedLocks
 from proof.simulation.loop import Actor, GoesRound, Process, ProcessLoop, Turns, VirtualClock
 from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, TOKENS, Person
 from proof.simulation.scenario import Deed, DeedPlan, RunPlan, Scenario
+from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState
+from tenuto.testing.cluster import FakeCluster, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import Step
@@ -109,6 +111,14 @@ class World:
             self.jobs, paths, TOKENS, self.judge.tokens, self.disk.peek, self.locks.peek
         )
         self.launcher = SimulatedLauncher(self, scenario.slots)
+        self.cluster = FakeCluster(
+            self.host,
+            fate=self._fate,
+            pending_s=lambda: 0.5 + 3.0 * self.random.random(),
+            has_locks=scenario.far_locks,
+            answer_s=5.0,
+        )
+        self._met: set[str] = set()
         self.trace: list[tuple[Any, ...]] = []
         self.loops: list[ProcessLoop] = []
         self.watches: dict[str, dict[int, _Watch]] = {}
@@ -118,6 +128,7 @@ class World:
         self._slowness = 0.0
         self._depth = 0
         self._is_over = False
+        self._is_calm = False
         self._to_come = 0
         self._armed: dict[str, list[DeedPlan]] = {}
         self.persons = [Person(self, number, plan) for number, plan in enumerate(scenario.runs)]
@@ -138,6 +149,19 @@ class World:
             return _Watch(self, directory, self._watch_numbers, loop)
 
         return watch
+
+    def far_launcher(self, pid: int) -> FarLauncher:
+        """The launcher of a scheduler for the cluster, which observes for itself."""
+        return FarLauncher(self, self.cluster.seen_by(self.host.machine(pid)))
+
+    def _fate(self, order: StartOrder) -> Fate:
+        """What the cluster does to an attempt: the first of a job has the fate of its plan, others none."""
+        name = order.launch.job_name
+        fate = self.jobs[name].fate
+        if fate is None or name in self._met or self._is_calm:
+            return Fate.ORDINARY
+        self._met.add(name)
+        return fate
 
     def payload_begins(self, name: str) -> None:
         """What was meant for this moment happens."""
@@ -348,6 +372,7 @@ class World:
     def _calm_down(self) -> None:
         """From now on nothing goes wrong."""
         self.note("nothing goes wrong any more")
+        self._is_calm = True
         self._slow_until = self._deaf_until = -1.0
         self.disk.capacity = None
         self.launcher.refusals = 0
@@ -397,6 +422,7 @@ class World:
         self.disk.capacity = None
         for actor in self.launcher.actors.values():
             actor.process.is_dead = True
+        self.cluster.power_loss()
         for each in self.persons:
             if each.process is not None:
                 each.die()

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from tenuto.experiments.workspace import Workspace
     from tenuto.launchers.finding import find_launcher
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
+    from tenuto.launchers.slurm.launcher import SlurmLauncher
+    from tenuto.launchers.slurm.options import SlurmOptions
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
     from tenuto.scheduler.jobs import Job, OutputKey
@@ -99,6 +101,8 @@ _ON_DEMAND = {
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
+    "SlurmLauncher": "tenuto.launchers.slurm.launcher",
+    "SlurmOptions": "tenuto.launchers.slurm.options",
     "SubmitHook": "tenuto.experiments.hooks",
     "TransientMode": "tenuto.lifecycle.states",
     "WebService": "tenuto.experiments.web_service",
@@ -162,6 +166,8 @@ __all__ = [
     "Service",
     "ServiceError",
     "ServiceState",
+    "SlurmLauncher",
+    "SlurmOptions",
     "SubmissionRefused",
     "SubmitHook",
     "Task",

@@ -53,7 +53,21 @@ TenutoError
 │   ├── SearchDiffers         a stored search of this name was declared otherwise
 │   ├── SearchInJob           a search was opened inside a job
 │   └── CapReached            the search may have no more candidates
+├── MonitorError              the monitor cannot answer
+│   ├── BadQuestion           a question to the monitor is not one
+│   ├── NotAllowed            the monitor may not do this, or not for this caller
+│   └── MonitorUnavailable    the monitor cannot be reached, or has ended
 ├── TokenError                a token cannot be used like this
+├── JobServiceError           the job service cannot do this
+│   ├── UnsafeService         what was asked for would let strangers run programs here
+│   ├── DataInUse             another server or node works in this data directory
+│   ├── RequestRefused        a request over HTTP is answered with an error
+│   └── NodeError             a node did not do what it was asked
+│       ├── NodeNotReached    the request certainly did not arrive
+│       ├── NodeSilent        the request may have arrived; there was no answer
+│       ├── NodeRefusal       the node will never take this
+│       ├── PayloadGone       the node does not know the payload
+│       └── DamagedResult     a result is not what its digest says
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
 └── WorkspaceError            what lies on the disk cannot be used
@@ -290,8 +304,79 @@ class CapReached(SearchError):
     """The search may have no more candidates."""
 
 
+class MonitorError(TenutoError):
+    """The monitor cannot answer."""
+
+
+class BadQuestion(MonitorError):
+    """A question to the monitor is not one."""
+
+
+class NotAllowed(MonitorError):
+    """The monitor may not do this, or not for this caller."""
+
+
+class MonitorUnavailable(MonitorError):
+    """The monitor cannot be reached, or has ended."""
+
+
 class TokenError(TenutoError, ValueError):
     """A token cannot be used like this."""
+
+
+class JobServiceError(TenutoError):
+    """The job service cannot do this."""
+
+
+class UnsafeService(JobServiceError):
+    """What was asked for would let strangers run programs here."""
+
+
+class DataInUse(JobServiceError):
+    """Another server or node works in this data directory."""
+
+
+class RequestRefused(JobServiceError):
+    """A request over HTTP is answered with an error: its code, and what the body says."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        job_id: int = 0,
+        status: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.job_id = job_id
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class NodeError(JobServiceError):
+    """A node did not do what it was asked."""
+
+
+class NodeNotReached(NodeError):
+    """The request certainly did not arrive."""
+
+
+class NodeSilent(NodeError):
+    """The request may have arrived; there was no answer."""
+
+
+class NodeRefusal(NodeError):
+    """The node will never take this."""
+
+
+class PayloadGone(NodeError):
+    """The node does not know the payload."""
+
+
+class DamagedResult(NodeError):
+    """A result is not what its digest says."""
 
 
 class LaunchRefused(TenutoError):

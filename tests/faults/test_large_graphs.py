@@ -13,74 +13,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tenuto.launchers.protocols import StartOrder
-from tenuto.lifecycle.states import JobState, Standing
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
+from tenuto.testing.instant import InstantLauncher
 from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.simulation import Inline, SimulatedLoop
-from tenuto.workspace.job_directory import finish
-from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.markers import Durability, Marker
-from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
-from .builders import TASK_ID, Bench
+from .builders import Bench
 
 S = JobState
 FEW_DESCRIPTORS = 256
-
-
-class Ended:
-    """The `Process` of a job that ended as soon as it began."""
-
-    exit_code: int | None = 0
-
-    async def confirmed(self) -> bool:
-        return True
-
-    async def wait(self) -> None:
-        return
-
-    def signal_stop(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None: ...
-
-
-class InstantLauncher:
-    """A `Launcher` that writes the marker itself and starts nothing."""
-
-    name = "instant"
-    external = False
-    slots = 8
-    lock_path: str | None = None
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self.order: list[str] = []
-
-    async def start(self, order: StartOrder) -> Ended:
-        self.order.append(order.launch.job_name)
-        marker = Marker(order.launch.attempt, order.launch.nonce)
-        status = StatusRecord(order.launch.job_name, TASK_ID, Standing(S.DONE), order.launch.attempt)
-        finish(self._machine.files, order.paths, marker, status, Durability.NONE)
-        return Ended()
-
-    def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> Ended | None:
-        return None
-
-    async def sweep(self, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
-        return ()
 
 
 class Stage:
@@ -100,7 +47,7 @@ class Stage:
                 "notifications": Inline(),
                 "watch": lambda _: None,
             }
-        self.launcher = InstantLauncher(machine)
+        self.launcher = InstantLauncher(machine, slots=8)
         self.bench = Bench(root or Path("/ws"), machine=machine, launcher=self.launcher, **options)
 
     def __enter__(self) -> Bench:
@@ -126,7 +73,7 @@ def run_chain(length: int, root: Path | None = None) -> list[str]:
             previous = [bench.command(f"job-{number}", "true", needs=previous)]
         bench.wait(500)
         assert {job.state for job in bench.scheduler.jobs.values()} == {S.DONE}
-    return stage.launcher.order
+    return stage.launcher.started
 
 
 def run_fan(width: int, root: Path | None = None) -> list[str]:
@@ -137,7 +84,7 @@ def run_fan(width: int, root: Path | None = None) -> list[str]:
         bench.command("last", "true", needs=middle)
         bench.wait(500)
         assert {job.state for job in bench.scheduler.jobs.values()} == {S.DONE}
-    return stage.launcher.order
+    return stage.launcher.started
 
 
 def fail_chain(length: int) -> None:

@@ -19,6 +19,12 @@ def finder(directory: Path, launcher: str = "auto", slots: int = 4) -> Finder:
     return Finder(settings, Launchers(settings), directory)
 
 
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine has installed must not matter here."""
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
 def write(directory: Path, body: str) -> Path:
     path = directory / "launchers.py"
     path.write_text(body)

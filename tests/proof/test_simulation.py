@@ -20,6 +20,8 @@ from proof.simulation.planted import BUGS, planted
 from proof.simulation.scenario import (
     CROWDED,
     CROWDED_AT,
+    FAR,
+    FAR_AT,
     Deed,
     DeedPlan,
     JobPlan,
@@ -29,6 +31,7 @@ from proof.simulation.scenario import (
 )
 from proof.simulation.shrink import shown
 from proof.simulation.world import simulate
+from tenuto.testing.cluster import Fate
 
 ROOT = Path(__file__).parents[2]
 PLANTED_SEEDS = Path(__file__).with_name("planted_seeds.txt")
@@ -56,6 +59,18 @@ def test_many_worlds_break_no_promise(first: int) -> None:
 def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     """Jobs put to sleep twice, one stranded after it was cancelled, one that failed elsewhere as it slept."""
     assert lived(range(seed, seed + 1)).failing == ()
+
+
+@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942])
+def test_a_world_with_a_cluster_that_once_broke_a_promise_breaks_none(seed: int) -> None:
+    """Old files after a power loss, a job that was pending meanwhile."""
+    assert lived(range(seed, seed + 1)).failing == ()
+
+
+def test_a_cluster_does_everything_that_clusters_do() -> None:
+    worlds = [draw(seed) for seed in range(FAR_AT, 700, FAR)]
+    assert {job.fate for world in worlds for job in world.jobs} == {None, *Fate}
+    assert {world.far_locks for world in worlds} == {True, False}
 
 
 def test_seeds_bring_about_everything_that_can_go_wrong() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster, Fate
+from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
-from tenuto.testing.launcher import FakeLauncher, FakePayload
+from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
@@ -177,7 +179,7 @@ def test_a_running_job_is_cancelled_with_its_reason(world: World) -> None:
     assert (job.failure_status, job.standing.message) == (JobFailureStatus.CANCELLED, "no longer wanted")
 
 
-@pytest.mark.parametrize("fate", Fate)
+@pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.NODE_DEAD])
 @pytest.mark.parametrize("has_locks", [True, False])
 def test_whatever_the_cluster_does_the_payload_begins_once_and_ends_well(
     world: World, fate: Fate, has_locks: bool
@@ -319,3 +321,46 @@ def test_limits_come_from_the_submission_then_the_job_then_the_launcher(world: W
     job = scheduler.submit(world.job(), owner, limits=Limits(walltime_s=100.0))
     scheduler.wait(owner, HOUR_S)
     assert job.state is JobState.DONE
+
+
+# Kill matrix
+
+
+@pytest.mark.parametrize("point", range(45))
+def test_a_scheduler_killed_at_any_operation_of_a_hand_over_loses_nothing(world: World, point: int) -> None:
+    """The driver dies in the middle of one operation on the disk; the next one sees the job through."""
+    world.cluster.pending_s = lambda: 5.0
+    first = world.scheduler()
+    world.host.disk.crash_after(point)
+    with suppress(Crash):
+        first.submit(world.job(), FakeOwner())
+        world.sleep(1.0)
+    world.host.disk.heal()
+    first.kill()
+    owner, second = FakeOwner(), world.scheduler()
+    job = second.submit(world.job(), owner)
+    second.wait(owner, HOUR_S)
+    assert (job.state, world.begun) == (JobState.DONE, 1)
+
+
+@pytest.mark.parametrize("step", Step)
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_a_runner_killed_at_any_step_is_followed_by_one_other(
+    world: World, step: Step, has_locks: bool
+) -> None:
+    world.cluster.has_locks = has_locks
+
+    def dies_at(order: StartOrder) -> Step | None:
+        return step if order.launch.attempt == 1 else None
+
+    def begins(machine: Machine, order: StartOrder) -> None:
+        world.begun += 1
+
+    world.launcher.dies_at = dies_at
+    world._begins = begins  # type: ignore[method-assign]
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=1)), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert job.state is JobState.DONE
+    assert job.attempt == (1 if step is Step.EXIT else 2)
+    assert world.begun == (1 if step <= Step.FORK or step is Step.EXIT else 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.errors import ExperimentLocked, FailedExperiment, NotFound, TenutoError
+from tenuto.errors import DataInUse, ExperimentLocked, FailedExperiment, NotFound, TenutoError
 
 OK = 0
 FAILED = 1
@@ -17,6 +17,6 @@ def exit_code(error: TenutoError) -> int:
     """The exit code for an error that ends a command."""
     if isinstance(error, NotFound):
         return NOT_FOUND
-    if isinstance(error, ExperimentLocked):
+    if isinstance(error, ExperimentLocked | DataInUse):
         return LOCKED
     return FAILED if isinstance(error, FailedExperiment) else USAGE

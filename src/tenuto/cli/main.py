@@ -24,12 +24,26 @@ COMMANDS = {
     "retry": "Run failed jobs again, now.",
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
+    "evolve": "Run a search, and watch its archive fill.",
+    "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
     "demo": "Run a small sweep, to see what Tenuto does.",
+    "serve": "Offer services over HTTP: uploads in, ZIPs of results out.",
+    "node": "Run the jobs of servers on this machine.",
+    "token": "Make, list and revoke the tokens of a server's users.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
+
+EXTRAS = {
+    "evolve": "search",
+    "search": "search",
+    "serve": "service",
+    "node": "service",
+    "token": "service",
+}
+"""The extra that a command needs."""
 
 
 class Commands(click.Group):
@@ -41,7 +55,15 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"tenuto.cli.commands.{cmd_name}").command
+        try:
+            command: click.Command = import_module(f"tenuto.cli.commands.{cmd_name}").command
+        except ModuleNotFoundError as error:
+            if cmd_name not in EXTRAS or (error.name or "").partition(".")[0] == "tenuto":
+                raise
+            extra = EXTRAS[cmd_name]
+            raise click.UsageError(
+                f"`tenuto {cmd_name}` needs an extra ({error.name} is missing): pip install 'tenuto[{extra}]'"
+            ) from None
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

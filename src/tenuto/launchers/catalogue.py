@@ -4,14 +4,19 @@ Asks, and starts nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
+from tenuto.launchers.choice import SLURM
+from tenuto.launchers.plugins import plugin_names
 from tenuto.launchers.requirements import Host
 from tenuto.launchers.requirements_values import about_size
 from tenuto.launchers.this_host import this_host
 from tenuto.launchers.user_file import FILE_NAME, UserFile
-from tenuto.settings import Settings, user_directory
+from tenuto.light import import_module, shutil
+from tenuto.settings import Settings, process_environment, user_directory
+
+_COMMANDS_MODULE = "tenuto.launchers.slurm.commands"
 
 
 class Offer(NamedTuple):
@@ -33,7 +38,22 @@ def offers(settings: Settings) -> list[Offer]:
         Offer(name, True, f"this machine: {host}", None, settings.launcher == name)
         for name in ("warm", "spawn")
     ]
-    return [*local, _user_file()]
+    plugins = [Offer(name, True, "a plug-in", None, settings.launcher == name) for name in plugin_names()]
+    return [*local, _slurm(settings), *plugins, _user_file()]
+
+
+def _slurm(settings: Settings) -> Offer:
+    is_default = settings.launcher == SLURM
+    if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
+        return Offer(SLURM, False, "", "sbatch is not on the PATH", is_default)
+    commands: Any = import_module(_COMMANDS_MODULE)
+    try:
+        version = commands.configuration().get("SLURM_VERSION", "?")
+        found = commands.partitions()
+    except commands.SlurmError as error:
+        return Offer(SLURM, False, "", str(error), is_default)
+    parts = ", ".join(f"{p.name} ({p.nodes} nodes, {p.cores} cores, {p.time_limit})" for p in found)
+    return Offer(SLURM, True, f"Slurm {version}: {parts}", None, is_default)
 
 
 def _user_file() -> Offer:

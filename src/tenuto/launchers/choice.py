@@ -4,16 +4,24 @@ The only place that knows all of them; which one a job needs is found in `findin
 
 from __future__ import annotations
 
+from typing import Any
+
+from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
+from tenuto.light import import_module
 from tenuto.settings import Settings
 
 AUTO = "auto"
 """The setting by which each job's requirement decides."""
 LOCAL = "warm"
 """The launcher of this machine where the requirement decides."""
+SLURM = "slurm"
 _LOCAL = {"warm": WarmLauncher, "spawn": SpawnLauncher}
+
+# Most programs never meet a cluster.
+_SLURM_MODULE = "tenuto.launchers.slurm.launcher"
 
 
 def choose_launcher(name: str, slots: int) -> Launcher:
@@ -32,10 +40,20 @@ class Launchers:
         """The launcher of that name; `auto` is the one for jobs that need nothing in particular."""
         name = LOCAL if name == AUTO else name
         if name not in self._made:
-            self._made[name] = choose_launcher(name, self._settings.slots)
+            self._made[name] = self._make(name)
         return self._made[name]
 
     def close(self) -> None:
         """Lets go of what the launchers keep; running jobs go on."""
         for launcher in self._made.values():
             launcher.close()
+
+    def _make(self, name: str) -> Launcher:
+        if name in _LOCAL:
+            return choose_launcher(name, self._settings.slots)
+        if name != SLURM:
+            plugin: Launcher = load_plugin(name)(self._settings)
+            return plugin
+        slurm: Any = import_module(_SLURM_MODULE)
+        launcher: Launcher = slurm.SlurmLauncher(settings=self._settings.slurm)
+        return launcher

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tenuto.errors import LauncherNotFound, RequirementError
-from tenuto.launchers.choice import AUTO, LOCAL, Launchers
+from tenuto.launchers.choice import AUTO, LOCAL, SLURM, Launchers
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Host, Requirement, unfit
 from tenuto.launchers.this_host import this_host
 from tenuto.launchers.user_file import FILE_NAME, UserFile
-from tenuto.settings import Settings, load_settings, user_directory
+from tenuto.light import shutil
+from tenuto.settings import Settings, load_settings, process_environment, user_directory
 
 
 class Tried(NamedTuple):
@@ -76,7 +77,7 @@ class Finder:
         return found.chosen if found.chosen is not None else _refuse(requirement, found.tried)
 
     def search(self, requirement: Requirement, tags: frozenset[str] = frozenset()) -> Search:
-        """Asks `launchers.py`, which has the last word; else this machine, for each alternative in turn."""
+        """Asks `launchers.py`, which has the last word; else this machine, then Slurm, for each one."""
         key = requirement, tags
         if key not in self._found:
             self._found[key] = self._searched(requirement, tags)
@@ -96,16 +97,38 @@ class Finder:
             tried.append(Tried(number, LOCAL, why is None, why or ""))
             if why is None:
                 return Search(Chosen(self._launchers.named(LOCAL), alternative, number), tuple(tried))
+            chosen = self._by_slurm(number, alternative, tried)
+            if chosen is not None:
+                return Search(chosen, tuple(tried))
         return Search(None, tuple(tried))
+
+    def _by_slurm(self, number: int, alternative: Alternative, tried: list[Tried]) -> Chosen | None:
+        """Slurm, if it is installed here and can be asked for an alternative, and would take it."""
+        if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
+            return None
+        adapted: Any = self._launchers.named(SLURM)
+        try:
+            launcher = adapted.adapted(alternative)
+            why = launcher.why_refused()
+        except LauncherNotFound as error:
+            why = str(error)
+        tried.append(Tried(number, SLURM, why is None, why or ""))
+        return Chosen(launcher, alternative, number) if why is None else None
 
     def _fitted(self, requirement: Requirement, launcher: Launcher, tried: list[Tried]) -> Chosen | None:
         """The first alternative that a given launcher can satisfy."""
         host = None if launcher.external else self._host(requirement, launcher.slots)
         for number, alternative in enumerate(requirement.alternatives, 1):
+            fitted = launcher
             why = None if host is None else unfit(alternative, host)
+            if host is None and hasattr(launcher, "adapted"):
+                try:
+                    fitted = launcher.adapted(alternative)
+                except LauncherNotFound as error:
+                    why = str(error)
             tried.append(Tried(number, launcher.name, why is None, why or ""))
             if why is None:
-                return Chosen(launcher, alternative, number)
+                return Chosen(fitted, alternative, number)
         return None
 
     def _host(self, requirement: Requirement, slots: int | None = None) -> Host:

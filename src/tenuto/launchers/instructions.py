@@ -97,6 +97,7 @@ class Command(NamedTuple):
 
     @classmethod
     def decode(cls, written: Mapping[str, Any]) -> "Command":
+        written = {**written}  # what is no mapping raises `TypeError` here
         confinement = written.get("confinement")
         if confinement is not None and "groups" in confinement:
             confinement = {**confinement, "groups": tuple(confinement["groups"])}

@@ -4,9 +4,14 @@ Only makes text; `docs/generate.py` puts it into the pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TypeVar
 
+from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, SERVICE_TRANSITIONS, PayloadState, ServiceState
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, TransientMode
+
+Vocabulary = TypeVar("Vocabulary", bound=Enum)
 
 
 def states_table() -> str:
@@ -32,9 +37,33 @@ def transitions_table() -> str:
 
 def transitions_diagram() -> str:
     """A Mermaid state diagram."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {JobState.UNSCHEDULED.name}"]
-    for state, row in TRANSITIONS.items():
-        lines += [f"    {state.name} --> {to.name}: {why}" for to, why in row.items()]
+    return _diagram(JobState.UNSCHEDULED, TRANSITIONS, lambda state: state.name)
+
+
+def service_states_table() -> str:
+    return table(("state", "meaning"), [(f"`{state.value}`", state.meaning) for state in ServiceState])
+
+
+def service_diagram() -> str:
+    return _diagram(ServiceState.QUEUED, SERVICE_TRANSITIONS, lambda state: state.value)
+
+
+def payload_states_table() -> str:
+    return table(("state", "meaning"), [(f"`{state.value}`", state.meaning) for state in PayloadState])
+
+
+def payload_diagram() -> str:
+    return _diagram(PayloadState.PREPARED, PAYLOAD_TRANSITIONS, lambda state: state.value)
+
+
+def _diagram(
+    first: Vocabulary,
+    transitions: Mapping[Vocabulary, Mapping[Vocabulary, str]],
+    shown: Callable[[Vocabulary], str],
+) -> str:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {shown(first)}"]
+    for state, row in transitions.items():
+        lines += [f"    {shown(state)} --> {shown(to)}: {why}" for to, why in row.items()]
     return "\n".join([*lines, "```"])
 
 

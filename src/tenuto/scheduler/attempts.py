@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tenuto.errors import LaunchRefused, LockLost
 from tenuto.launchers.instructions import instruct
@@ -217,7 +218,8 @@ class Attempts:
                 params = self._write_files(job, launch, grant)
                 lock.close()
                 order = StartOrder(job.paths, launch, None, None, params=params)
-                process = await self._handovers.unless_revoked(job, job.launcher.start(order), _end_late)
+                start = partial(job.launcher.start, order)
+                process = await self._handovers.unless_revoked(job, start, _end_late)
             except LaunchRefused as refused:
                 self._reject(job, launch, str(refused))
                 raise
@@ -247,10 +249,10 @@ class Attempts:
         if self._handovers.is_revoked(job, launch):
             return
         if job.state is JobState.SCHEDULED:
-            if not await self._handovers.unless_revoked(job, process.confirmed()):
+            if not await self._handovers.unless_revoked(job, process.confirmed):
                 return
             job.state = JobState.RUNNING
-        await self._handovers.unless_revoked(job, process.wait())
+        await self._handovers.unless_revoked(job, process.wait)
 
     def _open(
         self,

@@ -56,19 +56,22 @@ class Handovers:
             self._awaited.pop(job, None)
 
     async def unless_revoked(
-        self, job: Job, coroutine: Coroutine[Any, Any, T], late: Callable[[T], None] | None = None
+        self, job: Job, begin: Callable[[], Coroutine[Any, Any, T]], late: Callable[[T], None] | None = None
     ) -> T | None:
-        """What the coroutine returns; None once the attempt was revoked.
+        """What the coroutine that `begin` makes returns; None once the attempt was revoked.
 
         `late`: gets what the coroutine returns after that; without it the coroutine is cancelled.
         """
         loop = asyncio.get_running_loop()
-        waiting = loop.create_task(coroutine)
+        waiting = loop.create_task(_outcome(begin))
         revoked = self._revoked[job] = loop.create_future()
         try:
             await asyncio.wait({waiting, revoked}, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
-                return waiting.result()
+                returned, refused = waiting.result()
+                if refused is not None:
+                    raise refused
+                return returned
         finally:
             self._revoked.pop(job, None)
             if not waiting.done():
@@ -115,11 +118,21 @@ class Handovers:
         return claim(self._machine, job.paths, launch.nonce, Claimer.SCHEDULER)
 
 
-def _hand_on(done: asyncio.Task[T], late: Callable[[T], None]) -> None:
+async def _outcome(begin: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T | None, Exception | None]:
+    """What a coroutine returned, or what it was refused with: a task nobody waits for must not raise."""
+    try:
+        return await begin(), None
+    except (LaunchRefused, OSError) as refused:
+        return None, refused
+
+
+def _hand_on(done: asyncio.Task[tuple[T | None, Exception | None]], late: Callable[[T], None]) -> None:
     if done.cancelled():
         return
     error = done.exception()
-    if error is None:
-        late(done.result())
-    elif not isinstance(error, LaunchRefused | OSError):
+    if error is not None:
         logger.error("a start failed", extra={"action": "start_failed"}, exc_info=error)
+        return
+    returned, _ = done.result()
+    if returned is not None:
+        late(returned)

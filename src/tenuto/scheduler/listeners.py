@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEvent, JobSubmittedEvent
-from tenuto.lifecycle.states import Standing
+from tenuto.lifecycle.states import JobState, Standing
 from tenuto.scheduler.workers import Worker
 
 if TYPE_CHECKING:
@@ -113,12 +113,16 @@ class Announcer:
     def changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
         """A job moved to another state."""
         standing = job.standing
-        has_ended = standing.state.finished() or (before.state.running() and not standing.state.running())
+        state = standing.state
+        # By comparing, not by asking: this runs five times for each job.
+        has_ended = state >= JobState.DONE or (
+            state is JobState.WAITING and JobState.SCHEDULED <= before.state <= JobState.RUNNING
+        )
         fields = {
             "timestamp": now,
             "job_id": job.job_id,
             "task_id": job.task_id,
-            "state": standing.state,
+            "state": state,
             "attempt": job.attempt if attempt is None else attempt,
             "reason": standing.reason,
             "message": standing.message,
@@ -129,7 +133,8 @@ class Announcer:
             "retry_count": job.retry_count,
         }
         for owner in job.owners or (None,):
-            self._announce(owner, JobStateChangedEvent(owner=_id(owner), **fields))  # type: ignore[arg-type]
+            id = NOBODY if owner is None else owner.id
+            self._announce(owner, JobStateChangedEvent(owner=id, **fields))  # type: ignore[arg-type]
         for listener in self._listeners:
             self.tell(listener.job_state, job, standing)
 
@@ -141,7 +146,7 @@ class Announcer:
                 timestamp=now,
                 job_id=job.job_id,
                 task_id=job.task_id,
-                owner=_id(owner),
+                owner=NOBODY if owner is None else owner.id,
                 state=job.state,
                 attempt=job.attempt,
                 message=message,
@@ -155,7 +160,3 @@ class Announcer:
             self._worker.call(partial(owner.hear, event))
         for subscriber in self._subscribers:
             self._worker.call(partial(subscriber, event))
-
-
-def _id(owner: Owner | None) -> str:
-    return NOBODY if owner is None else owner.id

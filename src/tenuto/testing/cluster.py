@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, unique
 from itertools import count
 from typing import Any
@@ -48,6 +49,9 @@ class Fate(Enum):
     FORGOTTEN = "started, and then forgotten"
     NODE_BELIEVED_DEAD = "said to have lost its node, which lives"
     DISK_LATE = "ended before the disk shows its marker"
+    TWICE_LYING = "started twice, and said to have ended when the second left"
+    CACHED = "started late by a node that shows old files, and deaf to cancellations"
+    NODE_DEAD = "its node dies"
 
 
 class ClusterJob:
@@ -72,6 +76,7 @@ class FakeCluster:
         pending_s: Callable[[], float] = lambda: 1.0,
         beat_s: float = BEAT_S,
         poll_s: float = 1.0,
+        answer_s: float = 60.0,
         has_locks: bool = True,
     ) -> None:
         """`has_locks`: locks of a node exclude other hosts. `poll_s`: how often a process is looked at."""
@@ -80,6 +85,8 @@ class FakeCluster:
         self.pending_s = pending_s
         self.beat_s = beat_s
         self.poll_s = poll_s
+        self.answer_s = answer_s
+        """How long an answer that is lost is waited for."""
         self.has_locks = has_locks
         self.is_silent = False
         """Asked, it does not answer."""
@@ -103,7 +110,7 @@ class FakeCluster:
         """A submission arrives."""
         job = ClusterJob(next(self._numbers), order, self.fate(order))
         self.jobs[job.id] = self.by_nonce[order.launch.nonce] = job
-        pending_s = self.pending_s() * (100.0 if job.fate is Fate.LATE else 1.0)
+        pending_s = self.pending_s() * (100.0 if job.fate in (Fate.LATE, Fate.CACHED) else 1.0)
         launcher.later(pending_s, lambda: self._begin(launcher, job))
         return job
 
@@ -111,7 +118,7 @@ class FakeCluster:
         if job.sighting.seen is not Seen.PENDING:
             return
         job.sighting = Sighting(Seen.RUNNING)
-        for _ in range(2 if job.fate is Fate.TWICE else 1):
+        for _ in range(2 if job.fate in (Fate.TWICE, Fate.TWICE_LYING) else 1):
             runner = launcher.begin(job)
             job.runners.append(runner)
         if job.fate is Fate.FORGOTTEN:
@@ -121,6 +128,22 @@ class FakeCluster:
                 2.0, lambda: self._ended(job, message="NODE_FAIL", confirmed=False, blameless=True)
             )
 
+        elif job.fate is Fate.NODE_DEAD:
+            launcher.later(2.0, lambda: self._lose_node_of(launcher, job))
+
+    def _lose_node_of(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
+        if any(runner.alive() for runner in job.runners):
+            launcher.node_lost(job)
+            self.lose_node(job)
+
+    def power_loss(self) -> None:
+        """Every node was without power; what is pending stays."""
+        for job in self.jobs.values():
+            if job.fate is Fate.CACHED:  # nor does a node remember old files
+                job.fate = Fate.LATE
+            if job.sighting.seen is Seen.RUNNING:
+                self._ended(job, message="NODE_FAIL", confirmed=False, blameless=True)
+
     def forget(self, job: ClusterJob) -> None:
         """The cluster knows nothing of a job any more, though its runner goes on."""
         self.jobs.pop(job.id, None)
@@ -128,7 +151,9 @@ class FakeCluster:
 
     def runner_ended(self, job: ClusterJob, exit_code: int) -> None:
         """A runner is gone: the job ended if it was its last. A code other than 75 counts."""
-        if job.sighting.seen is Seen.RUNNING and not any(runner.alive() for runner in job.runners):
+        if job.sighting.seen is Seen.RUNNING and job.fate is Fate.TWICE_LYING and exit_code == STALE:
+            self._ended(job, exit_code=STALE, message="its runner exited with 75")
+        elif job.sighting.seen is Seen.RUNNING and not any(runner.alive() for runner in job.runners):
             codes = [runner.exit_code for runner in job.runners if runner.exit_code not in (None, STALE)]
             code = codes[0] if codes else exit_code
             known = None if code < 0 else code  # one that is killed has none
@@ -136,6 +161,8 @@ class FakeCluster:
 
     def cancel(self, launcher: ClusterLauncher, job: ClusterJob) -> None:
         """A person, or a scheduler, cancels a job: one that runs is sent TERM."""
+        if job.fate is Fate.CACHED:
+            return
         if job.sighting.seen is Seen.PENDING:
             self._ended(job, reason=JobFailureStatus.CANCELLED, message="CANCELLED")
         elif job.sighting.seen is Seen.RUNNING:
@@ -261,7 +288,7 @@ class ClusterLauncher(FakeLauncher):
             raise LaunchRefused(self.refusals.pop(0))
         job = self.cluster.take(self, order)
         if job.fate is Fate.UNANSWERED:
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(self.cluster.answer_s)
             job = self.cluster.take(self, order)  # the same once more, which is safe
         return ClusterProcess(self.view, order.paths, order.launch)
 
@@ -277,6 +304,9 @@ class ClusterLauncher(FakeLauncher):
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Has the cluster do something after a while, whatever becomes of the scheduler."""
         asyncio.get_running_loop().call_later(seconds, action)
+
+    def node_lost(self, job: ClusterJob) -> None:
+        """The node of a job is about to lose power."""
 
     def begin(self, job: ClusterJob) -> ClusterRunner:
         """The cluster starts a runner."""
@@ -319,6 +349,8 @@ class ClusterRunner(FakeRunner):
 
     def _is_launched(self) -> bool:
         found = job_directory.read_launch(self._machine.files, self.order.paths)
+        if self.job.fate is Fate.CACHED and found is not None:
+            return True  # the node shows what was there when the job was submitted
         return found is not None and found.nonce == self.order.launch.nonce
 
     def _take_locks(self) -> None:
@@ -369,7 +401,9 @@ class ClusterRunner(FakeRunner):
 
     def _look(self) -> None:
         paths, attempt = self.order.paths, self.order.launch.attempt
-        asked = job_directory.read_stop(self._machine.files, paths, attempt)
+        asked = None
+        with suppress(OSError):
+            asked = job_directory.read_stop(self._machine.files, paths, attempt)
         if asked is not None:
             self._end_payload(Stop(asked.reason, asked.message or "stopped"))
         else:
@@ -384,7 +418,10 @@ class ClusterRunner(FakeRunner):
 
     def ask_to_stop(self) -> None:
         if self._stop is None and self.alive():
-            asked = job_directory.read_stop(self._machine.files, self.order.paths, self.order.launch.attempt)
+            asked = None
+            with suppress(OSError):
+                paths, attempt = self.order.paths, self.order.launch.attempt
+                asked = job_directory.read_stop(self._machine.files, paths, attempt)
             self._unexplained = asked is None
         super().ask_to_stop()
 
@@ -403,6 +440,13 @@ class ClusterRunner(FakeRunner):
             self._later(20.0, lambda: self._guarded(self._write_marker))
         else:
             super()._write_marker()
+
+    def _fail(self, error: OSError) -> None:
+        """As `runner.claimed`: what goes wrong before the pid record is written leaves nothing behind."""
+        if hasattr(self, "started") and not self._is_replaced():
+            super()._fail(error)
+        else:
+            self._exit(STALE)
 
     def _finish(self, marker: Marker) -> None:
         super()._finish(marker)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tenuto.cli.checks import Check, Verdict, check_machine
+from tenuto.cli.slurm_checks import check_slurm
 from tenuto.errors import SettingsError
 from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, Url, load_settings, process_environment
@@ -34,7 +35,7 @@ def command(ctx: click.Context, workspace: str | None, json: bool) -> None:
     """
     settings = load_settings()
     place = _place(settings, workspace)
-    checks = check_machine(place, process_environment())
+    checks = [*check_machine(place, process_environment()), *check_slurm(settings)]
     failed = any(check.verdict is Verdict.FAIL for check in checks)
     if json:
         click.echo(jsons.dumps({"settings": _settings_json(settings), "checks": _checks_json(checks)}))

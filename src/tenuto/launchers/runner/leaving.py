@@ -17,12 +17,14 @@ from typing import Any, NoReturn
 
 from tenuto.launchers.runner.kernel import exit_like_c
 
-_CONTAINERS = (
-    ("zipfile", "ZipFile"),
-    ("sqlite3", "Connection"),
-    ("_dbm", "dbm"),
-    ("_gdbm", "gdbm"),
-    ("dbm.dumb", "_Database"),
+_CONTAINERS = frozenset(
+    (
+        ("zipfile", "ZipFile"),
+        ("sqlite3", "Connection"),
+        ("_dbm", "dbm"),
+        ("_gdbm", "gdbm"),
+        ("dbm.dumb", "_Database"),
+    )
 )
 """Classes of the standard library that are no streams, and write something out when they are closed."""
 _LOST = 1
@@ -68,9 +70,8 @@ def _close_files() -> bool:
     Only objects made since the task began are looked at (the others are frozen): a module that leaves a file
     open while it is imported is not forked. A hundred kinds are looked at before thousands of objects.
     """
-    containers = tuple(_loaded_containers())
     made = gc.get_objects()
-    kinds = {kind for kind in set(map(type, made)) if issubclass(kind, (io.IOBase, *containers))}
+    kinds = {kind for kind in set(map(type, made)) if issubclass(kind, io.IOBase) or _is_container(kind)}
     own = list(_own_streams())
     left = [
         one
@@ -94,11 +95,9 @@ def _closed(one: Any) -> bool:
     return True
 
 
-def _loaded_containers() -> Iterator[type]:
-    for module, name in _CONTAINERS:
-        kind = getattr(sys.modules.get(module), name, None)
-        if isinstance(kind, type):
-            yield kind
+def _is_container(kind: type) -> bool:
+    """By name: `_gdbm` keeps its class to itself."""
+    return any((one.__module__, one.__name__) in _CONTAINERS for one in kind.__mro__)
 
 
 def _own_streams() -> Iterator[Any]:

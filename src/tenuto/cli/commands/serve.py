@@ -1,0 +1,88 @@
+"""`tenuto serve`: the server of the job service, with or without a node inside."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from tenuto import __version__
+from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
+from tenuto.service.configuration import (
+    database_of,
+    node_plan,
+    offered,
+    refuse_strangers,
+    remote_nodes,
+    server_address,
+)
+from tenuto.service.local_node import LocalNode
+from tenuto.service.log import log, log_to_stderr
+from tenuto.service.node.node import EmbeddedNode
+from tenuto.service.nodes import Node
+from tenuto.service.server import Server, ServerPlan
+from tenuto.service.serving import Running, run
+from tenuto.settings import load_settings, process_environment
+from tenuto.settings.service import SERVER_SECTIONS
+from tenuto.workspace.machine import this_machine
+
+
+@click.command("serve")
+@address_options
+@click.option("--data", metavar="DIR", help="Where uploads and results are kept.")
+@click.option("--db", metavar="PATH|URL", help="The database: a SQLite file, or postgresql://...")
+@click.option("--with-node", is_flag=True, help="Run the jobs here, too.")
+@click.option("--service", "services", metavar="NAME", multiple=True, help="Offer this service; repeatable.")
+@click.option("--auth", type=click.Choice(["none", "tokens"]), help="Whether requests need a token.")
+@click.option("--insecure", is_flag=True, help="Let everybody in, also from other machines, without a token.")
+@click.option("--compat", type=click.Choice(["hybrid", "v1", "v2"]), help="Which scripts the codes are for.")
+@sandbox_option
+@tls_options
+@log_option
+def command(
+    host: str | None,
+    port: int | None,
+    data: str | None,
+    db: str | None,
+    with_node: bool,
+    services: tuple[str, ...],
+    auth: str | None,
+    insecure: bool,
+    compat: str | None,
+    sandbox: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    log_form: str,
+) -> None:
+    """Offer services over HTTP: users upload files with a run.sh, and get a ZIP of results."""
+    given = {"host": host, "port": port, "data": data, "database": db, "auth": auth, "compat": compat}
+    arguments = arguments_of("service", given) | arguments_of("node", {"sandbox": sandbox})
+    settings = load_settings(arguments, foreign=SERVER_SECTIONS)
+    service = settings.service
+    found = offered(settings, services, with_node=with_node)
+    address = server_address(service, (tls_cert, tls_key))
+    refuse_strangers(address, service.auth, is_insecure=insecure)
+    machine = this_machine()
+    nodes: dict[str, Node] = {}
+    embedded: EmbeddedNode | None = None
+    if with_node:
+        exposed = service.auth == "tokens" or not address.is_loopback
+        plan = node_plan(settings, process_environment(), under=service.data.absolute(), is_exposed=exposed)
+        embedded = EmbeddedNode(plan, machine)
+        nodes[plan.name] = LocalNode(embedded)
+    nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)
+    server = Server(ServerPlan(service, database_of(service), found, __version__), nodes, machine)
+
+    async def start() -> None:
+        if embedded is not None:
+            await embedded.start()
+        await server.start()
+
+    def ready(url: str) -> None:
+        log("ready", url=url, services=",".join(found))
+        click.echo(f"tenuto: serving on {url}")
+
+    log_to_stderr(log_form)
+    running = Running(server.app(), start, ready, server.drain, server.close)
+    asyncio.run(run(running, address, machine.clock))

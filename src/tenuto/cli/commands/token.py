@@ -1,0 +1,114 @@
+"""`tenuto token`: make, list and revoke the tokens of a server's users."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tenuto.cli.options import json_option
+from tenuto.database import Database
+from tenuto.jobs.text import safe_lines
+from tenuto.service.access import TokenRow, Tokens, scopes_of
+from tenuto.service.configuration import database_of
+from tenuto.service.routes.common import instant
+from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.settings import load_settings
+from tenuto.settings.service import SERVER_SECTIONS
+
+_DURATION = re.compile(r"([0-9]+)([smhd])")
+PATIENCE_S = 10.0
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def db_option(command: F) -> F:
+    """`--db`."""
+    return click.option("--db", metavar="PATH|URL", help="The server's database.")(command)
+
+
+def _tokens(db: str | None) -> tuple[Database, Tokens]:
+    settings = load_settings({"service.database": db}, foreign=SERVER_SECTIONS)
+    database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
+    return database, Tokens(database)
+
+
+def _milliseconds(context: click.Context, parameter: click.Parameter, text: str) -> int | None:
+    if text == "none":
+        return None
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no duration: give a number and s, m, h or d, or none")
+    return int(found[1]) * _UNIT_S[found[2]] * 1000
+
+
+@click.group("token")
+def command() -> None:
+    """Make, list and revoke the tokens of a server's users."""
+
+
+@command.command("create")
+@click.option("--user", required=True, metavar="NAME", help="Whose token it is.")
+@click.option("--scope", default="submit,read", show_default=True, help="submit, read, front, admin.")
+@click.option(
+    "--expires", default="90d", show_default=True, callback=_milliseconds, help="30m, 12h, 90d, none."
+)
+@click.option("--note", default="", help="What it is for.")
+@db_option
+@json_option
+def create(user: str, scope: str, expires: int | None, note: str, db: str | None, as_json: bool) -> None:
+    """Make a token and print it. It is shown this once: only its digest is kept."""
+    scopes = scopes_of(scope)
+    database, tokens = _tokens(db)
+    try:
+        id, token = tokens.create(user, scopes, expires, note)
+    finally:
+        database.close()
+    click.echo(json.dumps({"id": id, "token": token}) if as_json else token)
+
+
+@command.command("list")
+@db_option
+@json_option
+def list_(db: str | None, as_json: bool) -> None:
+    """List the tokens, without what makes them valid."""
+    database, tokens = _tokens(db)
+    try:
+        rows = tokens.listed()
+    finally:
+        database.close()
+    if as_json:
+        click.echo(json.dumps([_plain(row) for row in rows]))
+        return
+    for row in rows:
+        end = "revoked" if row.revoked_at else f"until {instant(row.expires_at) or 'for ever'}"
+        click.echo(safe_lines(f"{row.id}  {row.user_id}  {row.scopes}  {end}  {row.note}".rstrip()))
+
+
+@command.command("revoke")
+@click.argument("id", type=int)
+@db_option
+def revoke(id: int, db: str | None) -> None:
+    """Make a token useless, at once."""
+    database, tokens = _tokens(db)
+    try:
+        tokens.revoke(id)
+    finally:
+        database.close()
+
+
+def _plain(row: TokenRow) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "user": row.user_id,
+        "scopes": row.scopes.split(","),
+        "note": row.note,
+        "created_at": instant(row.created_at),
+        "expires_at": instant(row.expires_at),
+        "revoked_at": instant(row.revoked_at),
+    }

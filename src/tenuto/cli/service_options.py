@@ -1,0 +1,49 @@
+"""Options that the commands of the job service share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def address_options(command: F) -> F:
+    """`--host`, `--port`."""
+    command = click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.")(command)
+    return click.option("--host", metavar="ADDRESS", help="The address to listen on.")(command)
+
+
+def sandbox_option(command: F) -> F:
+    """`--sandbox`."""
+    return click.option(
+        "--sandbox",
+        type=click.Choice(["auto", "bwrap", "uid", "none"]),
+        help="How the programs of users are kept apart from this machine.",
+    )(command)
+
+
+def tls_options(command: F) -> F:
+    """`--tls-cert`, `--tls-key`."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    command = click.option("--tls-key", type=file, help="Its key.")(command)
+    return click.option("--tls-cert", type=file, help="The certificate, for https.")(command)
+
+
+def log_option(command: F) -> F:
+    """`--log`."""
+    return click.option(
+        "--log",
+        "log_form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="The form of the log lines, on standard error.",
+    )(command)
+
+
+def arguments_of(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as arguments of the settings, by dotted key."""
+    return {f"{section}.{name}": value for name, value in given.items()}

@@ -1,0 +1,174 @@
+"""What is known of one attempt that Slurm has; what that amounts to, the `Observer` of all clusters says.
+Reads the job's directory; asks no command, and is used under the lock of its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum, unique
+
+from tenuto.launchers.observation import Observer, Seen, Sighting
+from tenuto.launchers.runner.exits import STALE
+from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
+from tenuto.launchers.slurm.submission import Found
+from tenuto.workspace.attempt_files import read_launch, read_pid
+from tenuto.workspace.claims import Claim, Claimer, claimer
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
+
+MISSING_ANSWERS = 2
+"""How many answers of squeue must lack a job before it is looked for elsewhere."""
+_SEEN = {
+    ClusterSays.PENDING: Seen.PENDING,
+    ClusterSays.RUNNING: Seen.RUNNING,
+    ClusterSays.ENDED: Seen.ENDED,
+}
+
+
+@unique
+class Wish(IntEnum):
+    """What is to be done to a job, the strongest last."""
+
+    NONE = 0
+    STOP = 1
+    KILL = 2
+
+
+class Attempt:
+    """One attempt."""
+
+    def __init__(self, machine: Machine, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> None:
+        self._machine = machine
+        self.paths = paths
+        self.launch = launch
+        self.report = ClusterReport()
+        self.found: Found | None = None
+        """Its submission, once known."""
+        self.job: str | None = None
+        """Slurm's id of it, once known."""
+        self.is_submitting = False
+        """True while this process submits it."""
+        self.is_new = True
+        """True until it was looked for in the workspace."""
+        self.since = machine.clock.monotonic()
+        """When it was first seen, or submitted: what Slurm was asked before tells nothing of it."""
+        self.row: Row | None = None
+        self.missing = 0
+        """Answers in a row that lacked it."""
+        self.is_forgotten = False
+        """True if Slurm has forgotten the job."""
+        self.has_begun = False
+        self.is_marked = False
+        self.is_replaced = False
+        """True if it was given up before it began, or another attempt has followed it."""
+        self.is_to_be_judged = True
+        """True if something changed since it was judged."""
+        self.wish = Wish.NONE
+        self.granted = Wish.NONE
+        """The wish that Slurm was told of."""
+        self.processes = 0
+        """How many `Process`es stand for it."""
+        self.listeners: list[Callable[[], None]] = []
+        self._observer = Observer(machine, beat_s)
+        self.beat_s = beat_s
+
+    @property
+    def is_ended(self) -> bool:
+        """True if Slurm confirmed the end, or the fence has passed."""
+        return self.report.says is ClusterSays.ENDED
+
+    @property
+    def is_active(self) -> bool:
+        """True while Slurm must be asked for it."""
+        return not (self.is_marked or self.is_replaced or self.is_ended)
+
+    @property
+    def is_watched_closely(self) -> bool:
+        """True while its end is believed and not yet certain."""
+        is_over = self.row is not None and meaning_of(self.row.state).says is ClusterSays.ENDED
+        return self.is_active and (is_over or self.missing > 0 or self.is_forgotten)
+
+    def take_found(self, found: Found) -> None:
+        """Takes the submission that names it."""
+        self.found = found
+        self.job = self.job or found.job
+        if found.header.beat_s != self.beat_s:
+            self.beat_s = found.header.beat_s
+            self._observer = Observer(self._machine, self.beat_s)
+
+    def look(self) -> None:
+        """Reads whether it has begun, and whether it has left its marker."""
+        files = self._machine.files
+        if not self.has_begun:
+            self.has_begun = read_pid(files, self.paths, self.launch.attempt) is not None
+        markers = read_markers(files, self.paths)
+        self.is_marked = any(
+            isinstance(marker, Marker) and marker.nonce == self.launch.nonce
+            for marker in (markers.done, markers.failed)
+        )
+        if not self.is_marked:
+            made = claimer(self._machine, self.paths, self.launch.nonce)
+            launch = read_launch(files, self.paths)
+            is_revoked = isinstance(made, Claim) and made.by is Claimer.SCHEDULER
+            self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
+
+    def take(self, row: Row | None) -> bool:
+        """Takes what squeue, or whatever was asked after it, says; True if that is news."""
+        if row is None:
+            self.missing += 1
+            self.is_to_be_judged = True
+            return self.missing == 1
+        is_news = self.row is None or row.state != self.row.state
+        self.row, self.missing, self.is_forgotten = row, 0, False
+        self.is_to_be_judged = True
+        return is_news
+
+    def judge(self) -> bool:
+        """Renews the report; True if it says something new."""
+        if self.is_ended or self.is_submitting:
+            return False
+        self.is_to_be_judged = False
+        before = self.report
+        self.report = self._observer.report(self.paths, self.launch, self._see)
+        return self.report != before
+
+    def _see(self, claimed: str | None) -> Sighting:
+        """What Slurm's list says of it; `claimed` is the job whose runner began it."""
+        if claimed is not None and claimed != self.job:
+            # An answer of sbatch was lost, or the order came twice: that job is the one.
+            self.job, self.row, self.missing, self.is_forgotten = claimed, None, 0, False
+        if self.is_forgotten:
+            return Sighting(Seen.MISSING, message=f"Slurm no longer knows job {self.job}", blameless=True)
+        if self.row is None:
+            if self.job is not None or not self.missing:
+                return Sighting(Seen.NOTHING, message=self.report.message)
+            message = "Slurm was never given it: its scheduler ended before it could"
+            return Sighting(Seen.MISSING, message=message, blameless=True)
+        meaning = meaning_of(self.row.state)
+        if meaning.says is ClusterSays.PENDING:
+            return Sighting(Seen.PENDING, message=pending_text(self.row.reason))
+        is_exit = meaning is EXITED
+        if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
+            message = f"its pilot ended: {self._text(self.row)}"
+            return Sighting(Seen.ENDED, message=message, confirmed=meaning.confirmed, blameless=True)
+        return Sighting(
+            _SEEN[meaning.says],
+            self.row.exit_code if is_exit else None,
+            meaning.reason,
+            self._text(self.row) if meaning.says is ClusterSays.ENDED else None,
+            meaning.confirmed,
+            meaning.blameless or (is_exit and self.row.exit_code == STALE),
+        )
+
+    def _text(self, row: Row) -> str:
+        state = row.state.partition(" ")[0]
+        if meaning_of(state) is not EXITED:
+            return f"Slurm says {state} of job {self.job}"
+        ended = "" if row.exit_code is None else f" with exit code {row.exit_code}"
+        seen = f": see {self.found.place.out}" if self.found is not None else ""
+        return f"job {self.job} of Slurm ended{ended} and left no marker{seen}"

@@ -1,0 +1,267 @@
+"""Slurm's commands: sbatch, squeue, sacct, scancel, scontrol, sinfo, each with a time-out; and their answers.
+With `states` the only module that knows Slurm's words. It decides nothing, and each call blocks its thread.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, unique
+from typing import NamedTuple
+
+from tenuto.light import shutil
+from tenuto.settings import process_environment
+
+SUBMIT_S = 60.0
+ASK_S = 60.0
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
+"""Variables of a job that its own jobs need, too; the rest tells them of the wrong job."""
+_LATER = (
+    *("unable to contact", "socket timed out", "try again", "temporarily", "connection refused"),
+    *("connect failure", "zero bytes were transmitted", "slurm_receive_msg", "communication connection"),
+)
+_FULL = ("accounting/qos policy", "maxsubmit", "maxjobcount", "job violates", "limit on the number")
+_UNKNOWN_JOB = "invalid job id"
+_FIELDS = "JobArrayID:|,State:|,Reason:|,SubmitTime:|,exit_code:|,Name:|"
+_IDS_A_CALL = 200
+_ACCOUNTING_DAYS = "now-7days"
+
+
+class SlurmError(Exception):
+    """A command failed, or took too long; it tells nothing of any job."""
+
+
+@unique
+class Outcome(Enum):
+    """What became of a submission."""
+
+    TAKEN = "taken"
+    LATER = "later"
+    """No answer, or a passing one: the job may have been queued all the same."""
+    FULL = "full"
+    """Too many jobs at the moment."""
+    REFUSED = "refused"
+
+
+class Answer(NamedTuple):
+    """The answer of sbatch."""
+
+    outcome: Outcome
+    text: str
+    """The id of the job, or the first line of the error."""
+
+
+class Row(NamedTuple):
+    """What Slurm knows of one job."""
+
+    job: str
+    state: str
+    reason: str
+    submitted: str
+    exit_code: int | None
+    """The runner's own; None if it was ended by a signal."""
+    name: str
+
+
+class Partition(NamedTuple):
+    """A part of the cluster, as sinfo shows it."""
+
+    name: str
+    cores: str
+    memory_mb: str
+    time_limit: str
+    gpus: str
+    state: str
+    nodes: str
+
+
+def is_installed() -> bool:
+    """True if jobs can be submitted from this machine."""
+    return shutil.which("sbatch", path=process_environment().get("PATH")) is not None
+
+
+def slurm_environment() -> dict[str, str]:
+    """The variables of this process, without those of a Slurm job that it may be itself."""
+    return {
+        name: value
+        for name, value in process_environment().items()
+        if not name.startswith("SLURM_") or name in _KEPT
+    }
+
+
+def submit(arguments: Sequence[str], script: str) -> Answer:
+    """Queues a job."""
+    try:
+        done = _run(["sbatch", *arguments], SUBMIT_S, script)
+    except SlurmError as error:
+        return Answer(Outcome.LATER, str(error))
+    if done.returncode == 0:
+        lines = done.stdout.split()
+        return Answer(Outcome.TAKEN, lines[-1].partition(";")[0] if lines else "")
+    return Answer(_outcome(done.stderr), _first_line(done.stderr))
+
+
+def would_start(arguments: Sequence[str]) -> str | None:
+    """Why Slurm would refuse a job with these arguments; None if it would take it."""
+    done = _run(["sbatch", "--test-only", *arguments], ASK_S, "#!/bin/sh\n")
+    return None if done.returncode == 0 else _first_line(done.stderr)
+
+
+def queue() -> list[Row]:
+    """Every job of this user that Slurm has in mind, tasks of arrays one by one."""
+    done = _run(["squeue", "-h", "-r", "-t", "all", "--me", "-O", _FIELDS], ASK_S)
+    if done.returncode:
+        raise SlurmError(_first_line(done.stderr) or f"squeue ended with {done.returncode}")
+    return [row for line in done.stdout.splitlines() if (row := _queue_row(line)) is not None]
+
+
+def look_up(jobs: Iterable[str], *, accounting: bool) -> dict[str, Row]:
+    """What Slurm remembers of jobs that are no longer in its queue; a job that is not in it is forgotten."""
+    wanted = list(jobs)
+    return _from_accounting(wanted) if accounting else _from_controller(wanted)
+
+
+def cancel_pending(jobs: Iterable[str]) -> None:
+    """Takes jobs out of the queue; a signal to a pending job would hang for minutes."""
+    _cancel(["--state=PENDING"], jobs)
+
+
+def signal_running(jobs: Iterable[str]) -> None:
+    """Sends TERM to the runners, and to nothing else of their jobs."""
+    _cancel(["-b", "-s", "TERM", "--state=RUNNING"], jobs)
+
+
+def kill(jobs: Iterable[str]) -> None:
+    """Ends jobs at once, with all their processes."""
+    jobs = list(jobs)
+    _cancel(["-f", "-s", "KILL", "--state=RUNNING"], jobs)
+    _cancel([], jobs)
+
+
+def configuration() -> dict[str, str]:
+    """The settings of the cluster, by name."""
+    done = _run(["scontrol", "show", "config"], ASK_S)
+    if done.returncode:
+        raise SlurmError(_first_line(done.stderr))
+    pairs = (line.partition("=") for line in done.stdout.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def partitions() -> list[Partition]:
+    """The parts of the cluster."""
+    done = _run(["sinfo", "-h", "-o", "%R|%c|%m|%l|%G|%a|%D"], ASK_S)
+    if done.returncode:
+        raise SlurmError(_first_line(done.stderr))
+    rows = (line.split("|") for line in done.stdout.splitlines())
+    return [Partition(*row) for row in rows if len(row) == len(Partition._fields)]
+
+
+def leading_number(text: str, default: int) -> int:
+    """The number that a value of the configuration begins with, such as ``300 sec``."""
+    digits = text.partition(" ")[0]
+    return int(digits) if digits.isdecimal() else default
+
+
+def _run(command: list[str], timeout_s: float, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            input=given or "",
+            env=slurm_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]} gave no answer for {timeout_s:g} s") from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]} cannot be run: {error.strerror}") from None
+
+
+def _outcome(complaint: str) -> Outcome:
+    said = complaint.lower()
+    if any(words in said for words in _FULL):
+        return Outcome.FULL
+    return Outcome.LATER if any(words in said for words in _LATER) else Outcome.REFUSED
+
+
+def _first_line(complaint: str) -> str:
+    """What a command complains of; the rest of a fatal error only leads there."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+    told = next((line for line in lines if "fatal: " in line), lines[0] if lines else "")
+    return told.partition("fatal: ")[2] or told.partition("error: ")[2] or told
+
+
+def _queue_row(line: str) -> Row | None:
+    parts = line.split("|", 5)
+    if len(parts) != 6:
+        return None
+    job, state, reason, submitted, status, name = parts
+    return Row(job, state, reason, submitted, _exit_code(status), name.removesuffix("|"))
+
+
+def _exit_code(status: str) -> int | None:
+    """Of a wait status, as squeue gives it."""
+    if not status.isdecimal():
+        return None
+    number = int(status)
+    return None if number & 0x7F else number >> 8 & 0xFF
+
+
+def _from_accounting(jobs: list[str]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for first in range(0, len(jobs), _IDS_A_CALL):
+        ids = ",".join(jobs[first : first + _IDS_A_CALL])
+        fields = "JobID,State,ExitCode,Submit,JobName"
+        done = _run(["sacct", "-X", "-n", "-P", "-S", _ACCOUNTING_DAYS, "-o", fields, "-j", ids], ASK_S)
+        if done.returncode:
+            raise SlurmError(_first_line(done.stderr) or f"sacct ended with {done.returncode}")
+        for line in done.stdout.splitlines():
+            parts = line.split("|", 4)
+            if len(parts) == 5:
+                job, state, code, submitted, name = parts
+                exit_, _, number = code.partition(":")
+                exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None
+                found[job] = Row(job, state, "", submitted, exit_code, name)
+    return found
+
+
+def _from_controller(jobs: list[str]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for job in jobs:
+        done = _run(["scontrol", "-o", "show", "job", job], ASK_S)
+        if done.returncode:
+            if _UNKNOWN_JOB in done.stderr.lower():
+                continue
+            raise SlurmError(_first_line(done.stderr) or f"scontrol ended with {done.returncode}")
+        for line in done.stdout.splitlines():
+            row = _shown_row(job, dict(word.partition("=")[::2] for word in line.split(" ") if "=" in word))
+            if row is not None:
+                found[job] = row
+    return found
+
+
+def _shown_row(job: str, fields: Mapping[str, str]) -> Row | None:
+    array, task = fields.get("ArrayJobId"), fields.get("ArrayTaskId")
+    shown = fields.get("JobId") if array is None or task is None else f"{array}_{task}"
+    if shown != job or "JobState" not in fields:
+        return None
+    exit_, _, number = fields.get("ExitCode", "").partition(":")
+    exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None
+    return Row(
+        job,
+        fields["JobState"],
+        fields.get("Reason", ""),
+        fields.get("SubmitTime", ""),
+        exit_code,
+        fields.get("JobName", ""),
+    )
+
+
+def _cancel(options: list[str], jobs: Iterable[str]) -> None:
+    """scancel exits with 1 for each job that has ended by now, so its exit code tells nothing."""
+    jobs = list(jobs)
+    for first in range(0, len(jobs), _IDS_A_CALL):
+        _run(["scancel", "-Q", *options, *jobs[first : first + _IDS_A_CALL]], ASK_S)

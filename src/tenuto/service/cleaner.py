@@ -1,0 +1,70 @@
+"""The cleaner: removes the files of jobs that ended long ago, forgets their rows later, and sweeps.
+Trusts the database's clock, and rests when the wall clock jumped.
+"""
+
+from __future__ import annotations
+
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.decisions import Rest
+from tenuto.service.log import log
+from tenuto.service.parts import Parts
+from tenuto.service.stage import Stage
+
+ORPHAN_AGE_S = 86400.0
+"""Age at which a directory without a row is removed, where another server may be about to add the row."""
+AT_ONCE = 100
+
+
+class Cleaner:
+    """The stage that cleans."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        clock = parts.clock
+        self._rest = Rest(clock.now().timestamp(), clock.monotonic())
+        self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
+
+    async def round(self) -> None:
+        """Removes what is old, unless the clock cannot be trusted."""
+        settings, clock = self._parts.settings, self._parts.clock
+        wall, now = clock.now().timestamp(), clock.monotonic()
+        self._rest, ahead = self._rest.round(wall, now, settings.max_age_s)
+        if ahead:
+            log("clock_jumped", 30, ahead_s=round(ahead))
+        if self._rest.is_resting(now):
+            return
+        while await self._clean() == AT_ONCE:
+            pass
+        requests = self._parts.requests
+        await self._parts.sql(requests.forget, int(settings.forget_after_s * 1000))
+
+    async def _clean(self) -> int:
+        parts = self._parts
+        max_age_ms = int(parts.settings.max_age_s * 1000)
+        rows = await parts.sql(parts.requests.old, max_age_ms, AT_ONCE)
+        cleaned = 0
+        for row in rows:
+            if await parts.move(row, ServiceState.CLEANED) is not None:
+                await parts.files(parts.places.discard, row.directory)
+                cleaned += 1
+        if cleaned:
+            log("cleaned", jobs=cleaned)
+        return len(rows)
+
+    async def sweep(self, *, alone: bool) -> None:
+        """Removes directories that belong to no job, or to a cleaned one; at the start.
+
+        ``alone``: no other server shares the data, so that no directory can be about to get its row.
+        """
+        parts = self._parts
+        names = await parts.files(parts.places.names)
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
+            kept = await parts.sql(parts.requests.has_files, some)
+            without = await parts.sql(parts.requests.without_row, some)
+            now = parts.clock.now().timestamp()
+            for name in set(some) - kept:
+                young = parts.places.age_s(name, now) < ORPHAN_AGE_S
+                if name in without and not alone and young:
+                    continue
+                await parts.files(parts.places.discard, name)

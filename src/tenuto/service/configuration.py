@@ -1,0 +1,194 @@
+"""From settings to servers and nodes: what is offered, on which nodes, in which sandbox.
+Refuses what would be unsafe, before anything listens.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenuto.clock import Randomness
+from tenuto.errors import InvalidSetting, UnsafeService
+from tenuto.launchers.instructions import Limits
+from tenuto.service.decisions import Quota
+from tenuto.service.http_node import HttpNode, NodeAddress
+from tenuto.service.names import is_service
+from tenuto.service.node.node import OPEN_DIRECTORY, NodePlan
+from tenuto.service.node.sandbox import choose
+from tenuto.service.node.work import Terms, passed_on
+from tenuto.service.nodes import Node
+from tenuto.service.parts import Offered
+from tenuto.service.serving import Address
+from tenuto.service.uploads import UploadLimits
+from tenuto.settings import Settings, Url
+from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
+from tenuto.workspace.markers import Durability
+
+EMBEDDED = "local"
+EXAMPLE = "example"
+
+
+def database_of(settings: ServiceSettings) -> str:
+    """The database of a server, with its password."""
+    return settings.database.reveal() if isinstance(settings.database, Url) else str(settings.database)
+
+
+def offered(settings: Settings, names: tuple[str, ...], *, with_node: bool) -> dict[str, Offered]:
+    """The services of a server: those of the settings and those named, or one example."""
+    declared: dict[str, OfferedSettings] = dict(settings.services)
+    for name in names:
+        declared.setdefault(name, OfferedSettings())
+    if not declared and with_node:
+        declared[EXAMPLE] = OfferedSettings()
+    if not declared:
+        raise InvalidSetting(
+            'no service is configured: write [services.NAME] nodes = ["http://..."] into tenuto.toml, or '
+            "try `tenuto serve --with-node`"
+        )
+    found: dict[str, Offered] = {}
+    embedded = settings.node.name or EMBEDDED
+    for name, service in declared.items():
+        if not is_service(name):
+            raise InvalidSetting(f"{name!r} cannot name a service: letters, digits, _ . and - only")
+        if not service.nodes and not with_node:
+            raise InvalidSetting(
+                f"service {name} has no nodes: name some under [services.{name}], or give --with-node"
+            )
+        nodes = tuple(str(node) for node in service.nodes) or (embedded,)
+        found[name] = Offered(name, Quota(service.runs_per_user, service.max_runs), nodes)
+    return found
+
+
+def terms(settings: Settings) -> dict[str, Terms]:
+    """What the payloads of each service may have on a node; `""` for those that are not named."""
+    return {"": _terms(settings, OfferedSettings())} | {
+        name: _terms(settings, service) for name, service in settings.services.items()
+    }
+
+
+def _terms(settings: Settings, service: OfferedSettings) -> Terms:
+    limits = Limits(service.walltime_s, service.memory_bytes, settings.log_bytes, settings.grace_s)
+    return Terms(
+        limits,
+        Durability(settings.durability),
+        settings.node.processes,
+        service.work_bytes,
+        service.network,
+        tuple(str(path) for path in service.paths),
+    )
+
+
+def node_plan(
+    settings: Settings, variables: Mapping[str, str], *, under: Path | None, is_exposed: bool
+) -> NodePlan:
+    """How a node is to be; ``under``: the data of the server that it is embedded in."""
+    node = settings.node
+    if under is None:
+        data = node.data or Path("node")
+        name = node.name or _host_name()
+    else:
+        data, name = under / "node", node.name or EMBEDDED
+    data = Path(data).absolute()
+    for directory in (data.parent, data) if under is not None else (data,):
+        # Passable for the uids of payloads, which see nothing in it; everything below has a mode of its own.
+        directory.mkdir(mode=OPEN_DIRECTORY, parents=True, exist_ok=True)
+    return NodePlan(
+        name,
+        data,
+        (node.database if under is None else None) or data / "node.sqlite",
+        node.slots,
+        settings.launcher,
+        choose(node.sandbox, str(data), must=is_exposed),
+        terms(settings),
+        passed_on(variables, node.pass_environment),
+        node.max_age_s,
+    )
+
+
+def _host_name() -> str:
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())
+    return name or EMBEDDED
+
+
+def node_address(settings: Settings, tls: tuple[Path | None, Path | None]) -> Address:
+    """Where a node listens; its limits of connections are the server's."""
+    node, service = settings.node, settings.service
+    return Address(node.host, node.port, service.header_s, service.write_s, service.connections, *tls)
+
+
+def node_limits(settings: Settings) -> UploadLimits:
+    """What a server may send to a node."""
+    service = settings.service
+    return UploadLimits(
+        service.max_upload_bytes, service.max_parts + 3, service.min_free_bytes, service.body_idle_s
+    )
+
+
+def node_secret(node: NodeSettings, data: Path, randomness: Randomness, *, must: bool) -> str | None:
+    """The secret that servers must give to a node: read from its file, which is made if it must be there."""
+    path = node.token_file or data / "node.token"
+    try:
+        return _secret_in(path)
+    except FileNotFoundError:
+        if not must and node.token_file is None:
+            return None
+    secret = f"tnn_{randomness.nonce()}{randomness.nonce()}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(secret + "\n")
+    return secret
+
+
+def _secret_in(path: Path) -> str:
+    secret = path.read_text(encoding="utf-8").strip()
+    if not secret:
+        raise InvalidSetting(f"{path} holds no secret: delete it, and the node makes one")
+    return secret
+
+
+def remote_nodes(
+    settings: Settings, services: Mapping[str, Offered], embedded: str | None
+) -> dict[str, Node]:
+    """The nodes that services name, besides the embedded one: by URL, or by a name under [nodes]."""
+    found: dict[str, Node] = {}
+    for service in services.values():
+        for name in service.nodes:
+            if name == embedded or name in found:
+                continue
+            declared = settings.nodes.get(name)
+            if declared is not None:
+                token = None if declared.token_file is None else _token(declared.token_file)
+                address = NodeAddress(declared.url.reveal(), token, settings.service.poll_s)
+            elif "://" in name:
+                address = NodeAddress(name, None, settings.service.poll_s)
+            else:
+                raise InvalidSetting(
+                    f"service {service.name} names node {name}, and there is no [nodes.{name}]"
+                )
+            found[name] = HttpNode(name, address)
+    return found
+
+
+def _token(path: Path) -> str:
+    try:
+        return _secret_in(path)
+    except OSError as error:
+        raise InvalidSetting(f"the secret of a node cannot be read: {path}: {error.strerror}") from None
+
+
+def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | None]) -> Address:
+    """Where a server listens."""
+    return Address(
+        settings.host, settings.port, settings.header_s, settings.write_s, settings.connections, *tls
+    )
+
+
+def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:
+    """Refuses to let everybody on the network run programs here."""
+    if auth == "none" and not address.is_loopback and not is_insecure:
+        raise UnsafeService(
+            f"everybody who can reach {address.host} could run programs here: give --auth tokens (and make "
+            "some with `tenuto token create`), or allow it with --insecure"
+        )

@@ -1,0 +1,144 @@
+"""What the service decides, as functions of values and `now`: whose job is next, which node, when again.
+Reads no row, asks no node and no clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+FAILURES_TO_OPEN = 3
+LONGEST_BREAK_S = 60.0
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 60.0
+
+
+class Queue(NamedTuple):
+    """The queued jobs of one user for one service, oldest first, and what the user has already."""
+
+    user: str
+    active: int
+    """Jobs of the user that count for the quotas."""
+    turn: int
+    """When the user was served last: a number that grows with each claim; 0 for never."""
+    jobs: tuple[int, ...]
+
+
+class Quota(NamedTuple):
+    """How many jobs of a service may be active."""
+
+    runs_per_user: int
+    max_runs: int
+
+
+def next_jobs(queues: Sequence[Queue], quota: Quota, active: int, most: int) -> tuple[int, ...]:
+    """The jobs to claim now, in order, given how many jobs of the service are active.
+
+    Each place goes to the user with the fewest active jobs; among equals to the one whose last turn is
+    longest ago, then to the one with the oldest job. So a user with a thousand queued jobs delays another
+    by one job at most.
+    """
+    free = min(quota.max_runs - active, most)
+    waiting = [
+        (queue.active, queue.turn, queue.jobs[0], 0, queue)
+        for queue in queues
+        if queue.jobs and queue.active < quota.runs_per_user
+    ]
+    heapq.heapify(waiting)
+    last_turn = max((queue.turn for queue in queues), default=0)
+    chosen: list[int] = []
+    while waiting and len(chosen) < free:
+        has, _, job, place, queue = heapq.heappop(waiting)
+        chosen.append(job)
+        last_turn += 1
+        if place + 1 < len(queue.jobs) and has + 1 < quota.runs_per_user:
+            heapq.heappush(waiting, (has + 1, last_turn, queue.jobs[place + 1], place + 1, queue))
+    return tuple(chosen)
+
+
+def waiting_message(user: str, user_active: int, active: int, quota: Quota, service: str) -> str:
+    """Why a queued job of a user is not sent."""
+    if user_active >= quota.runs_per_user:
+        return f"user {user} has {user_active} of {quota.runs_per_user} jobs running"
+    if active >= quota.max_runs:
+        return f"service {service} has {active} of {quota.max_runs} jobs running"
+    return "waits to be sent to a node"
+
+
+class Breaker(NamedTuple):
+    """Whether a node is worth asking: after three failures in a row it is left alone for a while."""
+
+    failures: int = 0
+    breaks: int = 0
+    closed_at: float = 0.0
+    """When it may be tried again, on the monotonic clock."""
+
+    def is_open(self, now: float) -> bool:
+        """True while the node is to be left alone."""
+        return self.failures >= FAILURES_TO_OPEN and now < self.closed_at
+
+    def failed(self, now: float) -> Breaker:
+        """The breaker after one more failure; of several jobs that meet the same break, one counts."""
+        if self.is_open(now):
+            return self
+        failures = self.failures + 1
+        if failures < FAILURES_TO_OPEN:
+            return Breaker(failures)
+        rest_s = min(2.0 ** min(self.breaks, 10), LONGEST_BREAK_S)
+        return Breaker(failures, self.breaks + 1, now + rest_s)
+
+    def answered(self) -> Breaker:
+        """The breaker after an answer."""
+        return _CLOSED
+
+
+_CLOSED = Breaker()
+
+
+class NodeLoad(NamedTuple):
+    """How busy a node is."""
+
+    name: str
+    active: int
+    slots: int
+    is_open: bool
+    """The breaker says to leave it alone."""
+
+
+def choose_node(nodes: Sequence[NodeLoad]) -> str | None:
+    """The healthy node with the fewest active jobs for its slots; None if none is healthy."""
+    healthy = [node for node in nodes if not node.is_open]
+    if not healthy:
+        return None
+    return min(healthy, key=lambda node: (node.active / max(node.slots, 1), -node.slots, node.name)).name
+
+
+def back_off_s(tries: int, chance: float) -> float:
+    """How long to wait before try number ``tries`` + 1: from 0.5 s doubling to 60 s, half of it by chance."""
+    whole = min(FIRST_WAIT_S * 2.0 ** min(max(tries - 1, 0), 20), LONGEST_WAIT_S)
+    return whole * (0.5 + chance / 2)
+
+
+class Rest(NamedTuple):
+    """What the cleaner knows of the clock: where both stood in its last round, and how long it rests."""
+
+    wall: float
+    monotonic: float
+    until: float = 0.0
+    """On the monotonic clock."""
+
+    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[Rest, float]:
+        """The next round's knowledge, and by how much the wall clock ran ahead (0 if it did not).
+
+        If the wall clock ran ahead by more than a minute, nothing is cleaned for as long as that: what
+        looks old may be young.
+        """
+        ahead = (wall - self.wall) - (monotonic - self.monotonic)
+        if ahead <= LONGEST_WAIT_S:
+            return Rest(wall, monotonic, self.until), 0.0
+        return Rest(wall, monotonic, max(self.until, monotonic + min(ahead, max_age_s))), ahead
+
+    def is_resting(self, monotonic: float) -> bool:
+        """True while nothing is to be cleaned."""
+        return monotonic < self.until

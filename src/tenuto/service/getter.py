@@ -1,0 +1,251 @@
+"""The getter: one task for each active job of this server, which sees it through to its end.
+Asks the job's node and moves the row; what a node says of a job that another server has taken over is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tenuto.errors import DamagedResult, NodeError, PayloadGone, TenutoError
+from tenuto.lifecycle.service import PayloadState, ServiceState
+from tenuto.service.archive import Packed
+from tenuto.service.decisions import back_off_s
+from tenuto.service.handover import Handover
+from tenuto.service.log import log
+from tenuto.service.nodes import WAIT_S, Node, PayloadStatus
+from tenuto.service.parts import Parts
+from tenuto.service.requests import TERMINATED
+from tenuto.service.rows import JobRow
+
+T = TypeVar("T")
+
+LOST = "the node lost the job"
+
+
+class _Follower:
+    """What is known of a job while it is followed."""
+
+    def __init__(self, row: JobRow) -> None:
+        self.row = row
+        self.known: PayloadState | None = None
+        self.terminate = asyncio.Event()
+        self.is_told = False
+        """The node knows that the end was asked for."""
+        self.failures = 0
+        self.silent_since: float | None = None
+        self.may_be_there = False
+        if row.terminate_at is not None:
+            self.terminate.set()
+
+
+class Getter:
+    """Follows the active jobs of one server."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._handover = Handover(parts)
+        self._followers: dict[int, _Follower] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def follow(self, row: JobRow, *, taken_over: bool = False) -> None:
+        """Sees an active job through; one that was taken over may already be at its node."""
+        if row.id in self._tasks:
+            return
+        follower = _Follower(row)
+        follower.may_be_there = taken_over
+        self._followers[row.id] = follower
+        task = asyncio.get_running_loop().create_task(self._see_through(follower))
+        self._tasks[row.id] = task
+        task.add_done_callback(lambda _: self._left(row.id))
+
+    def is_following(self, job_id: int) -> bool:
+        return job_id in self._tasks
+
+    def terminate(self, job_id: int) -> None:
+        """Has the node of a job told that its end was asked for."""
+        if job_id in self._followers:
+            self._followers[job_id].terminate.set()
+
+    async def close(self) -> None:
+        """Stops following; the next server that claims the jobs goes on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _left(self, job_id: int) -> None:
+        self._tasks.pop(job_id, None)
+        self._followers.pop(job_id, None)
+
+    async def _see_through(self, follower: _Follower) -> None:
+        parts = self._parts
+        taken = follower.row.node
+        if taken is not None:
+            parts.book.took(taken)
+        try:
+            row: JobRow | None = follower.row
+            while row is not None and row.state.is_active:
+                follower.row = row
+                row = await self._step(follower)
+            if row is not None:
+                await parts.files(_without_uploads, parts.place(row).files)
+        except TenutoError as error:
+            # The database is away for longer than it is waited for: the row is found again later.
+            log("stage_failed", 40, stage="getter", job=follower.row.id, why=str(error))
+            parts.metrics.stage_failed("getter")
+        except Exception as error:  # noqa: BLE001  one job must not end the others
+            log("stage_failed", 40, stage="getter", job=follower.row.id, why=repr(error))
+            parts.metrics.stage_failed("getter")
+        finally:
+            if taken is not None:
+                parts.book.gave_back(taken)
+
+    async def _step(self, follower: _Follower) -> JobRow | None:
+        """One question to the node, or one try to send; the row afterwards, None if it is no longer ours."""
+        row = follower.row
+        try:
+            if row.payload_id is None:
+                moved = await self._handover.send(
+                    row, may_be_there=follower.may_be_there, is_unwanted=follower.terminate.is_set()
+                )
+            else:
+                moved = await self._ask(follower)
+        except PayloadGone:
+            if row.node in self._parts.book.nodes:
+                self._parts.book.answered(str(row.node))
+            return await self._parts.move(row, ServiceState.FAILED, LOST)
+        except NodeError as error:
+            return await self._trouble(follower, error)
+        follower.failures, follower.silent_since = 0, None
+        if row.node is not None and moved is not None:
+            self._parts.book.answered(row.node)
+        return moved
+
+    async def _ask(self, follower: _Follower) -> JobRow | None:
+        row = follower.row
+        node = self._parts.book.nodes.get(row.node or "")
+        if node is None:
+            raise NodeError(f"node {row.node} is not in the settings")
+        if follower.terminate.is_set() and not follower.is_told:
+            await node.kill(int(row.payload_id or 0))
+            follower.is_told = True
+        place = self._parts.place(row)
+        target = place.incoming(row.claim)
+        question = node.retrieve(int(row.payload_id or 0), follower.known, WAIT_S, target)
+        retrieved = await self._unless_terminated(question, follower)
+        if retrieved is None:
+            return row
+        return await self._learn(follower, node, retrieved.status, retrieved.packed, target)
+
+    async def _unless_terminated(self, question: Coroutine[Any, Any, T], follower: _Follower) -> T | None:
+        """The answer to a question; None if the job's end is asked for first."""
+        if follower.is_told:
+            return await question
+        asking = asyncio.ensure_future(question)
+        wish = asyncio.ensure_future(follower.terminate.wait())
+        try:
+            await asyncio.wait({asking, wish}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            for one in (asking, wish):
+                if not one.done():
+                    one.cancel()
+            await asyncio.gather(asking, wish, return_exceptions=True)
+
+    async def _learn(
+        self, follower: _Follower, node: Node, status: PayloadStatus, packed: Packed | None, target: str
+    ) -> JobRow | None:
+        """Moves the row to where the payload stands."""
+        row, parts = follower.row, self._parts
+        follower.known = status.state
+        if status.state is PayloadState.PREPARED:
+            back = row.state is ServiceState.UNKNOWN
+            return await parts.move(row, ServiceState.SUBMITTED) if back else row
+        if status.state is PayloadState.RUNNING:
+            if row.state is ServiceState.RUNNING:
+                return row
+            return await parts.move(row, ServiceState.RUNNING, status.message)
+        if status.state is PayloadState.INVALID:
+            return await parts.move(row, ServiceState.INVALID, status.message)
+        if status.state is PayloadState.CLEANED:
+            return await parts.move(
+                row, ServiceState.FAILED, "the node cleaned the job before it was fetched"
+            )
+        if status.state is not PayloadState.COMPLETED:
+            packed = await self._partial(node, status, target)
+        return await self._keep(row, status, packed, target)
+
+    async def _partial(self, node: Node, status: PayloadStatus, target: str) -> Packed | None:
+        """What an unhappy payload left; None if it left nothing."""
+        try:
+            return await node.retrieve_partial(status.id, target)
+        except (PayloadGone, DamagedResult) as error:
+            log("retrieve_failed", 30, payload=status.id, why=str(error))
+            return None
+
+    async def _keep(
+        self, row: JobRow, status: PayloadStatus, packed: Packed | None, target: str
+    ) -> JobRow | None:
+        parts = self._parts
+        to = _ENDS[status.state]
+        if packed is not None:
+            await parts.files(os.replace, target, parts.place(row).result)
+            log("retrieved", job=row.id, bytes=packed.bytes)
+        message = TERMINATED if to is ServiceState.KILLED else status.message
+        return await parts.move(
+            row,
+            to,
+            message,
+            exit_code=status.exit_code,
+            result_bytes=packed.bytes if packed else None,
+            result_sha256=packed.sha256 if packed else None,
+        )
+
+    async def _trouble(self, follower: _Follower, error: NodeError) -> JobRow | None:
+        """The node could not be asked: the job is Unknown for now, and asked for again after a while."""
+        parts, row = self._parts, follower.row
+        now = parts.clock.monotonic()
+        follower.failures += 1
+        follower.silent_since = follower.silent_since or now
+        follower.may_be_there = True
+        follower.known = None
+        silent_s = now - follower.silent_since
+        if row.node is not None and row.node in parts.book.nodes:
+            parts.book.failed(row.node, str(error))
+        log("retrieve_failed", 30, job=row.id, node=row.node or "", why=str(error))
+        moved: JobRow | None = row
+        if silent_s > parts.settings.retrieve_for_s:
+            return await parts.move(row, ServiceState.FAILED, f"node {row.node} does not answer: {error}")
+        patience_s = parts.settings.send_for_s if row.payload_id is None else 0.0
+        if row.state is not ServiceState.UNKNOWN and silent_s >= patience_s:
+            moved = await parts.move(row, ServiceState.UNKNOWN, f"node {row.node} does not answer: {error}")
+        wait_s = back_off_s(follower.failures, parts.randomness.uniform())
+        if follower.terminate.is_set():
+            await asyncio.sleep(wait_s)
+        else:
+            await _first_of(follower.terminate, wait_s)
+        return moved
+
+
+_ENDS = {
+    PayloadState.COMPLETED: ServiceState.COMPLETED,
+    PayloadState.FAILED: ServiceState.FAILED,
+    PayloadState.KILLED: ServiceState.KILLED,
+}
+
+
+async def _first_of(event: asyncio.Event, timeout_s: float) -> None:
+    """Waits for an event, or for a while; the event stays set."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _without_uploads(files: str) -> None:
+    """Removes what was uploaded, once the result holds it."""
+    shutil.rmtree(files, ignore_errors=True)

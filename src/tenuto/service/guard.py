@@ -1,0 +1,170 @@
+"""What every request passes first: its Host and Origin, no token in its URL; and what every answer carries.
+Plain ASGI, so that streams pass untouched; who may do what is in `access`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenuto.clock import Randomness
+from tenuto.service.contract import ErrorCode, error_json
+from tenuto.service.log import logger
+
+SECRET_PARAMETERS = frozenset({"token", "access_token", "auth", "authorization", "api_key", "apikey", "key"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+NO_STORE = (b"cache-control", b"no-store")
+REQUEST_ID = "tenuto.request_id"
+"""Where a request's id is found in its scope."""
+INTERNAL = "Something went wrong here; the log has it under {}"
+
+
+class Complaint(NamedTuple):
+    """Why a request goes no further."""
+
+    code: ErrorCode
+    message: str
+
+
+def host_of(header: str) -> str | None:
+    """The host that a Host header names, without its port, in lower case; None if it is not one."""
+    if not header or any(character in header for character in "/?#@\\ \t%"):
+        return None
+    try:
+        split = urlsplit(f"//{header}")
+        _ = split.port  # raises for what is no port
+    except ValueError:
+        return None
+    return split.hostname
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, seen from itself."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def complaint(
+    method: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], allowed: frozenset[str]
+) -> Complaint | None:
+    """Why a request is refused whoever sent it; None if it may pass."""
+    found: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value.decode("latin-1"))
+    hosts = found.get(b"host", [])
+    host = host_of(hosts[0]) if len(hosts) == 1 else None
+    if host is None or not (is_loopback(host) or host in allowed):
+        return Complaint(
+            ErrorCode.BAD_HOST,
+            "This Host is not served here; the server's setting service.hosts names those that are",
+        )
+    if any(name.lower() in SECRET_PARAMETERS for name, _ in parse_qsl(query.decode("latin-1"), True)):
+        return Complaint(
+            ErrorCode.TOKEN_IN_URL,
+            "A token does not belong into a URL, where logs keep it: send it as Authorization: Bearer",
+        )
+    if method not in SAFE_METHODS and _is_foreign(found, hosts[0]):
+        return Complaint(ErrorCode.BAD_ORIGIN, "A page of another site may not do this")
+    return None
+
+
+def _is_foreign(headers: dict[bytes, list[str]], host: str) -> bool:
+    if any(site.lower() == "cross-site" for site in headers.get(b"sec-fetch-site", [])):
+        return True
+    return any(urlsplit(origin).netloc.lower() != host.lower() for origin in headers.get(b"origin", []))
+
+
+class Guard:
+    """The outermost layer of a server or node."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        randomness: Randomness,
+        observe: Callable[[Scope, int, float], None] | None = None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._randomness = randomness
+        self._observe = observe
+        self._monotonic = monotonic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        request_id = self._randomness.nonce()[:16]
+        began = self._monotonic()
+        answer = _Answer(send, request_id)
+        scope[REQUEST_ID] = request_id
+        try:
+            found = complaint(scope["method"], scope["query_string"], scope["headers"], self._hosts)
+            if found is not None:
+                await answer.error(found.code, found.message)
+            else:
+                await self._app(scope, receive, answer.send)
+        except Exception:
+            fields = {"stage": "http", "request": request_id}
+            logger.exception("a request failed", extra={"action": "stage_failed", "fields": fields})
+            if answer.status is None:
+                await answer.error(ErrorCode.INTERNAL, INTERNAL.format(request_id))
+            elif not answer.is_complete:
+                raise  # the answer has begun: the connection must break, so that the client can see it
+        finally:
+            if self._observe is not None and answer.status is not None:
+                self._observe(scope, answer.status, self._monotonic() - began)
+
+
+class _Answer:
+    """What is sent back: adds the headers that everything carries, and remembers the status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id.encode()
+        self.status: int | None = None
+        self.is_complete = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers: list[Any] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                headers.append(NO_STORE)
+            headers.append((b"x-request-id", self._request_id))
+            message = {**message, "headers": headers}
+        elif message["type"] == "http.response.body":
+            self.is_complete = not message.get("more_body", False)
+        await self._send(message)
+
+    async def error(self, code: ErrorCode, message: str) -> None:
+        body = json.dumps(error_json(code, message)).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await self.send({"type": "http.response.start", "status": code.http_status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def quiet_uvicorn() -> None:
+    """Keeps uvicorn from logging requests, whose paths and queries are the users'."""
+    logging.getLogger("uvicorn.access").disabled = True

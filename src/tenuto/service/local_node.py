@@ -1,0 +1,100 @@
+"""The embedded node, as its server sees it: files move by rename, and results are links; nothing is copied.
+Adds no rule of its own to `node.runner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+from tenuto.errors import DamagedResult, PayloadGone
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.archive import Packed
+from tenuto.service.node.node import EmbeddedNode, next_piece
+from tenuto.service.node.packer import remove_quietly, sync_directory
+from tenuto.service.node.payloads import PayloadRow, Sender
+from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
+
+
+def status_of(row: PayloadRow) -> PayloadStatus:
+    """What a node says of a payload."""
+    return PayloadStatus(row.id, row.state, row.message, row.exit_code)
+
+
+class LocalNode:
+    """A `Node` in the process of its server."""
+
+    def __init__(self, node: EmbeddedNode) -> None:
+        self.name = node.name
+        self._node = node
+
+    async def submit(self, job: Outgoing) -> PayloadStatus:
+        sender = Sender(job.service, job.user_id, str(job.job_id))
+        return status_of(await self._node.runner.take(job.key, job.directory, sender))
+
+    async def find(self, key: str) -> PayloadStatus | None:
+        row = await self._node.runner.find(key)
+        return None if row is None else status_of(row)
+
+    async def retrieve(
+        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+    ) -> Retrieved:
+        row = await self._node.changed(payload_id, known, wait_s)
+        if row is None:
+            raise PayloadGone("the node does not have the job")
+        packed = None
+        if row.state is PayloadState.COMPLETED:
+            packed = await asyncio.to_thread(self._link, row, target)
+        return Retrieved(status_of(row), packed)
+
+    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
+        row = await self._row(payload_id)
+        return await asyncio.to_thread(self._link, row, target)
+
+    async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
+        row = await self._row(payload_id)
+        stream = self._node.partial(row)
+        try:
+            while piece := await asyncio.to_thread(next_piece, stream):
+                yield piece
+        finally:
+            stream.close()  # type: ignore[attr-defined]
+
+    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
+        return await asyncio.to_thread(
+            self._node.read_log, await self._row(payload_id), stream, offset, limit
+        )
+
+    async def kill(self, payload_id: int) -> PayloadStatus:
+        row = await self._node.runner.kill(payload_id)
+        if row is None:
+            raise PayloadGone("the node does not have the job")
+        return status_of(row)
+
+    async def slots(self) -> int:
+        return self._node.slots
+
+    async def close(self) -> None:
+        await self._node.close()
+
+    async def _row(self, payload_id: int) -> PayloadRow:
+        row = await self._node.runner.get(payload_id)
+        if row is None or row.state is PayloadState.CLEANED:
+            raise PayloadGone("the node does not have the job")
+        return row
+
+    def _link(self, row: PayloadRow, target: str) -> Packed:
+        """Links the result to where the server keeps it, atomically."""
+        result = self._node.runner.place(row.key).result
+        if row.result_bytes is None or row.result_sha256 is None:
+            raise DamagedResult("the job left no result")
+        part = f"{target}.part"
+        remove_quietly(part)
+        try:
+            os.link(result, part)
+        except FileNotFoundError:
+            raise PayloadGone("the result is no longer there") from None
+        os.replace(part, target)
+        sync_directory(os.path.dirname(target))
+        return Packed(row.result_bytes, row.result_sha256)

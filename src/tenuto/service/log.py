@@ -1,0 +1,103 @@
+"""The log lines of servers and nodes: an action and its fields, as text or as a JSON object a line.
+User text is escaped; tokens, cookies and query strings are never given to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+logger = logging.getLogger("tenuto.service")
+
+ACTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "ready": "requests are answered from now on",
+        "draining": "asked to stop; what was begun may finish",
+        "stopped": "the process ends",
+        "upload_accepted": "an upload became a job",
+        "upload_refused": "an upload was refused, with the code of the error",
+        "claimed": "jobs were taken from the queue to be sent",
+        "sent": "a node has a job",
+        "send_failed": "a job could not be sent, or the node did not answer",
+        "moved": "a job changed its state",
+        "retrieved": "a result was fetched from its node",
+        "retrieve_failed": "a node could not be asked, or its result was damaged",
+        "cleaned": "the files of old jobs were removed",
+        "node_up": "a node answers",
+        "node_down": "a node is left alone for a while, after failures",
+        "payload_taken": "the node has the files of a payload",
+        "payload_ended": "a payload ended, with its state",
+        "starts_paused": "there is no room for a result; packing is tried again",
+        "clock_jumped": "the wall clock ran ahead; nothing is cleaned for as long as that",
+        "token_refused": "a request came without a valid token, from this address",
+        "stage_failed": "a stage raised; it goes on",
+        "not_sandboxed": "programs run without a sandbox",
+    }
+)
+"""Every action and what it means; the documentation lists them."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]{1,200}")
+
+
+def log(action: str, level: int = logging.INFO, /, **fields: Any) -> None:
+    """Logs an action of the table with its fields."""
+    if logger.isEnabledFor(level):
+        logger.log(level, ACTIONS[action], extra={"action": action, "fields": fields})
+
+
+class TextLines(logging.Formatter):
+    """`time level action name=value ...`, one line each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", None)
+        action = getattr(record, "action", record.name)
+        if fields is None:
+            fields = {"message": record.getMessage()}
+        parts = [_time(record), record.levelname.lower(), action]
+        parts += [f"{name}={_shown(value)}" for name, value in fields.items()]
+        if record.exc_info:
+            parts.append(f"error={_shown(self.formatException(record.exc_info))}")
+        return " ".join(parts)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, with `time`, `level`, `action` and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "action": getattr(record, "action", record.name),
+        }
+        fields = getattr(record, "fields", None)
+        line |= fields if fields is not None else {"message": record.getMessage()}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_to_stderr(form: str) -> None:
+    """Sends the lines of this program to its standard error, in one of the two forms."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    for name, level in (("tenuto", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        one = logging.getLogger(name)
+        one.handlers[:] = [handler]
+        one.setLevel(level)
+        one.propagate = False
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -1,0 +1,89 @@
+"""Which names the service takes: of uploaded files, users, services and keys.
+Pure: says what is wrong with a name, and never touches a file.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+RUN_SCRIPT = "run.sh"
+OWN_DIRECTORY = ".tenuto"
+"""Where a result keeps what the service itself adds; no upload may have this name."""
+LONGEST_NAME = 255
+"""Bytes of a file name, as file systems have it."""
+
+_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
+_FORBIDDEN = {"Cc": "a control character", "Cf": "a format character", "Cs": "a surrogate character"}
+_RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(1, 10))}
+
+
+def file_name(raw: bytes, *, cut: bool = False) -> tuple[str, str | None]:
+    """A file name of an upload, and what is wrong with it (None: nothing).
+
+    With ``cut`` the name is what follows the last slash, as clients of the old service expect.
+    """
+    try:
+        name = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(raw[:40]), "it is not UTF-8"
+    if cut:
+        name = name.rpartition("/")[2]
+    return name, _problem(name)
+
+
+def _problem(name: str) -> str | None:
+    if not name:
+        return "it is empty"
+    if name in (".", "..", OWN_DIRECTORY):
+        return "the name is reserved"
+    if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME:
+        return f"it is longer than {LONGEST_NAME} bytes"
+    for character in name:
+        if character in "/\\":
+            return "it contains a slash or backslash; folders are not taken"
+        if (category := unicodedata.category(character)) in _FORBIDDEN:
+            return f"it contains {_FORBIDDEN[category]}, U+{ord(character):04X}"
+    if name[-1] in ". ":
+        return "it ends with a dot or a space"
+    if name.partition(".")[0].upper() in _RESERVED:
+        return "some systems keep the name for a device"
+    return None
+
+
+def is_packable(name: str) -> bool:
+    """Whether a file that a program made may be named in a ZIP, harmless on every system that unpacks it."""
+    return not any(
+        character in "/\\" or unicodedata.category(character) in ("Cc", "Cs") for character in name
+    )
+
+
+def folded(name: str) -> str:
+    """Equal for two names that one file system or another takes for the same."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def is_user(text: str) -> bool:
+    """Whether a text names a user."""
+    return _USER.fullmatch(text) is not None
+
+
+def numbered_user(text: str) -> str | None:
+    """A user given as a 32-bit integer, in its shortest form; None if it is none."""
+    text = text.strip()
+    if not text.isascii() or _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return str(number) if -(2**31) <= number < 2**31 else None
+
+
+def is_service(text: str) -> bool:
+    """Whether a text can name a service."""
+    return _SERVICE.fullmatch(text) is not None
+
+
+def is_idempotency_key(text: str) -> bool:
+    """Whether a text is 1 to 255 printable ASCII characters."""
+    return 1 <= len(text) <= 255 and all(" " <= character <= "~" for character in text)

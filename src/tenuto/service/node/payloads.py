@@ -1,0 +1,144 @@
+"""The payloads of a node: the only SQL on them, each call one transaction.
+Starts nothing and touches no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from tenuto.database import Database, now_ms
+from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
+from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, payloads
+
+
+class PayloadRow(NamedTuple):
+    """The row of a payload. Instants are milliseconds of the database's clock."""
+
+    id: int
+    key: str
+    """The server's name for it: the same key is the same payload."""
+    state: PayloadState
+    killed: bool
+    """A person asked for its end."""
+    message: str
+    service: str
+    user_id: str
+    job_id: str
+    """The id that the user knows."""
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    exit_code: int | None
+    result_bytes: int | None
+    result_sha256: str | None
+
+
+class Sender(NamedTuple):
+    """For whom a payload runs, as its program may know."""
+
+    service: str = ""
+    user_id: str = ""
+    job_id: str = ""
+
+
+class Payloads:
+    """The payloads of one node. Every method blocks: call it in a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, key: str, sender: Sender) -> PayloadRow:
+        """The row of a payload, made if the key is new."""
+
+        def once(connection: Connection) -> PayloadRow:
+            known = _row(connection, payloads.c.key == key)
+            if known is not None:
+                return known
+            values = {"key": key, "state": PayloadState.PREPARED.value, "created_at": now_ms()}
+            statement = insert(payloads).values(**values, **sender._asdict())
+            return _payload(connection.execute(statement.returning(*payloads.c)).one())
+
+        return self._database.write(once)
+
+    def get(self, payload_id: int) -> PayloadRow | None:
+        """The row of a payload."""
+        return self._database.read(lambda connection: _row(connection, payloads.c.id == payload_id))
+
+    def find(self, key: str) -> PayloadRow | None:
+        """The row of the payload with this key."""
+        return self._database.read(lambda connection: _row(connection, payloads.c.key == key))
+
+    def open(self) -> list[PayloadRow]:
+        """The payloads that have not ended, the oldest first."""
+        query = select(payloads).where(IS_OPEN).order_by(payloads.c.id)
+        return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
+
+    def started(self, payload_id: int) -> PayloadRow | None:
+        """Moves a prepared payload to Running; None if it was not prepared any more."""
+        values = {"state": PayloadState.RUNNING.value, "started_at": now_ms()}
+        return self._swap(payload_id, PayloadState.PREPARED, values)
+
+    def explain(self, payload_id: int, message: str) -> PayloadRow | None:
+        """Says of an open payload what it waits for."""
+        statement = update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(message=message)
+        return self._changed(statement)
+
+    def kill(self, payload_id: int) -> PayloadRow | None:
+        """Notes that the end of a payload was asked for; the row afterwards, None if there is none."""
+        statement = update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(killed=True)
+        return self._changed(statement) or self.get(payload_id)
+
+    def end(self, payload_id: int, to: PayloadState, message: str, **values: Any) -> PayloadRow | None:
+        """Moves an open payload to its end; None if it had ended before.
+
+        One too short to be seen running passes through Running on the way.
+        """
+        check_move(PAYLOAD_TRANSITIONS, PayloadState.RUNNING, to)
+        started = func.coalesce(payloads.c.started_at, now_ms()) if to is PayloadState.COMPLETED else None
+        ended = {**values, "state": to.value, "message": message, "ended_at": now_ms()}
+        if started is not None:
+            ended["started_at"] = started
+        return self._changed(update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(**ended))
+
+    def clean(self, row: PayloadRow) -> PayloadRow | None:
+        """Moves an ended payload to Cleaned."""
+        check_move(PAYLOAD_TRANSITIONS, row.state, PayloadState.CLEANED)
+        return self._swap(row.id, row.state, {"state": PayloadState.CLEANED.value})
+
+    def old(self, max_age_ms: int, limit: int = 100) -> list[PayloadRow]:
+        """Payloads that ended longer ago than this and still have their files."""
+        query = select(payloads).where(PAYLOAD_ENDED, payloads.c.ended_at < now_ms() - max_age_ms)
+        query = query.order_by(payloads.c.ended_at).limit(limit)
+        return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
+
+    def forget(self, age_ms: int, limit: int = 1000) -> int:
+        """Deletes the rows of cleaned payloads that ended longer ago than this."""
+        old = select(payloads.c.id).where(
+            payloads.c.state == PayloadState.CLEANED.value, payloads.c.ended_at < now_ms() - age_ms
+        )
+        statement = delete(payloads).where(payloads.c.id.in_(old.limit(limit)))
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    def _swap(self, payload_id: int, state: PayloadState, values: Mapping[str, Any]) -> PayloadRow | None:
+        same = (payloads.c.id == payload_id) & (payloads.c.state == state.value)
+        return self._changed(update(payloads).where(same).values(**values))
+
+    def _changed(self, statement: Any) -> PayloadRow | None:
+        def once(connection: Connection) -> PayloadRow | None:
+            found = connection.execute(statement.returning(*payloads.c)).one_or_none()
+            return None if found is None else _payload(found)
+
+        return self._database.write(once)
+
+
+def _payload(row: Row[Any]) -> PayloadRow:
+    values = row._asdict()
+    return PayloadRow(**{**values, "state": PayloadState(values["state"])})
+
+
+def _row(connection: Connection, condition: Any) -> PayloadRow | None:
+    found = connection.execute(select(payloads).where(condition)).one_or_none()
+    return None if found is None else _payload(found)

@@ -1,0 +1,150 @@
+"""What a server asks of a node, whatever lies between them: the seam, and which node is asked.
+Talks to none itself; `local_node` and `http_node` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple, Protocol
+
+from tenuto.clock import Clock
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.archive import Packed
+from tenuto.service.decisions import Breaker, NodeLoad, choose_node
+from tenuto.service.log import log
+
+WAIT_S = 25.0
+"""How long a node may hold a question back until there is news."""
+
+
+class PayloadStatus(NamedTuple):
+    """Where a payload stands, as its node says."""
+
+    id: int
+    state: PayloadState
+    message: str = ""
+    exit_code: int | None = None
+
+
+class Outgoing(NamedTuple):
+    """A job on its way to a node."""
+
+    key: str
+    """The same for every try: the node takes it once."""
+    directory: str
+    """Its files."""
+    service: str
+    user_id: str
+    job_id: int
+
+
+class Retrieved(NamedTuple):
+    """What a node answered: where the payload stands, and its result if that came along."""
+
+    status: PayloadStatus
+    packed: Packed | None = None
+
+
+class Node(Protocol):
+    """A node, as a server sees it. Every call raises a `NodeError` that says whether it arrived."""
+
+    name: str
+
+    async def submit(self, job: Outgoing) -> PayloadStatus:
+        """Hands a job over. Raises `NodeNotReached`, `NodeSilent` or `NodeRefusal`."""
+        ...
+
+    async def find(self, key: str) -> PayloadStatus | None:
+        """The payload of a key; None if the node certainly has none. `NodeSilent` if it cannot tell."""
+        ...
+
+    async def retrieve(
+        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+    ) -> Retrieved:
+        """Where a payload stands, once that is not `known`; of a completed one the result, in a file.
+
+        The file is on the disk and what its digest says. Raises `PayloadGone`, `DamagedResult`, `NodeError`.
+        """
+        ...
+
+    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
+        """The files of a payload as they are, in a file on the disk."""
+        ...
+
+    def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
+        """The files of a payload as they are, as a ZIP in pieces."""
+        ...
+
+    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
+        """A piece of what a payload printed."""
+        ...
+
+    async def kill(self, payload_id: int) -> PayloadStatus:
+        """Asks for the end of a payload; where it stands then."""
+        ...
+
+    async def slots(self) -> int:
+        """How many payloads run at once; raises `NodeError` if the node is not well."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of connections; payloads go on."""
+        ...
+
+
+class NodeBook:
+    """The nodes of a server: how busy each is, and whether it is worth asking."""
+
+    def __init__(self, nodes: Mapping[str, Node], clock: Clock) -> None:
+        self.nodes = nodes
+        self._clock = clock
+        self._breakers = dict.fromkeys(nodes, Breaker())
+        self._slots = dict.fromkeys(nodes, 1)
+        self._active = dict.fromkeys(nodes, 0)
+
+    def plan(self, names: tuple[str, ...], count: int) -> list[str | None]:
+        """The nodes for the next jobs of a service, in order; None where no node is well."""
+        now = self._clock.monotonic()
+        active = dict(self._active)
+        planned: list[str | None] = []
+        for _ in range(count):
+            chosen = choose_node(
+                [
+                    NodeLoad(name, active[name], self._slots[name], self._breakers[name].is_open(now))
+                    for name in names
+                ]
+            )
+            planned.append(chosen)
+            if chosen is not None:
+                active[chosen] += 1
+        return planned
+
+    def took(self, name: str) -> None:
+        """A job went to a node."""
+        if name in self._active:
+            self._active[name] += 1
+
+    def gave_back(self, name: str) -> None:
+        """A job of a node ended."""
+        if name in self._active:
+            self._active[name] -= 1
+
+    def answered(self, name: str, slots: int | None = None) -> None:
+        """A node answered."""
+        if self._breakers[name].failures >= 3:
+            log("node_up", node=name)
+        self._breakers[name] = self._breakers[name].answered()
+        if slots is not None:
+            self._slots[name] = slots
+
+    def failed(self, name: str, why: str) -> None:
+        """A node did not answer."""
+        now = self._clock.monotonic()
+        was_open = self._breakers[name].failures >= 3
+        self._breakers[name] = self._breakers[name].failed(now)
+        if self._breakers[name].is_open(now) and not was_open:
+            log("node_down", 30, node=name, why=why)
+
+    def is_up(self, name: str) -> bool:
+        """True if the last calls were answered."""
+        return self._breakers[name].failures < 3

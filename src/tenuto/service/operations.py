@@ -1,0 +1,241 @@
+"""What users ask of a server: to upload, to look, to wait, to end a job.
+Knows no HTTP but the body of an upload; `routes` turns answers and refusals into responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import NamedTuple
+
+from tenuto.errors import DatabaseError, RequestRefused
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.access import Principal
+from tenuto.service.contract import ErrorCode
+from tenuto.service.decisions import waiting_message
+from tenuto.service.log import log
+from tenuto.service.names import is_idempotency_key, is_user, numbered_user
+from tenuto.service.parts import Parts
+from tenuto.service.rows import JobRow, NewJob, Page
+from tenuto.service.uploads import (
+    Received,
+    Receiver,
+    UploadLimits,
+    boundary_of,
+    check_room,
+    receive,
+    refused,
+    too_large,
+)
+from tenuto.service.waiters import heard
+
+LOOK_AGAIN_S = 5.0
+"""How often a waiter reads its row again, though nobody woke it."""
+UPLOADED = "Job successfully uploaded"
+
+
+class UploadHead(NamedTuple):
+    """What the headers of an upload say."""
+
+    content_type: str
+    length: int | None
+    idempotency_key: str | None
+
+
+class Operations:
+    """What users ask of one server."""
+
+    def __init__(self, parts: Parts, wake_sender: Callable[[], None], end: Callable[[int], None]) -> None:
+        """`wake_sender` has the queue looked at; `end` tells the follower of a job that it is unwanted."""
+        self._parts = parts
+        self._wake_sender = wake_sender
+        self._end = end
+        self.is_draining = False
+        settings = parts.settings
+        self._limits = UploadLimits(
+            settings.max_upload_bytes,
+            settings.max_parts,
+            settings.min_free_bytes,
+            settings.body_idle_s,
+            cut_names=settings.compat != "hybrid",
+        )
+
+    # Uploading
+
+    async def upload(self, head: UploadHead, body: AsyncIterator[bytes], principal: Principal) -> JobRow:
+        """The job of an upload; raises `RequestRefused`, and then nothing is left of it."""
+        service = ""
+        try:
+            row, service = await self._upload(head, body, principal)
+        except RequestRefused as error:
+            log("upload_refused", error=error.code, message=str(error))
+            self._parts.metrics.uploaded(service, error.code)
+            raise
+        self._parts.metrics.uploaded(service, "accepted")
+        return row
+
+    async def _upload(
+        self, head: UploadHead, body: AsyncIterator[bytes], principal: Principal
+    ) -> tuple[JobRow, str]:
+        parts = self._parts
+        if self.is_draining:
+            raise refused(ErrorCode.DRAINING, "The server is about to stop; try again in a while")
+        if head.length is not None and head.length > self._limits.max_bytes:
+            raise too_large(self._limits)
+        if head.idempotency_key is not None and not is_idempotency_key(head.idempotency_key):
+            raise refused(
+                ErrorCode.BAD_IDEMPOTENCY_KEY, "Invalid Idempotency-Key: 1 to 255 printable ASCII characters"
+            )
+        boundary = boundary_of(head.content_type)
+        await parts.files(check_room, parts.places.root, self._limits, head.length or 0)
+        name = parts.randomness.nonce()
+        place = await parts.files(parts.places.open_job, name)
+        receiver: Receiver | None = None
+        try:
+            receiver = Receiver(boundary, place.files, self._limits)
+            received = await receive(body, receiver, self._limits, parts.clock)
+            user, service = self._requester(received, principal)
+            await parts.files(parts.places.sync)
+            new = NewJob(user, service, name, head.idempotency_key, received.digest)
+        except BaseException:
+            if receiver is not None:
+                receiver.close()
+            await asyncio.shield(parts.files(parts.places.discard, name))
+            raise
+        return await self._add(new), service
+
+    async def _add(self, new: NewJob) -> JobRow:
+        parts = self._parts
+        try:
+            row, is_new = await parts.sql(parts.requests.add, new)
+        except DatabaseError:
+            # The files stay: the row may have been written, and only the answer was lost.
+            raise refused(
+                ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer; try again"
+            ) from None
+        if not is_new:
+            await parts.files(parts.places.discard, new.directory)
+            if row.body_sha256 != new.body_sha256:
+                raise refused(
+                    ErrorCode.IDEMPOTENCY_MISMATCH,
+                    f"This Idempotency-Key was used for another upload, job {row.id}",
+                )
+            return row
+        log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
+        self._wake_sender()
+        return row
+
+    def _requester(self, received: Received, principal: Principal) -> tuple[str, str]:
+        """The user and the service of an upload."""
+        fields = received.fields
+        given = fields.get("user_id")
+        if given is None and (principal.acts_for_all or principal.user is None):
+            raise refused(ErrorCode.MISSING_FIELD, "Missing user_id field")
+        service = fields.get("service")
+        if service is None:
+            raise refused(ErrorCode.MISSING_FIELD, "Missing service field")
+        user = self._user(given, principal)
+        if service not in self._parts.services:
+            known = ", ".join(sorted(self._parts.services))
+            raise refused(ErrorCode.UNKNOWN_SERVICE, f"Invalid service {service[:80]!a}; there is: {known}")
+        return user, service
+
+    def _user(self, given: str | None, principal: Principal) -> str:
+        if principal.user is None:
+            user = numbered_user(given or "")
+            if user is None:
+                raise refused(ErrorCode.BAD_USER_ID, "Invalid user_id, should be a number")
+            return user
+        if not principal.acts_for_all:
+            if given is not None and given != principal.user:
+                raise refused(ErrorCode.WRONG_USER, "The token belongs to another user than user_id says")
+            return principal.user
+        if not is_user(given or ""):
+            raise refused(
+                ErrorCode.BAD_USER_ID, "Invalid user_id: letters, digits and _.@+-, at most 64 characters"
+            )
+        return str(given)
+
+    # Looking
+
+    async def get(self, job_id: int, principal: Principal) -> JobRow:
+        """A job that the principal may see; another's is refused as one that is not there."""
+        row = await self._parts.sql(self._parts.requests.get, job_id)
+        if row is None or not principal.sees(row.user_id):
+            raise not_found(job_id)
+        return row
+
+    async def get_final(self, job_id: int, principal: Principal, wait_s: float) -> JobRow:
+        """A job, once it is final or the time is over."""
+        parts = self._parts
+        until = parts.clock.monotonic() + wait_s
+        with parts.waiters.listen(job_id) as event:
+            while True:
+                row = await self.get(job_id, principal)
+                left_s = until - parts.clock.monotonic()
+                if row.state.is_final or left_s <= 0 or parts.waiters.is_closed:
+                    return row
+                await heard(event, min(left_s, LOOK_AGAIN_S))
+
+    async def listed(self, page: Page) -> list[JobRow]:
+        """A page of jobs."""
+        return await self._parts.sql(self._parts.requests.listed, page)
+
+    async def message(self, row: JobRow) -> str:
+        """What a job says of itself: of a queued one, what it waits for."""
+        if row.state is not ServiceState.QUEUED or row.message:
+            return row.message
+        offered = self._parts.services.get(row.service)
+        if offered is None:
+            return f"service {row.service} is not offered any more"
+        waiting = await self._parts.sql(self._parts.requests.waiting, row.service, row.user_id)
+        return waiting_message(row.user_id, waiting.user_active, waiting.active, offered.quota, row.service)
+
+    # Ending
+
+    async def terminate(self, job_id: int, principal: Principal) -> JobRow:
+        """Asks for the end of a job, and waits a little for it; the row then.
+
+        Raises `RequestRefused` if the job has ended already.
+        """
+        parts = self._parts
+        before = await self.get(job_id, principal)
+        if before.state.is_final:
+            raise already_ended(before)
+        row = await parts.sql(parts.requests.terminate, job_id)
+        if row is None:
+            raise not_found(job_id)
+        if row.state.is_final and row.state is not ServiceState.KILLED:
+            raise already_ended(row)
+        if row.state.is_final:
+            parts.told(row)
+            self._wake_sender()
+            return row
+        self._end(job_id)
+        row = await self.get_final(job_id, principal, parts.settings.terminate_wait_s)
+        if row.state.is_final and row.state is not ServiceState.KILLED:
+            raise already_ended(row)
+        return row
+
+    async def health(self) -> bool:
+        """Whether the database answers, soon."""
+        try:
+            async with asyncio.timeout(3.0):
+                await self._parts.sql(partial(self._parts.requests.last_move))
+        except (DatabaseError, TimeoutError):
+            return False
+        return True
+
+
+def not_found(job_id: int) -> RequestRefused:
+    return RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such job", job_id=job_id)
+
+
+def already_ended(row: JobRow) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.ALREADY_ENDED.value,
+        f"The job has ended already: {row.state.value}",
+        job_id=row.id,
+        status=row.state.value,
+    )

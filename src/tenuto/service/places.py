@@ -1,0 +1,88 @@
+"""Where a server keeps uploads and results: every path below its data directory, spelled once.
+Makes and removes directories; reads no file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import NamedTuple
+
+from tenuto.workspace.files import DIRECTORY_MODE
+
+
+class JobPlace(NamedTuple):
+    """The directory of one job."""
+
+    directory: str
+
+    @property
+    def files(self) -> str:
+        """What was uploaded, until a node took it or the job ended."""
+        return f"{self.directory}/files"
+
+    @property
+    def result(self) -> str:
+        return f"{self.directory}/result.zip"
+
+    def incoming(self, claim: int) -> str:
+        """Where a result arrives; two servers that both believe to own a job do not share it."""
+        return f"{self.directory}/result-{claim}.zip"
+
+
+class DataPlaces:
+    """The data directory of a server."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.jobs = f"{root}/jobs"
+        self.trash = f"{root}/trash"
+
+    def make(self) -> None:
+        """Makes the directories, and empties the trash."""
+        for path in (self.root, self.jobs, self.trash):
+            os.makedirs(path, mode=DIRECTORY_MODE, exist_ok=True)
+        self.empty_trash()
+
+    def job(self, name: str) -> JobPlace:
+        return JobPlace(f"{self.jobs}/{name}")
+
+    def open_job(self, name: str) -> JobPlace:
+        """Makes the directory of a new job."""
+        place = self.job(name)
+        os.mkdir(place.directory, DIRECTORY_MODE)
+        os.mkdir(place.files, DIRECTORY_MODE)
+        return place
+
+    def sync(self) -> None:
+        """Has the kernel write the list of jobs' directories to the disk."""
+        descriptor = os.open(self.jobs, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def discard(self, name: str) -> None:
+        """Removes the directory of a job: out of sight by one rename, then file by file."""
+        target = f"{self.trash}/{name}"
+        try:
+            os.rename(self.job(name).directory, target)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(target, ignore_errors=True)
+
+    def empty_trash(self) -> None:
+        """Deletes what a crash left in the trash."""
+        for name in os.listdir(self.trash):
+            shutil.rmtree(f"{self.trash}/{name}", ignore_errors=True)
+
+    def names(self) -> list[str]:
+        """The directories of jobs that are there."""
+        return os.listdir(self.jobs)
+
+    def age_s(self, name: str, now: float) -> float:
+        """How long ago a directory changed last; 0 if it is gone."""
+        try:
+            return now - os.stat(self.job(name).directory).st_mtime
+        except FileNotFoundError:
+            return 0.0

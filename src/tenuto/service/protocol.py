@@ -1,0 +1,112 @@
+"""HTTP connections with limits in time and number: uvicorn's h11 protocol, which has none of them.
+Knows no route; what it answers by itself is JSON, as everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from tenuto.service.contract import ErrorCode, error_json
+
+
+def protocol_class(header_s: float, write_s: float, connections: int) -> type[H11Protocol]:
+    """A protocol with these limits: a time for the headers, one for a reader that stops, and a number."""
+
+    class LimitedProtocol(_LimitedProtocol):
+        limits = (header_s, write_s, connections)
+
+    return LimitedProtocol
+
+
+class _LimitedProtocol(H11Protocol):
+    """Closes a connection whose headers do not arrive in time, or whose client reads no more."""
+
+    limits: tuple[float, float, int]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits[2]:
+            self._answer(ErrorCode.TOO_MANY_CONNECTIONS, "too many connections; try again later")
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._stop_write_timer()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        # A request begins to arrive (again): its headers have their time from the first byte on.
+        if self.conn.their_state is h11.IDLE:
+            if self.conn.trailing_data[0] and not self.transport.is_closing():
+                self._arm()
+        else:
+            self._disarm()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._arm()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_write_timer()
+        self._write_timer = self.loop.call_later(self.limits[1], self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        self._answer(ErrorCode.BAD_REQUEST, "the request is not valid HTTP")
+
+    def _answer(self, code: ErrorCode, message: str) -> None:
+        body = json.dumps(error_json(code, message)).encode()
+        status = HTTPStatus(code.http_status)
+        self.transport.write(
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: application/json\r\nconnection: close\r\n"
+            "x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\ncache-control: no-store\r\n"
+            f"content-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        self.transport.close()
+
+    def _arm(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.limits[0], self._headers_late)
+
+    def _disarm(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _headers_late(self) -> None:
+        self._header_timer = None
+        if not self.transport.is_closing():
+            self._answer(ErrorCode.TOO_SLOW, "the headers of the request did not arrive in time")
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

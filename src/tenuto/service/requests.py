@@ -1,0 +1,395 @@
+"""The requests of users: the only SQL on jobs, each call one transaction.
+Decides nothing that `decisions` can, and touches no file and no node.
+
+Every move is a compare-and-set on (id, state, claim): of a row that another server changed meanwhile nothing
+is changed, and None is returned. What is inserted has a name chosen before (`directory`), so that a
+transaction that is repeated after a lost connection does not insert twice.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, text, update
+
+from tenuto.database import Database, announce, now_ms
+from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
+from tenuto.service.decisions import Queue, Quota, next_jobs
+from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves, turns
+
+QUEUE_CHANNEL = "service_queue"
+"""Announced when a job may be claimed: one came in, or a place became free."""
+MOVES_CHANNEL = "service_moves"
+"""Announced when a job moved."""
+
+_USERS = text(
+    """
+    WITH RECURSIVE waiting(user_id) AS (
+      SELECT min(user_id) FROM jobs WHERE state = 'Queued' AND service = :service
+      UNION ALL
+      SELECT (SELECT min(user_id) FROM jobs
+              WHERE state = 'Queued' AND service = :service AND user_id > waiting.user_id)
+      FROM waiting WHERE waiting.user_id IS NOT NULL
+    )
+    SELECT user_id FROM waiting WHERE user_id IS NOT NULL
+    """
+)
+"""The users with queued jobs, by a loose index scan: its cost grows with the users, not with the jobs."""
+
+
+class Requests:
+    """The jobs of one database, as one server sees them. Every method blocks: call it in a thread."""
+
+    def __init__(self, database: Database, server_id: str) -> None:
+        self._database = database
+        self.server_id = server_id
+
+    def database_id(self, fresh: str) -> str:
+        """What tells this database from every other; ``fresh`` becomes it if there is none yet."""
+
+        def once(connection: Connection) -> str:
+            known = connection.execute(select(meta.c.value).where(meta.c.key == "database_id")).scalar()
+            if known is None:
+                connection.execute(insert(meta).values(key="database_id", value=fresh))
+            return str(known or fresh)
+
+        return self._database.write(once)
+
+    def now(self) -> int:
+        """The database's clock."""
+        return self._database.read(_now)
+
+    # Coming in
+
+    def add(self, new: NewJob) -> tuple[JobRow, bool]:
+        """The row of an upload, and whether it is new: a key that the user gave before leads to the first."""
+
+        def once(connection: Connection) -> tuple[JobRow, bool]:
+            known = _row(connection, jobs.c.directory == new.directory)
+            if known is not None:  # a commit whose answer was lost
+                return known, True
+            if new.idempotency_key is not None:
+                same = (jobs.c.user_id == new.user_id) & (jobs.c.idempotency_key == new.idempotency_key)
+                _lock_key(connection, new)
+                if (known := _row(connection, same)) is not None:
+                    return known, False
+            now = _now(connection)
+            values = {**new._asdict(), "state": ServiceState.QUEUED.value, "created_at": now, "ready_at": now}
+            row = connection.execute(insert(jobs).values(values).returning(*jobs.c)).one()
+            _record(connection, row.id, ServiceState.QUEUED, "", now)
+            announce(connection, QUEUE_CHANNEL)
+            return _job(row), True
+
+        return self._database.write(once)
+
+    def with_key(self, user_id: str, key: str) -> JobRow | None:
+        """The job that a user uploaded with this idempotency key."""
+        same = (jobs.c.user_id == user_id) & (jobs.c.idempotency_key == key)
+        return self._database.read(lambda connection: _row(connection, same))
+
+    # Looking
+
+    def get(self, job_id: int) -> JobRow | None:
+        """The row of a job."""
+        return self._database.read(lambda connection: _row(connection, jobs.c.id == job_id))
+
+    def listed(self, page: Page) -> list[JobRow]:
+        """The rows of a page, the newest first."""
+        query = select(jobs).order_by(jobs.c.id.desc()).limit(page.limit)
+        for column, value in (("user_id", page.user_id), ("service", page.service)):
+            if value is not None:
+                query = query.where(jobs.c[column] == value)
+        if page.state is not None:
+            query = query.where(jobs.c.state == page.state.value)
+        if page.before is not None:
+            query = query.where(jobs.c.id < page.before)
+        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+
+    def waiting(self, service: str, user_id: str) -> Waiting:
+        """How many jobs are active, of the user and of the service."""
+
+        def once(connection: Connection) -> Waiting:
+            active = _active(connection, service)
+            return Waiting(active.get(user_id, 0), sum(active.values()))
+
+        return self._database.read(once)
+
+    def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
+        """The moves of a job since the one with this id."""
+        query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
+        return self._database.read(lambda connection: [_move(row) for row in connection.execute(query)])
+
+    def moved_since(self, after: int) -> list[tuple[int, int]]:
+        """(id of the move, job) of the moves since the one with this id."""
+        query = select(moves.c.id, moves.c.job_id).where(moves.c.id > after).order_by(moves.c.id)
+        return self._database.read(lambda connection: [(row[0], row[1]) for row in connection.execute(query)])
+
+    def last_move(self) -> int:
+        """The id of the last move of all."""
+        query = select(func.coalesce(func.max(moves.c.id), 0))
+        return self._database.read(lambda connection: int(connection.execute(query).scalar_one()))
+
+    def counts(self) -> dict[tuple[str, ServiceState], int]:
+        """How many jobs of each service are in each state."""
+        query = select(jobs.c.service, jobs.c.state, func.count()).group_by(jobs.c.service, jobs.c.state)
+        return self._database.read(
+            lambda connection: {(row[0], ServiceState(row[1])): row[2] for row in connection.execute(query)}
+        )
+
+    # Claiming
+
+    def claim(self, service: str, quota: Quota, nodes: Sequence[str | None]) -> list[JobRow]:
+        """Takes the next jobs of a service for this server, at most one for each of the nodes given.
+
+        Who is next is `decisions.next_jobs`; servers take turns at it, so that quotas hold for all together.
+        """
+
+        def once(connection: Connection) -> list[JobRow]:
+            _take_turns(connection, service)
+            active = _active(connection, service)
+            most = min(len(nodes), quota.max_runs - sum(active.values()))
+            if most <= 0:
+                return []
+            last_turn, queues = _queues(connection, service, quota, active, most)
+            chosen = next_jobs(queues, quota, sum(active.values()), most)
+            users = {job: queue.user for queue in queues for job in queue.jobs}
+            for turn, job_id in enumerate(chosen, start=last_turn + 1):
+                _set_turn(connection, service, users[job_id], turn)
+            return [self._claimed(connection, job, node) for job, node in zip(chosen, nodes, strict=False)]
+
+        return self._database.write(once)
+
+    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow:
+        now = _now(connection)
+        values = {
+            "state": ServiceState.PROCESSING.value,
+            "message": "",
+            "claim": jobs.c.claim + 1,
+            "server_id": self.server_id,
+            "node": node,
+            "tried_at": func.coalesce(jobs.c.tried_at, now),
+        }
+        row = connection.execute(
+            update(jobs).where(jobs.c.id == job_id).values(values).returning(*jobs.c)
+        ).one()
+        _record(connection, job_id, ServiceState.PROCESSING, "", now)
+        announce(connection, MOVES_CHANNEL)
+        return _job(row)
+
+    def mine(self) -> list[JobRow]:
+        """The active jobs that this server has claimed."""
+        query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
+        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+
+    def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
+        """Claims the active jobs of servers that are gone; of all others with None."""
+        query = update(jobs).where(IS_ACTIVE, jobs.c.server_id != self.server_id)
+        if servers is not None:
+            query = query.where(jobs.c.server_id.in_(list(servers)))
+        query = query.values(claim=jobs.c.claim + 1, server_id=self.server_id)
+
+        def once(connection: Connection) -> list[JobRow]:
+            return [_job(row) for row in connection.execute(query.returning(*jobs.c))]
+
+        return sorted(self._database.write(once), key=lambda row: row.id)
+
+    # Moving
+
+    def move(self, row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
+        """Moves a job, if it is still as the row says; None if another server changed it.
+
+        ``values``: further columns. `IllegalTransition` if the table of states forbids the move.
+        """
+        check_move(SERVICE_TRANSITIONS, row.state, to)
+
+        def once(connection: Connection) -> JobRow | None:
+            now = _now(connection)
+            stamped = {**values, "state": to.value, "message": message}
+            if to is ServiceState.RUNNING:
+                stamped["started_at"] = func.coalesce(jobs.c.started_at, now)
+            elif to.is_final and to is not ServiceState.CLEANED:
+                stamped["ended_at"] = now
+            moved = _swapped(connection, row, stamped)
+            if moved is None:
+                # A commit whose answer was lost has moved it already.
+                known = _row(connection, jobs.c.id == row.id)
+                return known if known is not None and _shows(known, row, to, message) else None
+            _record(connection, row.id, to, message, now)
+            announce(connection, MOVES_CHANNEL)
+            if row.state.is_active and not to.is_active:
+                announce(connection, QUEUE_CHANNEL)
+            return moved
+
+        return self._database.write(once)
+
+    def requeue(self, row: JobRow, message: str, wait_ms: int) -> JobRow | None:
+        """Puts a job that was certainly not sent back into the queue, for any node, after a while."""
+
+        def once(connection: Connection) -> JobRow | None:
+            now = _now(connection)
+            values = {
+                "state": ServiceState.QUEUED.value,
+                "message": message,
+                "server_id": None,
+                "node": None,
+                "ready_at": now + wait_ms,
+            }
+            moved = _swapped(connection, row, values)
+            if moved is not None:
+                _record(connection, row.id, ServiceState.QUEUED, message, now)
+                announce(connection, MOVES_CHANNEL)
+                announce(connection, QUEUE_CHANNEL)
+            return moved
+
+        return self._database.write(once)
+
+    def update(self, row: JobRow, **values: Any) -> JobRow | None:
+        """Changes columns of a job that stays in its state, if it is still as the row says."""
+        return self._database.write(lambda connection: _swapped(connection, row, values))
+
+    def terminate(self, job_id: int) -> JobRow | None:
+        """Asks for the end of a job: a queued one is Killed at once, of an active one the wish is noted.
+
+        The row afterwards; a final one is left as it is. None if there is no such job.
+        """
+
+        def once(connection: Connection) -> JobRow | None:
+            row = _row(connection, jobs.c.id == job_id)
+            if row is None or row.state.is_final:
+                return row
+            now = _now(connection)
+            if row.state is ServiceState.QUEUED:
+                killed = {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
+                moved = _swapped(connection, row, {**killed, "terminate_at": now})
+                if moved is not None:
+                    _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
+                    announce(connection, MOVES_CHANNEL)
+                    return moved
+                row = _row(connection, jobs.c.id == job_id)  # it was claimed meanwhile
+                if row is None or row.state.is_final:
+                    return row
+            noted = _swapped(connection, row, {"terminate_at": func.coalesce(jobs.c.terminate_at, now)})
+            announce(connection, MOVES_CHANNEL)
+            return noted or _row(connection, jobs.c.id == job_id)
+
+        return self._database.write(once)
+
+    # Cleaning
+
+    def old(self, max_age_ms: int, limit: int = 100) -> list[JobRow]:
+        """Jobs that ended longer ago than this and still have their files."""
+        query = select(jobs).where(HAS_ENDED, jobs.c.ended_at < now_ms() - max_age_ms)
+        query = query.order_by(jobs.c.ended_at).limit(limit)
+        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+
+    def forget(self, age_ms: int, limit: int = 1000) -> int:
+        """Deletes the rows of cleaned jobs that ended longer ago than this; how many."""
+        old = select(jobs.c.id).where(
+            jobs.c.state == ServiceState.CLEANED.value, jobs.c.ended_at < now_ms() - age_ms
+        )
+        statement = delete(jobs).where(jobs.c.id.in_(old.limit(limit)))
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    def without_row(self, directories: Sequence[str]) -> set[str]:
+        """Which of these directories belong to no job."""
+        query = select(jobs.c.directory).where(jobs.c.directory.in_(list(directories)))
+        known = self._database.read(lambda connection: {row[0] for row in connection.execute(query)})
+        return set(directories) - known
+
+    def has_files(self, directories: Sequence[str]) -> set[str]:
+        """Which of these directories belong to a job that was not cleaned."""
+        query = select(jobs.c.directory).where(
+            jobs.c.directory.in_(list(directories)), jobs.c.state != ServiceState.CLEANED.value
+        )
+        return self._database.read(lambda connection: {row[0] for row in connection.execute(query)})
+
+
+TERMINATED = "job terminated"
+
+
+def _now(connection: Connection) -> int:
+    return int(connection.execute(select(now_ms())).scalar_one())
+
+
+def _job(row: Row[Any]) -> JobRow:
+    values = row._asdict()
+    return JobRow(**{**values, "state": ServiceState(values["state"])})
+
+
+def _move(row: Row[Any]) -> Move:
+    values = row._asdict()
+    return Move(**{**values, "state": ServiceState(values["state"])})
+
+
+def _row(connection: Connection, condition: Any) -> JobRow | None:
+    found = connection.execute(select(jobs).where(condition)).one_or_none()
+    return None if found is None else _job(found)
+
+
+def _swapped(connection: Connection, row: JobRow, values: Mapping[str, Any]) -> JobRow | None:
+    """The compare-and-set: changes a row that is still in the state and claim that the caller saw."""
+    same = (jobs.c.id == row.id) & (jobs.c.state == row.state.value) & (jobs.c.claim == row.claim)
+    found = connection.execute(update(jobs).where(same).values(**values).returning(*jobs.c)).one_or_none()
+    return None if found is None else _job(found)
+
+
+def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
+    return (known.state, known.claim, known.message) == (to, row.claim, message)
+
+
+def _record(connection: Connection, job_id: int, state: ServiceState, message: str, now: int) -> None:
+    connection.execute(insert(moves).values(job_id=job_id, state=state.value, message=message, at=now))
+
+
+def _active(connection: Connection, service: str) -> dict[str, int]:
+    query = select(jobs.c.user_id, func.count()).where(IS_ACTIVE, jobs.c.service == service)
+    return {row[0]: row[1] for row in connection.execute(query.group_by(jobs.c.user_id))}
+
+
+def _take_turns(connection: Connection, service: str) -> None:
+    """Lets one server at a time claim jobs of a service; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        key = zlib.crc32(f"tenuto service {service}".encode())
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+def _lock_key(connection: Connection, new: NewJob) -> None:
+    if connection.dialect.name == "postgresql":
+        key = zlib.crc32(f"tenuto key {new.user_id} {new.idempotency_key}".encode())
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+def _queues(
+    connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
+) -> tuple[int, list[Queue]]:
+    """The last turn of the service, and the queues of the users who may be next, as far as needed."""
+    users = [row[0] for row in connection.execute(_USERS, {"service": service})]
+    query = select(turns.c.user_id, turns.c.turn).where(turns.c.service == service)
+    turn_of: dict[str, int] = {row[0]: row[1] for row in connection.execute(query)}
+    last_turn = max(turn_of.values(), default=0)
+    eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
+    eligible.sort(key=lambda user: (active.get(user, 0), turn_of.get(user, 0)))
+    queues: list[Queue] = []
+    for user in eligible:
+        free = min(most, quota.runs_per_user - active.get(user, 0))
+        ready = (
+            select(jobs.c.id)
+            .where(QUEUED, jobs.c.service == service, jobs.c.user_id == user, jobs.c.ready_at <= now_ms())
+            .order_by(jobs.c.id)
+            .limit(free)
+        )
+        found = tuple(row[0] for row in connection.execute(ready))
+        if found:
+            queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))
+        if len(queues) >= most:
+            break
+    return last_turn, queues
+
+
+def _set_turn(connection: Connection, service: str, user: str, turn: int) -> None:
+    mine = (turns.c.service == service) & (turns.c.user_id == user)
+    if not connection.execute(update(turns).where(mine).values(turn=turn)).rowcount:
+        connection.execute(insert(turns).values(service=service, user_id=user, turn=turn))

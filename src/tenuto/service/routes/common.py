@@ -1,0 +1,252 @@
+"""What routes share: who asks, which errors are documented, and how a refusal becomes a response.
+Holds no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from tenuto.errors import DatabaseError, RequestRefused
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.access import EVERYBODY, Principal, Tokens, bearer
+from tenuto.service.access import Scope as TokenScope
+from tenuto.service.contract import ErrorBody, ErrorCode, JobBody, StatusBody, error_json
+from tenuto.service.guard import INTERNAL, REQUEST_ID
+from tenuto.service.log import log
+from tenuto.service.operations import Operations
+from tenuto.service.parts import Parts
+from tenuto.service.rates import Rates, Strikes
+from tenuto.service.rows import JobRow
+from tenuto.service.uploads import refused
+
+READ_ON_S = 2.0
+READ_ON_BYTES = 16 << 20
+LARGEST_ID = 2**63 - 1
+
+
+class Front:
+    """What a route finds of its server, under `app.state.front`."""
+
+    def __init__(self, parts: Parts, operations: Operations, tokens: Tokens | None) -> None:
+        """`tokens`: None where everybody is believed."""
+        self.parts = parts
+        self.operations = operations
+        self.tokens = tokens
+        self.rates = Rates(parts.settings.rate_per_s, parts.settings.burst)
+        self.strikes = Strikes()
+
+    async def principal(self, request: Request) -> Principal:
+        """Who sent a request; raises `RequestRefused` for a token that is missing or wrong."""
+        if self.tokens is None:
+            return EVERYBODY
+        token = bearer(request.headers.get("authorization"))
+        found = None if token is None else await self.parts.sql(self.tokens.principal, token)
+        now = self.parts.clock.monotonic()
+        if found is None:
+            address = request.client.host if request.client else ""
+            log("token_refused", 30, address=address)
+            wait_s = self.strikes.wait_s(address, now) if token is not None else 0.0
+            if wait_s:
+                raise RequestRefused(
+                    ErrorCode.RATE_LIMITED.value,
+                    "Too many wrong tokens; try again later",
+                    retry_after_s=wait_s,
+                )
+            raise refused(ErrorCode.UNAUTHORIZED, "A valid token is needed: Authorization: Bearer tnt_...")
+        wait_s = self.rates.wait_s(found.user or "", now)
+        if wait_s:
+            raise RequestRefused(
+                ErrorCode.RATE_LIMITED.value, "Too many requests; try again later", retry_after_s=wait_s
+            )
+        return found
+
+
+def front_of(request: Request) -> Front:
+    front: Front = request.app.state.front
+    return front
+
+
+FrontOf = Annotated[Front, Depends(front_of)]
+
+
+def allow(scope: TokenScope) -> Callable[..., Any]:
+    """The dependency of a route that needs a scope; its result is the principal."""
+
+    async def principal(request: Request, front: FrontOf) -> Principal:
+        found = await front.principal(request)
+        if not found.may(scope):
+            raise refused(ErrorCode.FORBIDDEN, f"The token lacks the scope {scope.value}")
+        return found
+
+    principal.scope = scope  # type: ignore[attr-defined]  # a test looks for it on every route
+    return principal
+
+
+MaySubmit = Annotated[Principal, Depends(allow(TokenScope.SUBMIT))]
+MayRead = Annotated[Principal, Depends(allow(TokenScope.READ))]
+MayAdminister = Annotated[Principal, Depends(allow(TokenScope.ADMIN))]
+JobId = Annotated[
+    int, Path(description="The id that the upload was answered with.", le=LARGEST_ID, ge=-LARGEST_ID)
+]
+
+
+def errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
+    """The documentation of a route's errors, by HTTP status."""
+    always = (
+        ErrorCode.BAD_HOST,
+        ErrorCode.TOKEN_IN_URL,
+        ErrorCode.UNAUTHORIZED,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.RATE_LIMITED,
+        ErrorCode.DATABASE_UNAVAILABLE,
+        ErrorCode.INTERNAL,
+        ErrorCode.TOO_SLOW,
+        ErrorCode.METHOD_NOT_ALLOWED,
+    )
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys((*codes, *always)):
+        by_status.setdefault(code.http_status, []).append(f"`{code.value}`")
+    return {
+        status: {"model": ErrorBody, "description": ", ".join(names)}
+        for status, names in sorted(by_status.items())
+    }
+
+
+OF_JOB = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
+
+
+# Answers
+
+
+def instant(ms: int | None) -> str | None:
+    """An instant of the database's clock, as RFC 3339."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def job_body(row: JobRow, message: str) -> JobBody:
+    return JobBody(
+        id=row.id,
+        user_id=row.user_id,
+        service=row.service,
+        status=row.state,
+        message=message,
+        created_at=instant(row.created_at) or "",
+        started_at=instant(row.started_at),
+        ended_at=instant(row.ended_at),
+        exit_code=row.exit_code,
+        node=row.node,
+        result_bytes=row.result_bytes,
+        result_sha256=row.result_sha256,
+    )
+
+
+def status_json(row: JobRow, message: str, code: int, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = StatusBody(id=row.id, status=row.state, message=message)
+    return JSONResponse(body.model_dump(mode="json"), code, headers)
+
+
+def error_response(error: RequestRefused) -> JSONResponse:
+    """The response of a refusal."""
+    code = ErrorCode(error.code)
+    status = ServiceState(error.status) if error.status else ServiceState.UNKNOWN
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    elif code.http_status in (503, 507):
+        headers["retry-after"] = "5"
+    if code is ErrorCode.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse(error_json(code, str(error), error.job_id, status), code.http_status, headers)
+
+
+class EarlyResponse(JSONResponse):
+    """The refusal of an upload whose body is still on its way: read on for a while, so that it is seen.
+
+    A client that is still writing when the connection is closed gets a reset, and never reads the answer.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers["connection"] = "close"
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        left = READ_ON_BYTES
+        try:
+            async with asyncio.timeout(READ_ON_S):
+                while left > 0:
+                    message = await receive()
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        break
+                    left -= len(message.get("body", b""))
+        except TimeoutError:
+            pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def early(error: RequestRefused) -> EarlyResponse:
+    plain = error_response(error)
+    response = EarlyResponse(None, plain.status_code)
+    response.body = plain.body
+    response.raw_headers = plain.raw_headers
+    return response
+
+
+# Handlers of exceptions
+
+
+async def on_refusal(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestRefused)
+    return error_response(error)
+
+
+async def on_database(request: Request, error: Exception) -> JSONResponse:
+    log("stage_failed", 40, stage="http", why=str(error))
+    return error_response(
+        refused(ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer")
+    )
+
+
+async def on_validation(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where, name = (*first["loc"], "")[:2]
+    if where == "path":
+        return error_response(refused(ErrorCode.BAD_ID, "The id of a job is a number"))
+    return error_response(refused(ErrorCode.BAD_PARAMETER, f"Invalid {name}: {first['msg']}"))
+
+
+async def on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED}.get(
+        error.status_code, ErrorCode.BAD_REQUEST
+    )
+    response = JSONResponse(error_json(code, str(error.detail)), error.status_code)
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+async def on_anything(request: Request, error: Exception) -> JSONResponse:
+    """Something unforeseen: the guard logs it, and the client learns under which id."""
+    return JSONResponse(error_json(ErrorCode.INTERNAL, INTERNAL.format(request.scope[REQUEST_ID])), 500)
+
+
+HANDLERS: dict[Any, Any] = {
+    Exception: on_anything,
+    RequestRefused: on_refusal,
+    DatabaseError: on_database,
+    RequestValidationError: on_validation,
+    HTTPException: on_http,
+}

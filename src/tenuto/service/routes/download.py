@@ -1,0 +1,163 @@
+"""`GET /download/{id}`, for scripts of two generations, and `GET /download_partial/{id}`.
+The codes are a table; which column counts is the setting `service.compat`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from tenuto.errors import NodeError, RequestRefused
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.contract import ErrorCode, StatusBody
+from tenuto.service.results import ResultResponse, open_result
+from tenuto.service.routes.common import OF_JOB, Front, FrontOf, JobId, MayRead, errors, status_json
+from tenuto.service.rows import JobRow
+
+router = APIRouter()
+
+_S = ServiceState
+_UNDER_WAY = (_S.QUEUED, _S.PROCESSING, _S.SUBMITTED, _S.RUNNING)
+CODES: dict[str, dict[ServiceState, int]] = {
+    "hybrid": {
+        **dict.fromkeys(_UNDER_WAY, 202),
+        _S.FAILED: 410,
+        _S.KILLED: 410,
+        _S.INVALID: 400,
+        _S.UNKNOWN: 503,
+        _S.CLEANED: 410,
+    },
+    "v1": {
+        **dict.fromkeys(_UNDER_WAY, 202),
+        _S.FAILED: 410,
+        _S.KILLED: 410,
+        _S.INVALID: 400,
+        _S.UNKNOWN: 500,
+        _S.CLEANED: 204,
+    },
+    "v2": {state: 200 for state in ServiceState if state is not _S.COMPLETED},
+}
+"""compat -> state -> HTTP status, of a job without a result to give."""
+
+Wait = Annotated[float, Query(ge=0, le=60, description="Hold the answer until the job is final, in seconds.")]
+_ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The result, or with `compat = v2` the status",
+        "content": _ZIP,
+        "model": StatusBody,
+    },
+    202: {"description": "Not ended yet", "model": StatusBody},
+    204: {"description": "Cleaned (`compat = v1`)"},
+    206: {"description": "A part of the result", "content": _ZIP},
+    304: {"description": "The result is the one that If-None-Match names"},
+    410: {"description": "Failed, Killed or Cleaned", "model": StatusBody},
+    416: {"description": "The result has no such part"},
+}
+
+
+def _documented() -> dict[int | str, dict[str, Any]]:
+    return {**errors(*OF_JOB), **_RESPONSES}
+
+
+@router.get(
+    "/download/{id}",
+    summary="The result of a job as a ZIP, or where it stands",
+    responses=_documented(),
+    response_class=Response,
+)
+async def download(
+    request: Request, id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0
+) -> Response:
+    row = await front.operations.get_final(id, principal, wait)
+    return await _answer(request, front, row)
+
+
+@router.head(
+    "/download/{id}",
+    summary="The headers of the same, at once",
+    responses=_documented(),
+    response_class=Response,
+)
+async def download_head(request: Request, id: JobId, front: FrontOf, principal: MayRead) -> Response:
+    return await _answer(request, front, await front.operations.get(id, principal))
+
+
+async def _answer(request: Request, front: Front, row: JobRow) -> Response:
+    if row.state is ServiceState.COMPLETED:
+        descriptor = await front.parts.files(open_result, front.parts.place(row).result)
+        if descriptor is not None:
+            if _is_known(request, row):
+                await front.parts.files(os.close, descriptor)
+                return Response(status_code=304, headers={"etag": f'"{row.result_sha256}"'})
+            return ResultResponse(descriptor, row)
+        row = row._replace(state=ServiceState.CLEANED, message="")  # the cleaner was just here
+    code = CODES[front.parts.settings.compat][row.state]
+    if code == 204:
+        return Response(status_code=204)
+    headers = {"retry-after": "1"} if code in (202, 503) else {}
+    return status_json(row, await front.operations.message(row), code, headers)
+
+
+def _is_known(request: Request, row: JobRow) -> bool:
+    given = request.headers.get("if-none-match", "")
+    return row.result_sha256 is not None and row.result_sha256 in [
+        tag.strip(' "W/') for tag in given.split(",")
+    ]
+
+
+@router.get(
+    "/download_partial/{id}",
+    summary="The files of a job as they are now, as a ZIP",
+    responses={
+        **errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NODE_UNAVAILABLE),
+        200: {"description": "The files", "content": _ZIP},
+    },
+    response_class=Response,
+)
+async def download_partial(request: Request, id: JobId, front: FrontOf, principal: MayRead) -> Response:
+    row = await front.operations.get(id, principal)
+    if row.state in (ServiceState.QUEUED, ServiceState.PROCESSING):
+        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+    if row.state is ServiceState.CLEANED:
+        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+    if row.state.is_final:
+        descriptor = await front.parts.files(open_result, front.parts.place(row).result)
+        if descriptor is None or row.result_sha256 is None:
+            if descriptor is not None:
+                await front.parts.files(os.close, descriptor)
+            raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+        return ResultResponse(descriptor, row)
+    return await _partial(front, row)
+
+
+async def _partial(front: Front, row: JobRow) -> Response:
+    node = front.parts.book.nodes.get(row.node or "")
+    if node is None or row.payload_id is None:
+        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+    stream = node.stream_partial(row.payload_id)
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        first = b""
+    except NodeError as error:
+        raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
+    headers = {
+        "content-disposition": f'attachment; filename="partial-{row.id}.zip"',
+        "content-security-policy": "sandbox",
+    }
+    return StreamingResponse(_chained(first, stream), media_type="application/zip", headers=headers)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
+    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)

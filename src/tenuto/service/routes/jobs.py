@@ -1,0 +1,83 @@
+"""`GET /jobs`, `GET /jobs/{id}`, and `POST /terminate/{id}`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
+
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.contract import ErrorCode, JobBody, JobsBody, StatusBody
+from tenuto.service.routes.common import (
+    LARGEST_ID,
+    OF_JOB,
+    FrontOf,
+    JobId,
+    MayRead,
+    MaySubmit,
+    errors,
+    job_body,
+    status_json,
+)
+from tenuto.service.routes.download import Wait
+from tenuto.service.rows import Page
+
+router = APIRouter()
+
+
+@router.get(
+    "/jobs",
+    response_model=JobsBody,
+    summary="The jobs, the newest first",
+    responses=errors(ErrorCode.BAD_PARAMETER),
+)
+async def jobs(
+    front: FrontOf,
+    principal: MayRead,
+    user_id: Annotated[str | None, Query(max_length=64)] = None,
+    service: Annotated[str | None, Query(max_length=64)] = None,
+    status: ServiceState | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="Ids below this.")] = None,
+) -> JobsBody:
+    if not principal.acts_for_all:
+        if user_id is not None and user_id != principal.user:
+            return JobsBody(jobs=[], next=None)
+        user_id = principal.user
+    rows = await front.operations.listed(Page(_clean(user_id), _clean(service), status, before, limit + 1))
+    shown = rows[:limit]
+    bodies = [job_body(row, await front.operations.message(row)) for row in shown]
+    return JobsBody(jobs=bodies, next=shown[-1].id if len(rows) > limit else None)
+
+
+def _clean(text: str | None) -> str | None:
+    """A text that a database can be asked for; PostgreSQL knows no NUL, and no row has one."""
+    return None if text is None else text.replace("\0", "\ufffd")
+
+
+@router.get(
+    "/jobs/{id}",
+    response_model=JobBody,
+    summary="Everything that is known of a job",
+    responses=errors(*OF_JOB),
+)
+async def job(id: JobId, front: FrontOf, principal: MayRead, wait: Wait = 0.0) -> JobBody:
+    row = await front.operations.get_final(id, principal, wait)
+    return job_body(row, await front.operations.message(row))
+
+
+@router.post(
+    "/terminate/{id}",
+    response_model=StatusBody,
+    summary="End a job",
+    responses={
+        **errors(*OF_JOB, ErrorCode.ALREADY_ENDED, ErrorCode.BAD_ORIGIN),
+        202: {"description": "Still stopping", "model": StatusBody},
+    },
+)
+async def terminate(id: JobId, front: FrontOf, principal: MaySubmit) -> JSONResponse:
+    row = await front.operations.terminate(id, principal)
+    if row.state is ServiceState.KILLED:
+        return status_json(row, row.message, 200)
+    return status_json(row, "still stopping", 202, {"retry-after": "1"})

@@ -1,0 +1,75 @@
+"""A service job as its row shows it, and its path through the states.
+Plain values; `requests` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenuto.lifecycle.service import ServiceState
+
+
+class NewJob(NamedTuple):
+    """An upload that is to become a job."""
+
+    user_id: str
+    service: str
+    directory: str
+    idempotency_key: str | None = None
+    body_sha256: str | None = None
+
+
+class JobRow(NamedTuple):
+    """The row of a job. Instants are milliseconds of the database's clock."""
+
+    id: int
+    user_id: str
+    service: str
+    state: ServiceState
+    message: str
+    claim: int
+    """How often the job was claimed or taken over; what an older claimant writes has no effect."""
+    server_id: str | None
+    node: str | None
+    """The node that has the job, or may have it."""
+    payload_id: int | None
+    directory: str
+    idempotency_key: str | None
+    body_sha256: str | None
+    created_at: int
+    ready_at: int
+    tried_at: int | None
+    """When it was first tried to be sent."""
+    started_at: int | None
+    ended_at: int | None
+    terminate_at: int | None
+    exit_code: int | None
+    result_bytes: int | None
+    result_sha256: str | None
+
+
+class Move(NamedTuple):
+    """A state that a job reached."""
+
+    id: int
+    job_id: int
+    state: ServiceState
+    message: str
+    at: int
+
+
+class Waiting(NamedTuple):
+    """What a queued job competes with."""
+
+    user_active: int
+    active: int
+
+
+class Page(NamedTuple):
+    """Which jobs are listed: the newest first, ids below ``before``."""
+
+    user_id: str | None = None
+    service: str | None = None
+    state: ServiceState | None = None
+    before: int | None = None
+    limit: int = 100

@@ -1,0 +1,236 @@
+"""A server put together: rows, nodes, stages and routes; how it starts, and how it stops.
+Parses no arguments; `cli.commands.serve` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Scope
+
+from tenuto.database.members import Member, MemberKind, join, leave, see, unseen
+from tenuto.errors import DatabaseError
+from tenuto.service.access import Tokens
+from tenuto.service.cleaner import Cleaner
+from tenuto.service.getter import Getter
+from tenuto.service.guard import Guard
+from tenuto.service.log import log
+from tenuto.service.metrics import Metrics
+from tenuto.service.node.node import lock_data
+from tenuto.service.nodes import Node, NodeBook
+from tenuto.service.operations import Operations
+from tenuto.service.parts import Offered, Parts
+from tenuto.service.places import DataPlaces
+from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
+from tenuto.service.routes import download, info, jobs, upload, watching
+from tenuto.service.routes.common import HANDLERS, Front
+from tenuto.service.sender import Sender
+from tenuto.service.stage import Stage
+from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.settings.service import ServiceSettings
+from tenuto.workspace.ports import LockHandle, Machine
+
+SEEN_EVERY_S = 5.0
+UNSEEN_MS = 15_000
+PATIENCE_S = 10.0
+TITLE = "Tenuto job service"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """How a server is to be."""
+
+    settings: ServiceSettings
+    database: str
+    services: Mapping[str, Offered]
+    version: str
+
+
+class Server:
+    """A server in this process."""
+
+    def __init__(self, plan: ServerPlan, nodes: Mapping[str, Node], machine: Machine) -> None:
+        """`nodes`: by name, all that the services name."""
+        settings = plan.settings
+        self._plan = plan
+        self._machine = machine
+        self.database = opened(plan.database, MIGRATIONS, PATIENCE_S)
+        self._lock: LockHandle | None = None
+        if self.database.is_sqlite:  # several servers share the data of one PostgreSQL
+            self._lock = lock_data(machine, str(settings.data), "server")
+        self._id = machine.randomness.nonce()
+        requests = Requests(self.database, self._id)
+        places = DataPlaces(str(settings.data))
+        places.make()
+        self.parts = Parts(
+            settings,
+            plan.services,
+            requests,
+            requests.database_id(machine.randomness.nonce()),
+            places,
+            NodeBook(nodes, machine.clock),
+            machine.clock,
+            machine.randomness,
+            Metrics(),
+        )
+        self._getter = Getter(self.parts)
+        self._sender = Sender(self.parts, self._getter.follow)
+        self._cleaner = Cleaner(self.parts)
+        self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
+        self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
+        self._last_move = 0
+        self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
+        self._stop_listening: list[object] = []
+
+    def app(self) -> ASGIApp:
+        """The server as an ASGI application."""
+        settings = self._plan.settings
+        api = FastAPI(
+            title=TITLE,
+            version=self._plan.version,
+            description="Upload files with a run.sh; get a ZIP of results.",
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            exception_handlers=HANDLERS,
+        )
+        for router in (upload.router, download.router, jobs.router, watching.router, info.router):
+            api.include_router(router)
+        tokens = Tokens(self.database) if settings.auth == "tokens" else None
+        api.state.front = Front(self.parts, self.operations, tokens)
+        return Guard(
+            api,
+            hosts=(settings.host, *settings.hosts),
+            randomness=self._machine.randomness,
+            observe=self._observe,
+            monotonic=self._machine.clock.monotonic,
+        )
+
+    def _observe(self, scope: Scope, status: int, took_s: float) -> None:
+        route = scope.get("route")
+        self.parts.metrics.answered(getattr(route, "path", "other"), status, took_s)
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        """Goes on with what was under way, and begins to claim."""
+        parts = self.parts
+        raise_open_files(parts.settings.connections)
+        member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
+        await parts.sql(self.database.write, partial(_join, member))
+        if self.database.is_sqlite:
+            await self._take_over(None)
+        await self._cleaner.sweep(alone=self.database.is_sqlite)
+        self._last_move = await parts.sql(parts.requests.last_move)
+        listen = self.database.wakeups.listen
+        self._stop_listening = [
+            listen(QUEUE_CHANNEL, self._sender.stage.wake_soon),
+            listen(MOVES_CHANNEL, self._news.wake_soon),
+        ]
+        await self._learn_slots()
+        for stage in (self._member, self._news, self._sender.stage, self._cleaner.stage):
+            stage.start()
+
+    def drain(self) -> None:
+        """Takes no more uploads, and lets nobody wait."""
+        log("draining")
+        self.operations.is_draining = True
+        self.parts.waiters.close()
+
+    async def close(self) -> None:
+        """Stops; jobs go on at their nodes, and the next server finds them."""
+        for stage in (self._sender.stage, self._cleaner.stage, self._news, self._member):
+            await stage.close()
+        await self._getter.close()
+        for node in self.parts.book.nodes.values():
+            await node.close()
+        with suppress(DatabaseError):  # another server finds out by itself
+            await self.parts.sql(self.database.write, lambda connection: leave(connection, self._id))
+        self.parts.sql.close()
+        self.parts.files.close()
+        self.database.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    async def _learn_slots(self) -> None:
+        for name, node in self.parts.book.nodes.items():
+            try:
+                self.parts.book.answered(name, await node.slots())
+            except Exception as error:  # noqa: BLE001  a node that is down now may be up later
+                self.parts.book.failed(name, str(error))
+
+    # Members
+
+    async def _be_seen(self) -> None:
+        """Says that this server lives, and takes over what servers that are gone had claimed."""
+        parts = self.parts
+        known = await parts.sql(self.database.write, lambda connection: see(connection, self._id))
+        if not known:  # it was taken for dead: what it had claimed belongs to others
+            member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
+            await parts.sql(self.database.write, partial(_join, member))
+        if not self.database.is_sqlite:
+            gone = await parts.sql(
+                self.database.read, lambda connection: unseen(connection, MemberKind.SERVER, UNSEEN_MS)
+            )
+            if gone:
+                await self._take_over([member.id for member in gone])
+                await parts.sql(self.database.write, partial(_dismiss, [member.id for member in gone]))
+        for row in await parts.sql(parts.requests.mine):
+            # Claimed by a transaction whose answer was lost, or left by a follower that failed.
+            self._getter.follow(row, taken_over=True)
+
+    async def _take_over(self, servers: list[str] | None) -> None:
+        rows = await self.parts.sql(self.parts.requests.take_over, servers)
+        if rows:
+            log("claimed", taken_over=len(rows))
+        for row in rows:
+            self._getter.follow(row, taken_over=True)
+
+    async def _tell_news(self) -> None:
+        """Wakes those who wait for jobs that other servers moved, or were asked to end."""
+        parts = self.parts
+        if self.database.is_sqlite:
+            return
+        # Transactions may commit in another order than their moves were numbered: a few are read again.
+        news = await parts.sql(parts.requests.moved_since, max(self._last_move - 50, 0))
+        for move_id, job_id in news:
+            self._last_move = max(self._last_move, move_id)
+            parts.waiters.tell(job_id)
+        for row in await parts.sql(parts.requests.mine):
+            if row.terminate_at is not None:
+                self._getter.terminate(row.id)
+
+
+def _join(member: Member, connection: object) -> None:
+    join(connection, member)  # type: ignore[arg-type]
+
+
+def _dismiss(members: list[str], connection: object) -> None:
+    for member in members:
+        leave(connection, member)  # type: ignore[arg-type]
+
+
+def raise_open_files(connections: int) -> None:
+    """Raises the soft limit of open files, so that as many connections can be served."""
+    wanted = connections + 1024
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+async def closed(server: Server) -> None:
+    """Closes a server within a bounded time."""
+    try:
+        async with asyncio.timeout(30.0):
+            await server.close()
+    except TimeoutError:
+        log("stage_failed", 40, stage="close", why="it took too long")

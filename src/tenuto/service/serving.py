@@ -1,0 +1,179 @@
+"""An application on a socket until a signal comes: the ready line, the drain, the end.
+Knows neither server nor node; both run by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tenuto.clock import Clock
+from tenuto.errors import JobServiceError
+from tenuto.service.guard import is_loopback
+from tenuto.service.log import log
+from tenuto.service.protocol import protocol_class
+from tenuto.service.waiters import heard
+
+DRAIN_S = 30.0
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen, and how."""
+
+    host: str
+    port: int
+    header_s: float
+    write_s: float
+    connections: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if no other machine can connect."""
+        return is_loopback(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is run, and who is told."""
+
+    app: ASGIApp
+    start: Callable[[], Awaitable[None]]
+    ready: Callable[[str], None]
+    """Called with the URL once requests are answered."""
+    drain: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
+
+
+def bound(address: Address) -> socket.socket:
+    """A socket that listens; `JobServiceError` if the port is taken or the address is not ours."""
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        return _listening(found[0][0], found[0][4])
+    except OSError as error:
+        raise JobServiceError(
+            f"cannot listen on {address.host} port {address.port}: {error.strerror}; give another --port "
+            "(0 takes a free one) or --host"
+        ) from None
+
+
+def _listening(family: int, where: Any) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class InFlight:
+    """Counts the requests that are being answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._ended = asyncio.Event()
+        self.count = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.count += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.count -= 1
+            self._ended.set()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Returns when an answer ended, or after a while."""
+        await heard(self._ended, timeout_s)
+
+
+class _Uvicorn(uvicorn.Server):
+    """A uvicorn that leaves signals to us and says when it is ready."""
+
+    on_ready: Callable[[], None]
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_ready()
+
+
+async def run(running: Running, address: Address, clock: Clock) -> None:
+    """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
+    counted = InFlight(running.app)
+    listening: socket.socket | None = None
+    try:
+        listening = bound(address)
+        await running.start()
+        server = _uvicorn(counted, address)
+        host, port = listening.getsockname()[:2]
+        scheme = "https" if address.tls_cert else "http"
+        shown = f"[{host}]" if ":" in host else host
+        server.on_ready = lambda: running.ready(f"{scheme}://{shown}:{port}")
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            server.force_exit = stopping.is_set()
+            stopping.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        ending = loop.create_task(_drained(stopping, running, counted, server, clock))
+        await server.serve(sockets=[listening])
+        ending.cancel()
+    finally:
+        if listening is not None:
+            listening.close()
+        await running.close()
+    log("stopped")
+
+
+async def _drained(
+    stopping: asyncio.Event, running: Running, counted: InFlight, server: uvicorn.Server, clock: Clock
+) -> None:
+    await stopping.wait()
+    running.drain()
+    until = clock.monotonic() + DRAIN_S
+    while counted.count and clock.monotonic() < until and not server.force_exit:
+        await counted.changed(0.5)
+    server.should_exit = True
+
+
+def _uvicorn(app: ASGIApp, address: Address) -> _Uvicorn:
+    config = uvicorn.Config(
+        app,
+        http=protocol_class(address.header_s, address.write_s, address.connections),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=address.tls_cert,
+        ssl_keyfile=address.tls_key,
+        proxy_headers=False,
+    )
+    return _Uvicorn(config)

@@ -1,0 +1,167 @@
+"""The tables of a server and of a node, their migrations, and databases that have them.
+Holds no query; `requests`, `access` and `node.payloads` are the only users.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from tenuto.database import Database, Migrations, migrate
+from tenuto.errors import DatabaseUnavailable
+from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
+
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0001")
+"""A server's: jobs, turns, moves, tokens."""
+NODE_MIGRATIONS = Migrations(Path(__file__).parent / "node" / "migrations", "node_version", "0001")
+"""A node's: payloads."""
+
+
+def opened(url: str | Path, migrations: Migrations, patience_s: float) -> Database:
+    """A database whose tables are up to date; closed again if they cannot be."""
+    database = Database(url, patience_s=patience_s)
+    try:
+        if database.is_sqlite:
+            _make_private(database.shown_url)
+        migrate(database, migrations)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _make_private(path: str) -> None:
+    """Makes the file of a database before SQLite does, which lets every user of the machine read it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path} cannot be used as a database: {error.strerror}") from None
+
+
+def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:
+    """States as SQL, for predicates that must match a partial index: with bound ones it would not be used."""
+    return ", ".join(f"'{state.value}'" for state in type(next(iter(states))) if state in states)
+
+
+QUEUED = text("state = 'Queued'")
+IS_ACTIVE = text(f"state IN ({literals(ACTIVE)})")
+HAS_ENDED = text(f"state IN ({literals(ENDED)})")
+OPEN = frozenset({PayloadState.PREPARED, PayloadState.RUNNING})
+IS_OPEN = text(f"state IN ({literals(OPEN)})")
+PAYLOAD_ENDED = text(f"state IN ({literals(frozenset(PayloadState) - OPEN - {PayloadState.CLEANED})})")
+
+# SQLite counts a key by itself only if it is an INTEGER.
+_KEY = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("user_id", Text, nullable=False),
+    Column("service", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("claim", Integer, nullable=False, server_default="0"),
+    Column("server_id", Text),
+    Column("node", Text),
+    Column("payload_id", BigInteger),
+    Column("directory", Text, nullable=False, unique=True),
+    Column("idempotency_key", Text),
+    Column("body_sha256", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ready_at", BigInteger, nullable=False),
+    Column("tried_at", BigInteger),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("terminate_at", BigInteger),
+    Column("exit_code", Integer),
+    Column("result_bytes", BigInteger),
+    Column("result_sha256", Text),
+    CheckConstraint(f"state IN ({literals(frozenset(ServiceState))})", name="jobs_state"),
+    UniqueConstraint("user_id", "idempotency_key", name="jobs_idempotency"),
+    Index("jobs_queued", "service", "user_id", "id", sqlite_where=QUEUED, postgresql_where=QUEUED),
+    Index("jobs_active", "service", "user_id", sqlite_where=IS_ACTIVE, postgresql_where=IS_ACTIVE),
+    Index("jobs_mine", "server_id", sqlite_where=IS_ACTIVE, postgresql_where=IS_ACTIVE),
+    Index("jobs_ended", "ended_at", sqlite_where=HAS_ENDED, postgresql_where=HAS_ENDED),
+    Index("jobs_listed", "user_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("service", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("turn", BigInteger, nullable=False),
+)
+
+moves = Table(
+    "moves",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("job_id", _KEY, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("moves_of_job", "job_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("user_id", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("note", Text, nullable=False, server_default=""),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    sqlite_autoincrement=True,
+)
+
+node_metadata = MetaData()
+
+payloads = Table(
+    "payloads",
+    node_metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("killed", Boolean, nullable=False, server_default=text("0")),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("service", Text, nullable=False, server_default=""),
+    Column("user_id", Text, nullable=False, server_default=""),
+    Column("job_id", Text, nullable=False, server_default=""),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("exit_code", Integer),
+    Column("result_bytes", BigInteger),
+    Column("result_sha256", Text),
+    CheckConstraint(f"state IN ({literals(frozenset(PayloadState))})", name="payloads_state"),
+    Index("payloads_open", "id", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
+    Index("payloads_ended", "ended_at", sqlite_where=PAYLOAD_ENDED, postgresql_where=PAYLOAD_ENDED),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,353 @@
+"""An upload, streamed part by part into a directory; whatever is wrong with it is refused by name.
+Writes below the given directory only, and keeps no file in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+
+from tenuto.clock import Clock
+from tenuto.errors import RequestRefused
+from tenuto.service.contract import ErrorCode
+from tenuto.service.names import RUN_SCRIPT, file_name, folded
+
+LONGEST_FIELD = 4 << 10
+LONGEST_SCRIPT = 1 << 20
+SLOWEST_BYTES_S = 1 << 10
+GATHERED = 1 << 19
+"""Larger pieces are parsed in a thread, so that a slow disk holds up nobody else."""
+LOOK_EVERY = 8 << 20
+"""How often an upload of unknown length asks how much room is left."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class UploadLimits(NamedTuple):
+    """What an upload may be."""
+
+    max_bytes: int
+    max_parts: int
+    min_free_bytes: int
+    idle_s: float
+    cut_names: bool = False
+    """Keep of a file name what follows its last slash, instead of refusing it."""
+
+
+class Received(NamedTuple):
+    """An upload that lies in its directory."""
+
+    fields: dict[str, str]
+    files: tuple[str, ...]
+    bytes: int
+    digest: str
+    """The same for the same fields and files, in whatever order and however delimited."""
+
+
+def refused(code: ErrorCode, message: str) -> RequestRefused:
+    return RequestRefused(code.value, message)
+
+
+def check_room(directory: str, limits: UploadLimits, needed: int) -> None:
+    """Refuses an upload that would leave too little room on the disk."""
+    disk = os.statvfs(directory)
+    if disk.f_bavail * disk.f_frsize - needed < limits.min_free_bytes:
+        raise refused(ErrorCode.DISK_FULL, "The disk of the server is nearly full; try again later")
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary of a multipart body; refuses anything else."""
+    kind, options = parse_options_header(content_type)
+    if kind != b"multipart/form-data":
+        raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the body is not multipart/form-data")
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the Content-Type has no boundary")
+    return boundary
+
+
+class Receiver:
+    """Takes the body of an upload, piece by piece, and writes its files into a directory."""
+
+    def __init__(self, boundary: bytes, directory: str, limits: UploadLimits) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._fields: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._digests: list[bytes] = []
+        self._parts = 0
+        self._bytes = 0
+        self._looked = 0
+        self._ended = False
+        self._headers: dict[bytes, bytes] = {}
+        self._header = [b"", b""]
+        self._part: _Part | None = None
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin_part,
+                    "on_header_field": self._header_field,
+                    "on_header_value": self._header_value,
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._open_part,
+                    "on_part_data": self._part_data,
+                    "on_part_end": self._end_part,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise refused(ErrorCode.BAD_MULTIPART, f"Multipart error: {error}") from None
+
+    def feed(self, data: bytes) -> None:
+        """Takes the next piece of the body; raises `RequestRefused`, after which the rest is of no use."""
+        self._bytes += len(data)
+        if self._bytes > self._limits.max_bytes:
+            raise too_large(self._limits)
+        if self._bytes - self._looked > LOOK_EVERY:
+            self._looked = self._bytes
+            check_room(self._directory, self._limits, 0)
+        try:
+            self._parser.write(data)
+        except FormParserError as error:
+            raise refused(ErrorCode.BAD_MULTIPART, f"Multipart error: {error}") from None
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise refused(
+                    ErrorCode.DISK_FULL, "The disk of the server is full; try again later"
+                ) from None
+            raise
+
+    def finish(self) -> Received:
+        """What arrived, once the body is over; refuses one that ended early, or without a `run.sh`."""
+        if not self._ended:
+            raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the body ended early")
+        if RUN_SCRIPT not in self._names.values():
+            raise refused(ErrorCode.NO_RUN_SH, f"No {RUN_SCRIPT} was uploaded: one file must have this name")
+        digest = hashlib.sha256()
+        for part in sorted(self._digests):
+            digest.update(part)
+        return Received(self._fields, tuple(self._names.values()), self._bytes, digest.hexdigest())
+
+    def sync(self) -> None:
+        """Has the kernel write the files to the disk, and their directory."""
+        for name in (*self._names.values(), "."):
+            descriptor = os.open(os.path.join(self._directory, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Closes the file that was being written when the upload was refused."""
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    # What the parser calls
+
+    def _begin_part(self) -> None:
+        self._parts += 1
+        if self._parts > self._limits.max_parts:
+            raise refused(
+                ErrorCode.TOO_MANY_PARTS, f"The upload has more than {self._limits.max_parts} parts"
+            )
+        self._headers = {}
+        self._header = [b"", b""]
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header[0] += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header[1] += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[self._header[0].lower()] = self._header[1]
+        self._header = [b"", b""]
+
+    def _open_part(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        kind, options = parse_options_header(disposition)
+        if kind != b"form-data" or b"name" not in options:
+            raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: a part has no name")
+        encoding = self._headers.get(b"content-transfer-encoding", b"binary").lower()
+        if encoding not in (b"binary", b"8bit", b"7bit"):
+            raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: encoded parts are not taken")
+        if b"filename" not in options:
+            self._part = _Field(options[b"name"])
+            return
+        raw = options[b"filename"]
+        if b"\\" not in raw and (b":\\" in disposition or b'="\\\\' in disposition):
+            raw = b"\\" + raw  # the parser cut what one old browser sent; another system reads it as a path
+        self._part = self._open_file(raw)
+
+    def _open_file(self, raw: bytes) -> _File:
+        name, problem = file_name(raw, cut=self._limits.cut_names)
+        if problem:
+            raise refused(ErrorCode.BAD_NAME, f"Invalid file name {name[:80]!a}: {problem}")
+        if (same := self._names.get(folded(name))) is not None:
+            raise refused(
+                ErrorCode.DUPLICATE_NAME,
+                f"Two files have one name, on some systems at least: {name[:80]!a} and {same[:80]!a}",
+            )
+        self._names[folded(name)] = name
+        return _File(self._directory, name)
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._part is not None:
+            self._part.write(data[start:end])
+
+    def _end_part(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            part.close()
+            self._digests.append(part.digest())
+            if isinstance(part, _Field):
+                self._fields[part.name] = part.text()
+            else:
+                part.check()
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+class _Field:
+    """A text field; the ones that are not known are taken and ignored."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name.decode("utf-8", "replace")
+        self._content = b""
+
+    def write(self, data: bytes) -> None:
+        self._content += data
+        if len(self._content) > LONGEST_FIELD:
+            raise refused(ErrorCode.BAD_FIELD, f"The field {self.name[:80]!a} is over {LONGEST_FIELD} bytes")
+
+    def close(self) -> None:
+        pass
+
+    def text(self) -> str:
+        try:
+            return self._content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise refused(ErrorCode.BAD_FIELD, f"The field {self.name[:80]!a} is not UTF-8") from None
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(b"field\0" + self.name.encode() + b"\0" + self._content).digest()
+
+
+class _File:
+    """A file, written as it arrives."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._name = name
+        self._descriptor = os.open(os.path.join(directory, name), flags, 0o600)
+        self._sha256 = hashlib.sha256(b"file\0" + name.encode() + b"\0")
+        self._size = 0
+        self._has_crlf = False
+        self._tail = b""
+
+    def write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._name == RUN_SCRIPT:
+            if self._size > LONGEST_SCRIPT:
+                raise refused(ErrorCode.BAD_RUN_SH, f"Invalid {RUN_SCRIPT}: it is larger than 1 MiB")
+            joined = self._tail + data
+            self._has_crlf = self._has_crlf or b"\r\n" in joined
+            self._tail = joined[-1:]
+        self._sha256.update(data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def check(self) -> None:
+        if self._name == RUN_SCRIPT and not self._size:
+            raise refused(ErrorCode.BAD_RUN_SH, f"Invalid {RUN_SCRIPT}: it is empty")
+        if self._has_crlf:
+            raise refused(
+                ErrorCode.BAD_RUN_SH,
+                f"Invalid {RUN_SCRIPT}: its lines end as on Windows (CRLF), which no shell can run; "
+                "convert it, for example with dos2unix",
+            )
+
+    def digest(self) -> bytes:
+        return self._sha256.digest()
+
+
+_Part = _Field | _File
+
+
+def too_large(limits: UploadLimits) -> RequestRefused:
+    return refused(ErrorCode.TOO_LARGE, f"The upload is larger than {limits.max_bytes} bytes")
+
+
+async def receive(
+    stream: AsyncIterator[bytes], receiver: Receiver, limits: UploadLimits, clock: Clock
+) -> Received:
+    """Feeds a body to a receiver, and has the files synced; refuses a client that is too slow."""
+    pace = _Pace(limits.idle_s, clock)
+    gathered: list[bytes] = []
+    size = 0
+    async for piece in paced(stream, pace):
+        gathered.append(piece)
+        size += len(piece)
+        if size >= GATHERED:
+            data, gathered, size = b"".join(gathered), [], 0
+            await asyncio.to_thread(receiver.feed, data)
+    receiver.feed(b"".join(gathered))
+    return await asyncio.to_thread(_finished, receiver)
+
+
+def _finished(receiver: Receiver) -> Received:
+    received = receiver.finish()
+    receiver.sync()
+    return received
+
+
+class _Pace:
+    """How fast a body arrives."""
+
+    def __init__(self, idle_s: float, clock: Clock) -> None:
+        self.idle_s = idle_s
+        self._now: Callable[[], float] = clock.monotonic
+        self._began = self._now()
+        self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Counts a piece; refuses a client that sent too little for its time."""
+        self._bytes += size
+        took_s = self._now() - self._began
+        if took_s > self.idle_s and self._bytes < SLOWEST_BYTES_S * took_s:
+            raise too_slow()
+
+
+def too_slow() -> RequestRefused:
+    return refused(ErrorCode.TOO_SLOW, "The upload was too slow")
+
+
+async def paced(stream: AsyncIterator[bytes], pace: _Pace) -> AsyncIterator[bytes]:
+    """The pieces of a body; refuses a client that sends none for too long, or too few."""
+    iterator = stream.__aiter__()
+    while True:
+        try:
+            async with asyncio.timeout(pace.idle_s):
+                piece = await anext(iterator)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise too_slow() from None
+        pace.count(len(piece))
+        yield piece

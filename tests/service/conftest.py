@@ -1,0 +1,48 @@
+"""Fixtures of the job service: servers that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.asgi import MADE, run
+from tests.service.servers import Process
+
+
+@pytest.fixture(autouse=True)
+def _close_servers() -> Iterator[None]:
+    yield
+    while MADE:
+        run(MADE.pop().close())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """``start("serve", "--with-node")``: a process of the `tenuto` command that is ready."""
+    started: list[Process] = []
+
+    def start(command: str, *arguments: str, **more: object) -> Process:
+        if "--port" not in arguments:
+            arguments = (*arguments, "--port", "0")
+        process = Process(command, *arguments, **{"cwd": tmp_path, **more})  # type: ignore[arg-type]
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A server with a node and no sandbox, for tests that leave nothing behind that others mind."""
+    directory = tmp_path_factory.mktemp("served")
+    (directory / "tenuto.toml").write_text(
+        "[services.example]\nruns_per_user = 100\nmax_runs = 100\n[services.one]\nruns_per_user = 1\n"
+        "[node]\nslots = 4\n"
+    )
+    process = Process("serve", "--with-node", "--sandbox", "none", "--port", "0", cwd=directory)
+    yield process
+    process.close()

@@ -1,0 +1,150 @@
+"""Acceptance 1 and 2: the nine flows by real curl, and the codes of three generations."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.service.servers import Process, eventually
+
+
+@pytest.fixture(autouse=True)
+def _parts(require: Callable[[str], None]) -> None:
+    require("curl")
+    require("unzip")
+
+
+def curl(*arguments: str, cwd: Path) -> str:
+    return subprocess.run(
+        ["curl", "-s", "--max-time", "60", *arguments], cwd=cwd, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def script(directory: Path, text: str) -> None:
+    (directory / "run.sh").write_text(text)
+
+
+def submitted(server: Process, directory: Path, text: str, service: str = "example", user: int = 1) -> int:
+    script(directory, text)
+    fields = ["-F", f"user_id={user}", "-F", f"service={service}", "-F", "file=@run.sh"]
+    return int(json.loads(curl("-X", "POST", f"{server.url}/upload", *fields, cwd=directory))["id"])
+
+
+def test_submit(shared: Process, tmp_path: Path) -> None:
+    script(tmp_path, "cat input.txt > output.txt\n")
+    (tmp_path / "input.txt").write_text("data")
+    fields = "-F user_id=1 -F service=example -F files=@run.sh -F files=@input.txt".split()
+    said = curl("-w", "\n%{http_code}", "-X", "POST", f"{shared.url}/upload", *fields, cwd=tmp_path)
+    body, code = said.rsplit("\n", 1)
+    assert code == "201"
+    assert json.loads(body) == {
+        "id": json.loads(body)["id"], "status": "Queued", "message": "Job successfully uploaded",
+    }  # fmt: skip
+
+
+def test_poll_by_codes_then_unpack(shared: Process, tmp_path: Path) -> None:
+    """v1: `curl -I` until the code is 200."""
+    id = submitted(shared, tmp_path, "sleep 0.3; echo done > out.txt\n")
+
+    def code() -> str:
+        head = ["-I", "-o", "/dev/null", "-w", "%{http_code}", f"{shared.url}/download/{id}"]
+        return curl(*head, cwd=tmp_path)
+
+    assert code() == "202"
+    eventually(lambda: code() == "200")
+    curl("-o", "results.zip", f"{shared.url}/download/{id}", cwd=tmp_path)
+    subprocess.run(["unzip", "-q", "results.zip", "-d", "results"], cwd=tmp_path, check=True)
+    assert (tmp_path / "results" / "out.txt").read_text() == "done\n"
+    assert (tmp_path / "results" / "run.sh").exists(), "inputs are included"
+    assert json.loads((tmp_path / "results" / ".tenuto" / "job.json").read_text())["exit_code"] == 0
+
+
+def test_poll_by_body(shared: Process, tmp_path: Path) -> None:
+    """v2: the status in the body."""
+    id = submitted(shared, tmp_path, "sleep 0.2\n")
+
+    def status() -> str:
+        said = curl(f"{shared.url}/jobs/{id}", cwd=tmp_path)
+        return str(json.loads(said)["status"])
+
+    eventually(lambda: status() == "Completed")
+
+
+def test_cancel(shared: Process, tmp_path: Path) -> None:
+    id = submitted(shared, tmp_path, "sleep 1000\n")
+    eventually(lambda: shared.job(id)["status"] == "Running")
+    said = json.loads(curl("-X", "POST", f"{shared.url}/terminate/{id}", cwd=tmp_path))
+    assert said == {"id": id, "status": "Killed", "message": "job terminated"}
+    again = curl("-w", "%{http_code}", "-X", "POST", f"{shared.url}/terminate/{id}", cwd=tmp_path)
+    assert again.endswith("409")
+    assert json.loads(again[:-3])["error"] == "already_ended"
+
+
+def test_partial(shared: Process, tmp_path: Path) -> None:
+    id = submitted(shared, tmp_path, "echo half > half.txt; echo said; exec sleep 1000\n")
+    eventually(lambda: shared.job(id)["status"] == "Running")
+
+    def partial() -> zipfile.ZipFile:
+        answer = shared.get(f"/download_partial/{id}")
+        assert answer.status == 200
+        return zipfile.ZipFile(io.BytesIO(answer.body))
+
+    eventually(lambda: "half.txt" in partial().namelist())
+    assert partial().read("half.txt") == b"half\n"
+    assert partial().read(".tenuto/stdout") == b"said\n"
+    shared.post(f"/terminate/{id}")
+    assert partial().read("half.txt") == b"half\n", "of a job that was ended, what it left"
+
+
+def test_quota(shared: Process, tmp_path: Path) -> None:
+    first = submitted(shared, tmp_path, "sleep 1000\n", "one")
+    eventually(lambda: shared.job(first)["status"] == "Running")
+    second = submitted(shared, tmp_path, "true\n", "one")
+    assert shared.job(second)["message"] == "user 1 has 1 of 1 jobs running"
+    assert shared.job(second)["status"] == "Queued"
+    assert shared.get(f"/download_partial/{second}").json["error"] == "not_started"
+    other = submitted(shared, tmp_path, "true\n", "one", user=2)
+    assert shared.final(other)["status"] == "Completed", "another user is not held up"
+    shared.post(f"/terminate/{first}")
+    assert shared.final(second)["status"] == "Completed"
+
+
+def test_cancel_while_queued(shared: Process, tmp_path: Path) -> None:
+    first = submitted(shared, tmp_path, "sleep 1000\n", "one", user=7)
+    second = submitted(shared, tmp_path, "touch ran\n", "one", user=7)
+    assert shared.post(f"/terminate/{second}").json["status"] == "Killed"
+    shared.post(f"/terminate/{first}")
+    assert shared.get(f"/download/{second}").status == 410
+
+
+def test_probes(shared: Process, tmp_path: Path) -> None:
+    assert json.loads(curl(shared.url, cwd=tmp_path)) == {"message": "pong"}
+    assert json.loads(curl(f"{shared.url}/health", cwd=tmp_path)) == {"status": "ok", "database": "ok"}
+    described = json.loads(curl(f"{shared.url}/openapi.json", cwd=tmp_path))
+    assert described["openapi"].startswith("3.1")
+    assert "/upload" in described["paths"]
+    page = curl(f"{shared.url}/swagger", cwd=tmp_path)
+    assert "<script" not in page
+    assert "/download/{id}" in page
+
+
+def test_head_answers_at_once(shared: Process, tmp_path: Path) -> None:
+    id = submitted(shared, tmp_path, "head -c 30000000 /dev/urandom > large\n")
+    shared.final(id)
+    full, head = shared.get(f"/download/{id}"), shared.request("HEAD", f"/download/{id}")
+    assert head.body == b""
+    for name in ("content-length", "etag", "content-disposition", "repr-digest", "content-type"):
+        assert head.headers[name] == full.headers[name]
+    took = []
+    for _ in range(20):
+        began = time.monotonic()
+        shared.request("HEAD", f"/download/{id}")
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.05

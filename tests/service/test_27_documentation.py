@@ -1,0 +1,76 @@
+"""Acceptance 27 and 29: the four lines of curl work; every route, code, action and metric is on the page."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+from tenuto.service.contract import ErrorCode
+from tenuto.service.log import ACTIONS
+from tenuto.service.metrics import Metrics
+from tenuto.service.node.routes import router as node_router
+from tenuto.service.routes import download, info, jobs, upload, watching
+from tests.docs.test_code_blocks import blocks
+from tests.service.servers import Process
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+ROUTERS = (upload.router, download.router, jobs.router, watching.router, info.router)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/service.md"])
+def test_the_four_lines_of_curl_work(
+    start: Callable[..., Process], tmp_path: Path, require: Callable[[str], None], page: str
+) -> None:
+    require("curl")
+    require("unzip")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (lines,) = [
+        block.lines for block in blocks(text) if block.language == "sh" and "curl -s -o" in str(block.lines)
+    ]
+    assert len(lines) == 4
+    server = start("serve", "--with-node")
+    script = "\n".join(lines).replace("localhost:5000", server.url.removeprefix("http://"))
+    said = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.endswith("HELLO\n"), said
+
+
+def test_every_route_is_on_the_page() -> None:
+    for router in ROUTERS:
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            for method in route.methods:
+                assert f"`{method} {route.path}`" in PAGE
+
+
+def test_every_route_of_a_node_is_on_the_page() -> None:
+    for route in node_router.routes:
+        assert isinstance(route, APIRoute)
+        assert all(f"`{method} {route.path}`" in PAGE for method in route.methods), route.path
+
+
+def test_every_error_code_is_on_the_page() -> None:
+    missing = [code.value for code in ErrorCode if f"`{code.value}`" not in PAGE]
+    assert missing == []
+
+
+def test_every_action_is_on_the_page_as_it_is_meant() -> None:
+    missing = [action for action, meaning in ACTIONS.items() if f"| `{action}` | {meaning} |" not in PAGE]
+    assert missing == []
+
+
+def test_every_metric_is_on_the_page() -> None:
+    text = Metrics().text({}, ["x"], {"n": True}).decode()
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    names = {name for name in names if not name.endswith("_created")}
+    assert {name for name in names if f"`{name}`" not in PAGE} == set()
+
+
+def test_every_code_is_used() -> None:
+    """An error code that nothing raises would be a promise about nothing."""
+    source = "".join(path.read_text() for path in (ROOT / "src" / "tenuto" / "service").rglob("*.py"))
+    assert [code.name for code in ErrorCode if source.count(f".{code.name}") < 1] == []

@@ -1,0 +1,134 @@
+"""Acceptance 28: what cannot work is one sentence that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tenuto.cli.main import main
+from tests.service.servers import Process
+
+Tenuto = Callable[..., "Ended"]
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def tenuto(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Ended]:
+    """``tenuto("token", "list")``: the command in this process, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("TENUTO_"):
+            monkeypatch.delenv(name)
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tenuto", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Ended(ended.value.code or 0, said.out, said.err)  # type: ignore[arg-type]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["serve"], ["no service is configured", "--with-node"]),
+        (["serve", "--service", "x"], ["service x has no nodes", "--with-node"]),
+        (["serve", "--with-node", "--host", "0.0.0.0"], ["--auth tokens", "--insecure"]),
+        (["serve", "--with-node", "--db", "mysql://x"], ["mysql", "PostgreSQL"]),
+    ],
+)
+def test_unusable_settings(tenuto: Tenuto, arguments: list[str], words: list[str]) -> None:
+    ended = tenuto(*arguments, "--port", "0")
+    assert ended.returncode == 2, ended
+    assert len(ended.stderr.strip().splitlines()) <= 6
+    for word in words:
+        assert word in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_taken_port(tenuto: Tenuto) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", port)
+    assert ended.returncode == 2
+    assert f"port {port}" in ended.stderr
+    assert "--port" in ended.stderr
+
+
+def test_without_a_sandbox(tenuto: Tenuto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No bwrap to be found, and not root: with tokens it does not start."""
+    arguments = ["serve", "--with-node", "--auth", "tokens", "--sandbox", "bwrap", "--port", "0"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = tenuto(*arguments)
+    assert ended.returncode == 2
+    assert "bubblewrap" in ended.stderr
+    assert "--sandbox none" in ended.stderr
+
+
+def test_a_foreign_database_and_a_newer_one(tenuto: Tenuto, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "foreign.db") as foreign:
+        foreign.execute("CREATE TABLE customers (x)")
+    foreign.close()
+    ended = tenuto("token", "list", "--db", "foreign.db")
+    assert ended.returncode == 2
+    assert "customers" in ended.stderr
+    assert tenuto("token", "list", "--db", "new.db").returncode == 0
+    with sqlite3.connect(tmp_path / "new.db") as newer:
+        newer.execute("UPDATE service_version SET version_num = '9999'")
+    newer.close()
+    ended = tenuto("token", "list", "--db", "new.db")
+    assert ended.returncode == 2
+    assert "newer version" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_second_server_on_the_same_data(tenuto: Tenuto, start: Callable[..., Process]) -> None:
+    start("serve", "--with-node", "--sandbox", "none")
+    ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", "0")
+    assert ended.returncode == 4
+    assert "--data" in ended.stderr
+
+
+def test_without_the_extra(tenuto: Tenuto, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("tenuto.cli.commands", "tenuto.service"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    ended = tenuto("serve")
+    assert ended.returncode == 2
+    assert "pip install 'tenuto[service]'" in ended.stderr
+
+
+def test_tokens_from_the_command_line(tenuto: Tenuto, tmp_path: Path) -> None:
+    made = tenuto("token", "create", "--user", "ada", "--scope", "submit,read", "--json")
+    assert made.returncode == 0, made.stderr
+    token = json.loads(made.stdout)
+    plain = tenuto("token", "create", "--user", "bob", "--expires", "none", "--note", "x\x1b[2J")
+    assert len(plain.stdout.strip()) == 47
+    assert tenuto("token", "revoke", str(token["id"])).returncode == 0
+    assert tenuto("token", "revoke", "99").returncode == 3
+    listed = json.loads(tenuto("token", "list", "--json").stdout)
+    assert [one["user"] for one in listed] == ["ada", "bob"]
+    assert listed[0]["scopes"] == ["submit", "read"]
+    assert listed[0]["revoked_at"]
+    assert listed[1]["expires_at"] is None
+    assert "\x1b" not in tenuto("token", "list").stdout
+    assert token["token"] not in (tmp_path / "db.sqlite").read_bytes().decode("latin-1")
+    for wrong in (["--user", "a b"], ["--user", "a", "--scope", "all"], ["--user", "a", "--expires", "soon"]):
+        assert tenuto("token", "create", *wrong).returncode == 2

@@ -1,0 +1,142 @@
+"""Whose job is next, which node gets it, and when a failure is tried again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenuto.service.decisions import (
+    Breaker,
+    NodeLoad,
+    Queue,
+    Quota,
+    Rest,
+    back_off_s,
+    choose_node,
+    next_jobs,
+    waiting_message,
+)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[Queue], Quota, int]:
+    numbers = iter(range(1, 1000))
+    queues = [
+        Queue(
+            f"user{n}",
+            draw(st.integers(0, 4)),
+            draw(st.integers(0, 50)),
+            tuple(next(numbers) for _ in range(draw(st.integers(0, 8)))),
+        )
+        for n in range(draw(st.integers(0, 6)))
+    ]
+    quota = Quota(draw(st.integers(0, 5)), draw(st.integers(0, 12)))
+    others = draw(st.integers(0, 3))
+    return queues, quota, sum(queue.active for queue in queues) + others
+
+
+@given(situations(), st.integers(0, 20))
+def test_quotas_are_never_exceeded(situation: tuple[list[Queue], Quota, int], most: int) -> None:
+    queues, quota, active = situation
+    chosen = next_jobs(queues, quota, active, most)
+    owner = {job: queue for queue in queues for job in queue.jobs}
+    assert len(set(chosen)) == len(chosen) <= most
+    assert not chosen or active + len(chosen) <= quota.max_runs
+    for user, count in Counter(owner[job].user for job in chosen).items():
+        queue = next(queue for queue in queues if queue.user == user)
+        assert queue.active + count <= quota.runs_per_user
+        mine = [job for job in chosen if owner[job].user == user]
+        assert mine == list(queue.jobs[: len(mine)]), "each user's oldest first"
+
+
+@given(situations())
+def test_no_place_stays_free_while_a_job_may_have_it(situation: tuple[list[Queue], Quota, int]) -> None:
+    queues, quota, active = situation
+    chosen = next_jobs(queues, quota, active, 1000)
+    possible = sum(max(0, min(quota.runs_per_user - queue.active, len(queue.jobs))) for queue in queues)
+    assert len(chosen) == max(0, min(possible, quota.max_runs - active))
+
+
+@given(situations())
+def test_places_go_to_the_users_with_the_fewest(situation: tuple[list[Queue], Quota, int]) -> None:
+    queues, quota, active = situation
+    chosen = set(next_jobs(queues, quota, active, 1000))
+    has = {queue.user: queue.active + len(chosen & set(queue.jobs)) for queue in queues}
+    for left_out in queues:
+        if set(left_out.jobs) <= chosen or has[left_out.user] >= quota.runs_per_user:
+            continue
+        for served in queues:
+            if chosen & set(served.jobs):
+                assert has[served.user] <= has[left_out.user] + 1
+
+
+def test_a_user_who_comes_later_waits_for_one_job_of_the_other_at_most() -> None:
+    """One place, a thousand queued jobs of one user; the other's first job is the next but one."""
+    first, second, turn = list(range(1, 1001)), [5000, 5001, 5002], 1
+    turns = {"first": 1, "second": 0}
+    served = []
+    for _ in range(6):
+        queues = [
+            Queue("first", 0, turns["first"], tuple(first)),
+            Queue("second", 0, turns["second"], tuple(second)),
+        ]
+        (job,) = next_jobs(queues, Quota(5, 1), 0, 8)
+        turn += 1
+        user, mine = ("second", second) if job >= 5000 else ("first", first)
+        mine.remove(job)
+        turns[user] = turn
+        served.append(user)
+    assert served == ["second", "first", "second", "first", "second", "first"]
+
+
+def test_a_waiting_job_says_what_it_waits_for() -> None:
+    quota = Quota(2, 3)
+    assert waiting_message("1", 2, 2, quota, "dock") == "user 1 has 2 of 2 jobs running"
+    assert waiting_message("1", 1, 3, quota, "dock") == "service dock has 3 of 3 jobs running"
+    assert waiting_message("1", 1, 2, quota, "dock") == "waits to be sent to a node"
+
+
+def test_a_breaker_opens_after_three_failures_and_waits_longer_each_time() -> None:
+    breaker, now, rests = Breaker(), 100.0, []
+    for _ in range(2):
+        breaker = breaker.failed(now)
+        assert not breaker.is_open(now)
+    for _ in range(8):
+        breaker = breaker.failed(now)
+        assert breaker.is_open(now)
+        rests.append(breaker.closed_at - now)
+        now = breaker.closed_at
+        assert not breaker.is_open(now), "it is tried again then"
+    assert rests == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert breaker.answered() == Breaker()
+
+
+def test_the_node_with_the_fewest_jobs_for_its_slots_is_chosen() -> None:
+    small, large = NodeLoad("small", 1, 2, False), NodeLoad("large", 3, 8, False)
+    assert choose_node([small, large]) == "large"
+    assert choose_node([small, large._replace(is_open=True)]) == "small"
+    assert choose_node([small._replace(is_open=True)]) is None
+    assert choose_node([]) is None
+
+
+@given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
+def test_back_off_grows_and_is_bounded(tries: int, chance: float) -> None:
+    assert 0.25 <= back_off_s(tries, chance) <= 60
+    assert back_off_s(tries + 1, chance) >= back_off_s(tries, chance)
+
+
+def test_the_cleaner_rests_for_as_long_as_the_clock_jumped() -> None:
+    rest, ahead = Rest(1000.0, 10.0).round(1060.0, 70.0, 3600)
+    assert ahead == 0
+    assert not rest.is_resting(70.0)
+    rest, ahead = rest.round(1060.0 + 60 + 600, 130.0, 3600)
+    assert ahead == 600
+    assert rest.is_resting(130.0 + 599)
+    assert not rest.is_resting(130.0 + 600)
+    rest, _ = rest.round(10_000_000.0, 190.0, 3600)
+    assert not rest.is_resting(190.0 + 3600), "never longer than files are kept"
+    backwards, ahead = rest.round(0.0, 250.0, 3600)
+    assert ahead == 0
+    assert backwards.until == rest.until

@@ -1,0 +1,192 @@
+"""Drivers as a researcher runs them: scripts in processes of their own, whose jobs a private Slurm runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.parts.slurm import PrivateSlurm
+
+WAIT_S = 60.0
+
+TASKS = """
+import json, os, signal, socket, sys, time
+from pathlib import Path
+from tenuto import *
+
+HERE = Path(__file__).parent
+
+def note(text):
+    with (HERE / "ledger").open("a") as ledger:
+        ledger.write(f"{text}\\n")
+
+class Note(Task):
+    name: Param[str]
+    def execute(self):
+        note(f"{self.name} {socket.gethostname()}")
+        return [self.name, socket.gethostname(), self.job_attempt]
+
+class Hold(Task):
+    name: Param[str]
+    def execute(self):
+        note(f"{self.name} {socket.gethostname()}")
+        end = time.monotonic() + 90
+        while not (HERE / "release").exists():
+            if time.monotonic() > end:
+                raise TimeoutError("nobody released this job")
+            time.sleep(0.05)
+        return [self.name, self.job_attempt]
+
+class After(Task):
+    before: Param[Note | Hold]
+    def execute(self):
+        note(f"after {self.before.name}")
+"""
+
+
+class Driver:
+    """A directory with a script, its workspace, and a Slurm; a shim may stand before its commands."""
+
+    def __init__(self, directory: Path, slurm: PrivateSlurm) -> None:
+        self.directory = directory
+        self.workspace = directory / "ws"
+        self.slurm = slurm
+        self.shims = directory / "shims"
+        self.shims.mkdir()
+        self._calls = directory / "calls"
+        self._open: list[subprocess.Popen[str]] = []
+        for name in ("sbatch", "squeue", "scancel", "sacct", "scontrol"):
+            self.shim(name)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TENUTO_", "SLURM_"))
+        }
+        return {
+            **kept,
+            **self.slurm.environment,
+            "PATH": f"{self.shims}:{os.environ['PATH']}",
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+            "TENUTO_LAUNCHER": "slurm",
+            "TENUTO_SLURM__POLL_S": "0.5",
+            "TENUTO_SLURM__BEAT_S": "1",
+            "TENUTO_DIRTY_GIT": "ignore",
+        }
+
+    def shim(self, name: str, before: str = "") -> None:
+        """Puts a program before a command of Slurm's: it notes the call, does something, and calls it."""
+        real = shutil.which(name)
+        assert real is not None
+        path = self.shims / name
+        new = path.with_suffix(".new")
+        new.write_text(
+            f'#!/bin/bash\necho "{name} $*" >> {self._calls}\nREAL={real}\n{before}\nexec $REAL "$@"\n'
+        )
+        new.chmod(new.stat().st_mode | stat.S_IXUSR)
+        new.replace(path)
+
+    def calls(self, name: str) -> list[str]:
+        """The calls of a command so far, with their arguments."""
+        text = self._calls.read_text() if self._calls.exists() else ""
+        return [line for line in text.splitlines() if line.startswith(f"{name} ")]
+
+    def script(self, body: str, name: str = "script.py", classes: str = "") -> Path:
+        """Writes a script whose main part is `body`; `classes`: tasks besides the usual ones."""
+        path = self.directory / name
+        indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
+        path.write_text(f"{TASKS}\n{classes}\nif __name__ == '__main__':\n{indented}", encoding="utf-8")
+        return path
+
+    def start(self, script: Path, **variables: str) -> subprocess.Popen[str]:
+        """Starts a driver; it is ended with the test."""
+        process = subprocess.Popen(
+            [sys.executable, str(script)],
+            cwd=self.directory,
+            env={**self.environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        self._open.append(process)
+        return process
+
+    def ended(self, process: subprocess.Popen[str], code: int = 0) -> str:
+        """What a driver said on standard error, once it has ended."""
+        _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == code, said
+        return said
+
+    def run(self, body: str, code: int = 0, classes: str = "", **variables: str) -> str:
+        """Runs a script to its end; what it said on standard error."""
+        return self.ended(self.start(self.script(body, classes=classes), **variables), code)
+
+    def tenuto(self, *arguments: str, code: int | None = 0) -> str:
+        """Runs a command of ours on the workspace; what it prints."""
+        return self.plain(*arguments, "-w", str(self.workspace), code=code)
+
+    def plain(self, *arguments: str, code: int | None = 0, **variables: str) -> str:
+        """Runs a command of ours; what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tenuto", *arguments],
+            cwd=self.directory,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        assert code is None or done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def jobs(self) -> list[Any]:
+        """The jobs of the workspace, as the command line shows them."""
+        found: list[Any] = json.loads(self.tenuto("jobs", "--all", "--json"))
+        return found
+
+    def ledger(self) -> list[str]:
+        """What payloads noted when they began."""
+        path = self.directory / "ledger"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def began(self) -> list[str]:
+        """The names of the payloads that began, sorted."""
+        return sorted(line.rsplit(" ", 1)[0] for line in self.ledger())
+
+    def release(self) -> None:
+        """Lets the held jobs end."""
+        (self.directory / "release").touch()
+
+    def queue(self) -> list[tuple[str, str]]:
+        """Id and state of each job that Slurm shows."""
+        rows = self.slurm.run("squeue", "-h", "-r", "-t", "all", "-O", "JobArrayID:|,State:|,Name:|")
+        return [(row.split("|")[0], row.split("|")[1]) for row in rows.splitlines()]
+
+    def running(self) -> list[str]:
+        return [job for job, state in self.queue() if state == "RUNNING"]
+
+    def close(self) -> None:
+        self.release()
+        for process in self._open:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """Waits for a condition; returns what made it true."""
+    end = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {timeout_s:g} s in vain for {what}"
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,175 @@
+"""Owns what a researcher sees of Slurm: the same script as on a laptop, in arrays, on other hosts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.slurm.drivers import Driver, eventually
+
+
+def test_jobs_go_to_the_cluster_in_an_array_and_others_follow_them(driver: Driver) -> None:
+    driver.run("""
+with experiment(HERE / "ws", "x"):
+    notes = [Note.C(name=f"n{i}").submit() for i in range(6)]
+    After.C(before=notes[0]).submit()
+    hosts = {note.job.result()[1] for note in notes}
+    assert hosts <= {"n1", "n2"}, hosts
+""")
+    assert driver.began() == sorted(["after", *(f"n{i}" for i in range(6))])
+    first, second = driver.calls("sbatch")
+    assert "--array=0-5" in first
+    assert "--array" not in second
+    assert not list((driver.workspace / ".launchers" / "slurm").iterdir()), "what is over is cleared away"
+
+
+def test_arrays_and_the_queue_are_no_larger_than_the_settings_say(driver: Driver) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    for i in range(10):
+        Note.C(name=f"n{i}").submit()
+""",
+        TENUTO_SLURM__ARRAY_SIZE="3",
+        TENUTO_SLURM__MAX_JOBS="4",
+    )
+    assert len(driver.began()) == 10
+    assert all(
+        "--array" not in call or "--array=0-1" in call or "--array=0-2" in call
+        for call in driver.calls("sbatch")
+    )
+
+
+def test_a_refused_job_is_rejected_with_slurms_words(driver: Driver) -> None:
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Note.C(name="n").submit(launcher=SlurmLauncher(SlurmOptions(partition="nowhere")))
+""",
+        code=1,
+    )
+    assert "REJECTED" in said
+    assert "invalid partition specified: nowhere" in said
+    assert driver.ledger() == []
+
+
+def test_a_full_queue_is_tried_in_halves(driver: Driver) -> None:
+    policy = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    driver.shim("sbatch", f'case "$*" in *--array=0-[2-9]*) echo "{policy}" >&2; exit 1;; esac')
+    driver.run("""
+with experiment(HERE / "ws", "x"):
+    for i in range(6):
+        Note.C(name=f"n{i}").submit()
+""")
+    assert driver.began() == [f"n{i}" for i in range(6)]
+
+
+def test_a_requirement_is_what_slurm_is_asked_for(driver: Driver) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    wide = Wide.C(name="wide").submit()
+    narrow = Note.C(name="narrow").submit(requires="cpu(cores=1)")
+    try:
+        Note.C(name="gpu").submit(requires="cuda(mem=4G)")
+    except LauncherNotFound as error:
+        assert "choose a partition for it in launchers.py" in str(error), error
+    else:
+        raise AssertionError
+""",
+        classes="""
+class Wide(Note):
+    __requires__ = "duration=10m & cpu(cores=2, mem=200M)"
+""",
+    )
+    wide = [call for call in driver.calls("sbatch") if "--cpus-per-task=2" in call]
+    assert len(wide) == 1
+    assert "--time=10" in wide[0]
+    assert "--mem=200M" in wide[0]
+
+
+def test_nothing_of_a_path_or_a_setting_is_read_by_a_shell(driver: Driver) -> None:
+    strange = "a 'b\" %j $HOME `x` ; c"
+    driver.run(
+        f"""
+with experiment(HERE / {strange!r}, "x"):
+    note = Note.C(name="n").submit()
+    assert note.job.result()[0] == "n"
+"""
+    )
+    assert driver.began() == ["n"]
+
+
+def test_the_environment_of_a_job_is_the_drivers(driver: Driver) -> None:
+    driver.script("pass")
+    (driver.directory / "tenuto.toml").write_text(
+        '[slurm]\nsetup = """export FROM_SETUP=\'a b\'"""\nwrap = "env FROM_WRAP=1"\n'
+    )
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    seen = Env.C().submit().job.result()
+    (HERE / "seen").write_text(json.dumps(seen))
+""",
+        classes="""
+class Env(Task):
+    def execute(self):
+        names = ("FROM_SETUP", "FROM_WRAP", "MINE", "SLURM_RESTART_COUNT", "SLURM_CONF", "SLURM_JOB_ID")
+        return {name: os.environ.get(name) for name in names}
+""",
+        MINE="mine",
+        SLURM_RESTART_COUNT="7",
+    )
+    seen = json.loads((driver.directory / "seen").read_text())
+    assert seen["FROM_SETUP"] == "a b"
+    assert seen["FROM_WRAP"] == "1"
+    assert seen["MINE"] == "mine"
+    assert seen["SLURM_RESTART_COUNT"] is None
+    assert seen["SLURM_CONF"]
+    assert seen["SLURM_JOB_ID"]
+
+
+def test_a_resumable_task_goes_on_after_its_time_limit(driver: Driver) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    assert Long.C().submit(requires="duration=6s").job.result() == 2
+""",
+        classes="""
+class Long(ResumableTask):
+    def execute(self):
+        note(f"attempt {self.job_attempt}")
+        if self.job_attempt == 1:
+            assert 0 < self.remaining_time() <= 3
+            time.sleep(60)
+        return self.job_attempt
+""",
+        TENUTO_GRACE_S="1",
+    )
+    assert driver.began() == ["attempt", "attempt"]
+
+
+@pytest.mark.parametrize("state", ["running", "pending"])
+def test_a_job_that_somebody_else_cancels_is_cancelled(driver: Driver, state: str) -> None:
+    if state == "pending":
+        driver.slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        process = driver.start(
+            driver.script("""
+with experiment(HERE / "ws", "x"):
+    Hold.C(name="h").submit()
+""")
+        )
+        if state == "running":
+            eventually(driver.ledger, "the job to run")
+        wanted = eventually(
+            lambda: [job for job, shown in driver.queue() if shown == state.upper()], f"a {state} job"
+        )
+        driver.slurm.run("scancel", *wanted)
+        said = driver.ended(process, 1)
+    finally:
+        driver.slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
+    assert "CANCELLED" in said
+    assert len(driver.ledger()) == (state == "running")
+    assert len(driver.calls("sbatch")) == 1

@@ -1,0 +1,178 @@
+"""Owns what happens to jobs in Slurm when something fails: no job is lost, and none runs twice at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.conftest import PROFILE
+from tests.slurm.drivers import Driver, eventually
+
+HOLD_THREE = """
+with experiment(HERE / "ws", "x"):
+    for name in "abc":
+        Hold.C(name=name).submit()
+"""
+NOTE = """
+with experiment(HERE / "ws", "x"):
+    Note.C(name="n").submit()
+"""
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_the_next_driver_awaits_what_runs_and_what_waits(driver: Driver) -> None:
+    script = driver.script(HOLD_THREE)
+    first = driver.start(script, TENUTO_SLURM__CPUS="3")  # of three jobs two can run at once
+    eventually(lambda: len(driver.running()) == 2, "two running jobs")
+    killed(first)
+    submitted = len(driver.calls("sbatch"))
+    second = driver.start(script, TENUTO_SLURM__CPUS="3")
+    eventually(lambda: len(driver.calls("squeue")) > 3, "the second driver to look")
+    driver.release()
+    driver.ended(second)
+    assert driver.began() == ["a", "b", "c"]
+    assert len(driver.calls("sbatch")) == submitted
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_driver_that_dies_around_sbatch_loses_no_job(driver: Driver, moment: str) -> None:
+    once = f"if mkdir {driver.directory}/once 2>/dev/null; then %s kill -KILL $PPID; exit 1; fi"
+    driver.shim("sbatch", once % ('$REAL "$@" >/dev/null;' if moment == "after" else ""))
+    script = driver.script(NOTE)
+    first = driver.start(script)
+    first.communicate(timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    if moment == "before":  # what was never submitted is given up after a minute
+        driver.shim("sbatch")
+        (launch,) = driver.workspace.glob("jobs/*/*/.tenuto/launch.json")
+        assert json.loads(launch.read_text())["external"]
+        assert driver.ledger() == []
+        return
+    driver.ended(driver.start(script))
+    assert driver.began() == ["n"]
+    assert len(driver.calls("sbatch")) == 1
+
+
+@pytest.mark.skipif(PROFILE != "prove", reason="it is given up after a minute")
+def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
+    driver.shim("sbatch", "kill -KILL $PPID; exit 1")
+    script = driver.script(NOTE)
+    driver.start(script).communicate(timeout=60)
+    driver.shim("sbatch")
+    second = driver.start(script)
+    second.communicate(timeout=100)
+    assert second.returncode == 0
+    assert driver.began() == ["n"]
+
+
+def test_a_lost_answer_is_found_in_the_queue(driver: Driver) -> None:
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    driver.shim(
+        "sbatch",
+        f'if mkdir {driver.directory}/once 2>/dev/null; then $REAL "$@" >/dev/null; '
+        f'echo "{lost}" >&2; exit 1; fi',
+    )
+    driver.run(NOTE)
+    assert driver.began() == ["n"]
+    assert len(driver.calls("sbatch")) == 1
+
+
+def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    driver.shim(
+        "sbatch",
+        f'if mkdir {driver.directory}/once 2>/dev/null; then $REAL "$@" >/dev/null; '
+        f'echo "{lost}" >&2; exit 1; fi',
+    )
+    driver.shim("squeue", f"if mkdir {driver.directory}/blind 2>/dev/null; then exit 0; fi")
+    driver.run(NOTE)
+    assert driver.began() == ["n"]
+
+
+@pytest.mark.parametrize("fault", ["exit 1", "exit 0", "sleep 2; exit 1"], ids=["fails", "empty", "hangs"])
+def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver, fault: str) -> None:
+    driver.shim("squeue", f"if [ -e {driver.directory}/ledger ]; then {fault}; fi")
+    unknown = "slurm_load_jobs error: Invalid job id specified"
+    driver.shim("scontrol", f'case "$*" in *"show job"*) echo "{unknown}" >&2; exit 1;; esac')
+    process = driver.start(driver.script(HOLD_THREE))
+    eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
+    asked = len(driver.calls("squeue"))
+    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "more questions")
+    driver.release()
+    driver.ended(process)
+    assert driver.began() == ["a", "b", "c"]
+    assert all(job["attempt"] == 1 for job in driver.jobs())
+
+
+def test_two_drivers_run_each_job_once(driver: Driver) -> None:
+    first = driver.start(driver.script(HOLD_THREE.replace('"x"', '"one"'), "script.py"))
+    eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
+    script = driver.script(HOLD_THREE.replace('"x"', '"two"'), "script.py")
+    second = driver.start(script, TENUTO_LAUNCHER="spawn")
+    asked = len(driver.calls("squeue"))
+    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "the second driver to look")
+    driver.release()
+    driver.ended(first)
+    driver.ended(second)
+    assert driver.began() == ["a", "b", "c"]
+
+
+def test_a_runner_that_is_killed_is_lost_and_a_payload_failed(driver: Driver) -> None:
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x") as xp:
+    jobs = [Kill.C(whom=whom).submit().job for whom in ("runner", "payload")]
+    states = {job.paths.directory: (job.wait(), job.failure_status.name) for job in jobs}
+    note(sorted(reason for _, reason in states.values()))
+""",
+        code=1,
+        classes="""
+class Kill(Task):
+    whom: Param[str]
+    def execute(self):
+        os.kill(os.getppid() if self.whom == "runner" else os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+""",
+    )
+    assert "['FAILED', 'LOST']" in driver.ledger(), said
+    assert {state for _, state in driver.queue()[-2:]} == {"FAILED"}
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(240)
+def test_a_preempted_job_is_tried_again(own_driver: Driver) -> None:
+    process = own_driver.start(
+        own_driver.script(HOLD_THREE.replace('"abc"', '"a"')), TENUTO_SLURM__PARTITION="cheap"
+    )
+    eventually(own_driver.ledger, "the job to run")
+    slurm = own_driver.slurm
+    slurm.run("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+    eventually(lambda: len(own_driver.ledger()) == 2, "the second attempt")
+    own_driver.release()
+    own_driver.ended(process)
+    (job,) = own_driver.jobs()
+    assert (job["state"], job["attempt"]) == ("done", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(240)
+def test_a_controller_that_is_away_delays_and_loses_nothing(own_driver: Driver) -> None:
+    process = own_driver.start(own_driver.script(HOLD_THREE))
+    eventually(lambda: len(own_driver.ledger()) == 3, "three running jobs")
+    own_driver.slurm.crash("slurmctld")
+    try:
+        asked = len(own_driver.calls("squeue"))
+        eventually(lambda: len(own_driver.calls("squeue")) > asked, "a question that nobody answers")
+    finally:
+        own_driver.slurm.again("slurmctld")
+    own_driver.release()
+    own_driver.ended(process)
+    assert own_driver.began() == ["a", "b", "c"]
+    assert all(job["attempt"] == 1 for job in own_driver.jobs())
