@@ -165,16 +165,16 @@ def test_a_person_who_reads_the_logs_of_a_lost_job_is_not_swept(
         await pids(job)
         process.kill()
         await process.wait()
-        with open(job.paths.out, "rb") as log:
-            reader = subprocess.Popen(["sleep", "1000000"], cwd=job.paths.directory, stdout=log)
-        try:
-            await launcher.sweep(job.paths, read_launch(bench.machine.files, job.paths))
-            assert reader.poll() is None
-        finally:
-            reader.kill()
-            reader.wait()
 
     run(scenario())
+    with open(job.paths.out, "rb") as log:
+        reader = subprocess.Popen(["sleep", "1000000"], cwd=job.paths.directory, stdout=log)
+    try:
+        run(launcher.sweep(job.paths, read_launch(bench.machine.files, job.paths)))
+        assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: Launcher, run: Run) -> None:

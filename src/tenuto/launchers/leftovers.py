@@ -1,6 +1,6 @@
 """Ends what a job left running: daemons, forgotten children, what a killed runner could not end any more.
-Two ways to find them: as descendants, from the runner that adopted them; from outside, by what they have of the
-job: its lock, its stamp, its logs, or the session of its runner.
+Two ways to find them: as descendants, from the runner that adopted them; from outside, by what they have of
+the job: its lock, its stamp, its logs, or the session of its runner.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def find_leftovers(
     """The processes that an attempt left, seen from outside.
 
     The stamp finds what the lock cannot: programs started with all descriptors closed, as `subprocess` does.
-    Logs and session find what was given another environment besides. Without `launch` only the lock and the logs
-    are asked. `members`: pids that are known to be of the attempt.
+    Logs and session find what was given another environment besides. Without `launch` only the lock and the
+    logs are asked. `members`: pids that are known to be of the attempt.
     """
     pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *members, *_writers(paths)}
     if launch is not None:
@@ -96,8 +96,8 @@ def _writes_to(pid: int, fd: int, logs: tuple[str, ...]) -> bool:
 def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
     """The processes of the session that the dead runner of an attempt led.
 
-    The number of a session is not given to another process while one of its processes lives. Once all have gone
-    it may be, and the new leader may die as well: so one of them must be at home in the job's directory.
+    The number of a session is not given to another process while one of its processes lives. Once all have
+    gone it may be, and the new leader may die as well: so one must be at home in the job's directory.
     """
     record = read_pid(machine.files, paths, attempt)
     if record is None or machine.processes.liveness(record.identity) is not Liveness.DEAD:
