@@ -25,6 +25,7 @@ COMMANDS = {
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
     "evolve": "Run a search, and watch its archive fill.",
+    "worker": "Evaluate candidates of searches, on any machine.",
     "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
@@ -39,6 +40,7 @@ COMMANDS = {
 EXTRAS = {
     "evolve": "search",
     "search": "search",
+    "worker": "search",
     "serve": "service",
     "node": "service",
     "token": "service",
