@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "Say what a run would do, and why; do nothing.",
     "status": "Show experiments, their last runs, and what runs now.",
     "jobs": "List jobs, filtered and sorted.",
+    "results": "Show what jobs returned, the best first.",
     "logs": "Show what a job printed.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
