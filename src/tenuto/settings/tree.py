@@ -139,8 +139,8 @@ class Settings:
     durability: str = setting(
         choice("marker", "none"),
         "marker",
-        '"marker": the end of a job is on the disk before it counts. "none": faster, but a power loss '
-        "can undo it.",
+        '"marker": what a task left in its directory, and then the end of its job, is on the disk before '
+        'the job counts as done. "none": faster, but a power loss can undo it, or empty the files.',
     )
     log_bytes: int = setting(BYTES, 64 << 20, "Size that each log of a job is kept under.")
     grace_s: float = setting(SECONDS, 10.0, "Time that a job gets to stop before it is killed.")
