@@ -94,6 +94,8 @@ class Session:
             self.progress.end()
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
+        if code == exits.OK and self.progress.failed():
+            return exits.FAILED  # the script may have caught the error
         return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
 
     def _run(self, request: Request) -> int:
