@@ -22,6 +22,7 @@ from bench import (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
     w12_slurm,
 )
@@ -42,6 +43,7 @@ MODULES = (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
     w12_slurm,
 )

@@ -3,7 +3,7 @@ Nothing else lives here, and nothing here imports the rest of Tenuto.
 
 TenutoError
 ├── DeclarationError          a Config class is written wrongly
-├── ParameterError            a value does not fit the parameter it was given to
+├── ParameterError            a value does not fit the parameter or argument it was given to
 │   ├── UnknownParameter      no parameter has this name
 │   ├── InvalidValue          the value is not of the declared type
 │   ├── MissingValue          a required parameter has no value yet
@@ -33,7 +33,7 @@ TenutoError
 │   ├── JobNotEnded           a job that has not ended cannot be forgotten
 │   └── MalformedEvent        a record does not describe an event
 ├── SchedulerClosed           the scheduler was closed, and answers no more
-├── NoResult                  a job has nothing to return, because it is not done
+├── NoResult                  a job has nothing to return, because it is not done or kept nothing
 ├── ExperimentError           an experiment cannot be run like this
 │   ├── ExperimentLocked      another process runs an experiment of this name
 │   ├── ExperimentInJob       an experiment was opened inside a job
@@ -94,8 +94,8 @@ class DeclarationError(TenutoError):
     """A Config class is written wrongly."""
 
 
-class ParameterError(TenutoError):
-    """A value does not fit the parameter it was given to."""
+class ParameterError(TenutoError, ValueError):
+    """A value does not fit the parameter, or the argument of a function, that it was given to."""
 
 
 class UnknownParameter(ParameterError, AttributeError):
@@ -118,7 +118,7 @@ class AmbiguousComposition(ParameterError):
     """``outer @ inner`` fits no parameter, or several."""
 
 
-class GraphError(TenutoError):
+class GraphError(TenutoError, ValueError):
     """Configs are connected in a way that cannot run."""
 
 
@@ -225,7 +225,7 @@ class SchedulerClosed(TenutoError):
 
 
 class NoResult(TenutoError):
-    """A job has nothing to return, because it is not done."""
+    """A job has nothing to return, because it is not done or kept nothing."""
 
 
 class ExperimentError(TenutoError):
