@@ -193,14 +193,15 @@ with experiment(HERE / "ws", "outputs") as xp:
     training.on_completed(leave)
     training.on_completed(heard.append)
     training.submit()
-print(len(heard))
+    xp.wait()
+    print(len(heard))
 """,
         tasks=SLOW_TASKS,
     )
     place.release.touch()
     result = run(python(script), place.directory)
-    assert (result.returncode, result.stdout) == (0, "7\n"), result.stderr
-    assert "from a watcher" in result.stderr
+    assert (result.returncode, result.stdout) == (1, "7\n"), result.stderr
+    assert "all jobs are done, but a watcher of checkpoint" in result.stderr
 
 
 def test_who_is_told_that_a_job_is_done_may_ask_for_its_result(place: Place) -> None:

@@ -12,7 +12,7 @@ from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.jobs import Job, JobDependency, Reuse
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused
@@ -52,6 +52,8 @@ class Defaults(NamedTuple):
     """None: once for a resumable task, never for another."""
     carbon_plan: CarbonPlan | None = None
     durability: Durability = Durability.MARKER
+    reuse: Reuse | None = None
+    """Judges jobs that are found done."""
 
 
 _retry_limits = lru_cache(RetryLimits)
@@ -81,7 +83,7 @@ def make_job(
         placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
     else:
         placed = defaults.place(task, submission, environment)
-    return Job(
+    job = Job(
         schema_of(type(task)).id,
         identity(task),
         layout=layout,
@@ -103,6 +105,8 @@ def make_job(
         tags=tags(task),
         carbon_plan=defaults.carbon_plan,
     )
+    job.reuse = defaults.reuse
+    return job
 
 
 def check_script(files: Files, layout: Layout, task: Any) -> None:
