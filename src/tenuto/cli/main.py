@@ -28,12 +28,13 @@ COMMANDS = {
     "doctor": "Show the settings, and check this machine.",
     "demo": "Run a small sweep, to see what Tenuto does.",
     "serve": "Offer services over HTTP: uploads in, ZIPs of results out.",
+    "node": "Run the jobs of servers on this machine.",
     "token": "Make, list and revoke the tokens of a server's users.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-EXTRAS = {"serve": "service", "token": "service"}
+EXTRAS = {"serve": "service", "node": "service", "token": "service"}
 """The extra that a command needs."""
 
 

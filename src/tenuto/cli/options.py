@@ -67,7 +67,7 @@ def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
             if looks_like_workspace(path):
                 return path
     try:
-        return Path(os.path.abspath(os.path.expanduser(settings.workspace(given))))
+        return Path(os.path.abspath(settings.workspace(given)))
     except SettingsError as error:
         raise NotFound(
             f"no workspace here ({here}): give one with -w, go into one, or write "

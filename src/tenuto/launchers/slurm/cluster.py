@@ -69,6 +69,7 @@ class SlurmCluster:
         self._trouble = ""
         self._configuration: dict[str, str] | None = None
         self._wishes: set[Future[Any]] = set()
+        self._steps: list[Callable[[], None]] = []
         self._open_places = OpenPlaces(self.machine.files)
         self._rows: dict[str, Row] = {}
         """The last answer of squeue."""
@@ -128,7 +129,8 @@ class SlurmCluster:
             attempt.since = self.machine.clock.monotonic()
             if found is not None:
                 self._take_found(attempt, found)
-                self._open_places.add(found.place, attempt.launch.nonce)
+                if not found.is_pilot:
+                    self._open_places.add(found.place, attempt.launch.nonce)
         self._pace.soon(self.machine.clock.monotonic())
         self.hurry()
 
@@ -167,6 +169,20 @@ class SlurmCluster:
         """Follows jobs as the settings of a launcher say."""
         self.settings = settings
         self._pace.poll_s = settings.poll_s
+
+    def row_of(self, job: str) -> Row | None:
+        """What the last answer said of a job that stands for no attempt."""
+        return self._rows.get(job)
+
+    def add_step(self, step: Callable[[], None]) -> None:
+        """Calls a function, in the thread, each time that something may have changed."""
+        with self._lock:
+            self._steps = [*self._steps, step]
+
+    def remove_step(self, step: Callable[[], None]) -> None:
+        """Calls it no more."""
+        with self._lock:
+            self._steps = [known for known in self._steps if known != step]
 
     def new_id(self) -> str:
         """A fresh name of 16 hexadecimal digits."""
@@ -237,6 +253,8 @@ class SlurmCluster:
         for attempt in attempts:
             self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
         self._grant_wishes([a for a in attempts if a.wish > a.granted])
+        for step in self._steps:
+            step()
         if any(a.is_active for a in attempts) and not self._is_asking and self._pace.is_due(now):
             self._ask(partial(commands.queue), self._take_queue)
 
@@ -345,8 +363,11 @@ class SlurmCluster:
         """Tells Slurm, once for all, which jobs to stop and which to kill."""
         ready = [attempt for attempt in attempts if attempt.job is not None]
         for attempt in attempts:
-            if not attempt.is_active:
+            # A pilot reads the wish from the job's directory; to cancel it would end others, too.
+            is_of_pilot = attempt.found is not None and attempt.found.is_pilot
+            if not attempt.is_active or is_of_pilot:
                 attempt.granted = attempt.wish
+        ready = [attempt for attempt in ready if attempt.wish > attempt.granted]
         for wish, function in ((Wish.STOP, _stop), (Wish.KILL, commands.kill)):
             jobs = [str(attempt.job) for attempt in ready if attempt.wish is wish and attempt.is_active]
             if not jobs:
@@ -399,7 +420,8 @@ class SlurmCluster:
         for root, wanted in by_layout.items():
             for place in submission.places(self.machine.files, Layout(root)):
                 named = list(submission.attempts_of(self.machine.files, place))
-                self._open_places.review(place, [order for order, _ in named])
+                if place.kind != submission.PILOTS:
+                    self._open_places.review(place, [order for order, _ in named])
                 for order, found in named:
                     if order.nonce in wanted:
                         with self._lock:
