@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = "MapElites, Outcome, Real, Integer, Choice, IsoLine, RandomSearch, GridSearch, Study"
+NAMES = "Evolution, MapElites, Outcome, Real, Integer, Choice, IsoLine, RandomSearch, GridSearch, Study"
 FORBIDDEN = (
     "sqlalchemy alembic psycopg rich asyncio numpy loguru dramatiq optuna ribs dataclasses json random"
 )

@@ -24,6 +24,8 @@ COMMANDS = {
     "retry": "Run failed jobs again, now.",
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
+    "evolve": "Run a search, and watch its archive fill.",
+    "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
     "demo": "Run a small sweep, to see what Tenuto does.",
@@ -34,7 +36,13 @@ COMMANDS = {
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-EXTRAS = {"serve": "service", "node": "service", "token": "service"}
+EXTRAS = {
+    "evolve": "search",
+    "search": "search",
+    "serve": "service",
+    "node": "service",
+    "token": "service",
+}
 """The extra that a command needs."""
 
 

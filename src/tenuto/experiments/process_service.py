@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tenuto.errors import ServiceError
-from tenuto.experiments.listening import LOCALHOST, listen
 from tenuto.experiments.services import Service, ServiceState
+from tenuto.jobs.listening import LOCALHOST, listen
 from tenuto.settings import process_environment
 
 GRACE_S = 5.0

@@ -69,6 +69,11 @@ class Store(ClaimStore, ControlStore):
 
         return self.database.write(work)
 
+    def redefine(self, name: str, definition: dict[str, Any]) -> None:
+        """Keeps a definition whose changes do not make another search of it."""
+        statement = update(searches).where(searches.c.id == name).values(definition=json.dumps(definition))
+        self.database.write(lambda connection: connection.execute(statement))
+
     def search(self, name: str) -> SearchRow | None:
         """The search of this name."""
         return self.database.read(lambda connection: read_search(connection, name))
