@@ -122,6 +122,20 @@ def test_changed_code_is_told_and_run_again_when_asked(place: Place) -> None:
     assert "note" not in quiet.stderr
 
 
+def test_two_projects_with_a_module_of_one_name_do_not_share_results(place: Place) -> None:
+    said = []
+    for name in ("one", "two"):
+        project = place.directory / name
+        project.mkdir()
+        (project / "number.py").write_text(NUMBER.replace("return self.x", f"return {name!r}"))
+        script = project / f"script_{name}.py"
+        script.write_text(CODE.replace('HERE / "ws"', 'HERE.parent / "ws"'))
+        said.append(run(python(script), project))
+    assert said[0].stdout == "one twice\n", said[0].stderr
+    assert said[1].returncode == 1
+    assert "one/number.py: rename one of the files" in said[1].stderr
+
+
 MOVED = """
 from pathlib import Path
 from tenuto import *

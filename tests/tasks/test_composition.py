@@ -364,14 +364,15 @@ def test_added_dependencies_do_not_count(experiment: Any) -> None:
 
 def test_watchers_and_callbacks_are_registered_once_before_or_after(experiment: Any) -> None:
     task = train()
-    task.watch_output("method", "before")
-    task.on_completed("early")
+    before, after, early, late = (lambda: None for _ in range(4))
+    task.watch_output(task.execute, before)
+    task.on_completed(early)
     task.submit()
-    task.watch_output("method", "after")
-    task.on_completed("late")
+    task.watch_output("execute", after)
+    task.on_completed(late)
     task.submit()
-    assert task.job.watched == [("method", "before"), ("method", "after")]
-    assert task.job.callbacks == ["early", "late"]
+    assert task.job.watched == [(task.execute, before), (task.execute, after)]
+    assert task.job.callbacks == [early, late]
 
 
 # -- generated paths ---------------------------------------------------------------------------------

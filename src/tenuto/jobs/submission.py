@@ -110,16 +110,21 @@ def make_job(
 
 
 def check_script(files: Files, layout: Layout, task: Any) -> None:
-    """Refuses a class of a script if another script of the same name has that task id in this workspace."""
+    """Refuses a class of a script or module if another file of that name has its task id in this workspace.
+
+    A class inside a package, or of an installed module, is told apart by its module's name.
+    """
     cls = live_class(type(task))
-    if cls.__module__ != "__main__" or "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
+    if "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
         return
     location = locate(cls)
+    if "-packages/" in location.file:
+        return
     other = claim_task_id(files, layout, schema_of(cls).id, location.file)
     if other is not None:
         raise ClassNotFound(
             f"{cls.__qualname__} of {location.file} would share its results with the class of the same name "
-            f"in {other}: rename one of the scripts, or give one class an id of its own, as in "
+            f"in {other}: rename one of the files, or give one class an id of its own, as in "
             f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
         )
 

@@ -360,7 +360,7 @@ def _defaults(declaration: Declaration, kept: ValueType) -> tuple[Any, Any]:
         return UNSET, (IGNORED_FACTORY if ignored is True else ignored)
     is_optional = declaration.role in (Role.PARAM, Role.META) and kept.name.endswith(" | None")
     if ignored is UNSET and declaration.generator is None and is_optional:
-        return None, None
+        return None, UNSET  # which counts: so it did while it had to be given
     return ignored, ignored
 
 
