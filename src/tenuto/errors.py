@@ -53,6 +53,10 @@ TenutoError
 │   ├── SearchDiffers         a stored search of this name was declared otherwise
 │   ├── SearchInJob           a search was opened inside a job
 │   └── CapReached            the search may have no more candidates
+├── MonitorError              the monitor cannot answer
+│   ├── BadQuestion           a question to the monitor is not one
+│   ├── NotAllowed            the monitor may not do this, or not for this caller
+│   └── MonitorUnavailable    the monitor cannot be reached, or has ended
 ├── TokenError                a token cannot be used like this
 ├── JobServiceError           the job service cannot do this
 │   ├── UnsafeService         what was asked for would let strangers run programs here
@@ -298,6 +302,22 @@ class SearchInJob(SearchError):
 
 class CapReached(SearchError):
     """The search may have no more candidates."""
+
+
+class MonitorError(TenutoError):
+    """The monitor cannot answer."""
+
+
+class BadQuestion(MonitorError):
+    """A question to the monitor is not one."""
+
+
+class NotAllowed(MonitorError):
+    """The monitor may not do this, or not for this caller."""
+
+
+class MonitorUnavailable(MonitorError):
+    """The monitor cannot be reached, or has ended."""
 
 
 class TokenError(TenutoError, ValueError):

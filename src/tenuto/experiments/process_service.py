@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tenuto.errors import ServiceError
-from tenuto.experiments.listening import LOCALHOST, listen
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.settings import process_environment
+from tenuto.workspace.listening import LOCALHOST, listen
 
 GRACE_S = 5.0
 _SLACK_S = 5.0

@@ -13,8 +13,8 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tenuto.errors import ServiceError
-from tenuto.experiments.listening import LOCALHOST, listen
 from tenuto.experiments.services import Service, ServiceState
+from tenuto.workspace.listening import LOCALHOST, listen
 
 logger = logging.getLogger("tenuto.experiments")
 

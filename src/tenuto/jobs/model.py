@@ -8,7 +8,7 @@ was away for hours gets each row once, as it is now, and a slow client costs no 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, unique
 from typing import NamedTuple, TypeVar
 
@@ -106,6 +106,7 @@ class Model:
         """The last tick of which a removal was forgotten."""
         self._counters: dict[str, Counter[tuple[str, Kind]]] = {}
         """group -> (task, kind) -> how many."""
+        self._states: dict[str, Counter[JobState]] = {}
         self._dirty = False
 
     # Changing
@@ -117,9 +118,12 @@ class Model:
         if before == row:
             return False
         counter = self._counters.setdefault(row.group, Counter())
+        states = self._states.setdefault(row.group, Counter())
         if before is not None:
             counter[before.task, kind_of(before)] -= 1
+            states[before.state] -= 1
         counter[row.task, kind_of(row)] += 1
+        states[row.state] += 1
         rows[row.key] = row
         self._note(self._changed, RowId(row.group, row.key))
         return True
@@ -138,6 +142,7 @@ class Model:
         if row is None:
             return False
         self._counters[group][row.task, kind_of(row)] -= 1
+        self._states[group][row.state] -= 1
         gone = RowId(group, key)
         del self._changed[gone]
         self._gone.append((self.seq + 1, gone))
@@ -151,6 +156,15 @@ class Model:
         for key in self._rows.pop(group, {}):
             del self._changed[RowId(group, key)]
         self._counters.pop(group, None)
+        self._states.pop(group, None)
+
+    def remove_group(self, group: str) -> None:
+        """Remove a group that is there no more, with its rows; a client that shows it begins anew."""
+        if self._groups.pop(group, None) is not None:
+            del self._groups_changed[group]
+            self.drop(group)
+            self._forgotten = self.seq + 1
+            self._dirty = True
 
     def tick(self) -> int:
         """End a tick: what changed since the last one can be asked for now. Returns `seq`."""
@@ -168,6 +182,17 @@ class Model:
         """The rows of a group, or of all, in the order they came."""
         for name in [group] if group is not None else list(self._rows):
             yield from self._rows.get(name, {}).values()
+
+    def size(self, group: str) -> int:
+        """How many rows of a group are known."""
+        return len(self._rows.get(group, ()))
+
+    def states(self, group: str) -> Mapping[JobState, int]:
+        """How many rows of a group are in which state."""
+        return self._states.get(group, Counter())
+
+    def group(self, name: str) -> Group | None:
+        return self._groups.get(name)
 
     def groups(self) -> tuple[Group, ...]:
         return tuple(self._groups.values())

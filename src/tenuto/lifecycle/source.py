@@ -117,6 +117,11 @@ class Group(NamedTuple):
     message: str | None = None
     tags: tuple[str, ...] = ()
     services: tuple[ServiceRow, ...] = ()
+    reused: int | None = None
+    """How many jobs were taken from before; this and the next are known when a group has ended."""
+    failed: int | None = None
+    carbon: Mapping[str, Any] | None = None
+    """What the jobs used, as plain JSON values."""
 
 
 class RowId(NamedTuple):
@@ -235,6 +240,8 @@ class Acted(NamedTuple):
 class Log(Protocol):
     """What one attempt of a job printed."""
 
+    attempt: int
+
     def size(self) -> int: ...
 
     def read(self, offset: int, limit: int) -> bytes: ...
@@ -277,6 +284,10 @@ class Source(Protocol):
 
     def detail(self, key: str) -> Detail: ...
 
+    def parameters(self, key: str) -> Mapping[str, Any]:
+        """The parameters of a job, for a filter that names one; empty where there are none."""
+        ...
+
     def why(self, key: str) -> Why: ...
 
     def log(self, key: str, stream: str, earlier: int) -> Log:
@@ -289,7 +300,9 @@ class Source(Protocol):
 
     def results(self, group: str) -> Iterator[Result]: ...
 
-    def panels(self) -> Panels: ...
+    def panels(self, only: str | None = None) -> Panels:
+        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out."""
+        ...
 
     def act(
         self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str

@@ -1,0 +1,43 @@
+"""How long the jobs of a group take, and so when the group will be done.
+Pure: a guess from what has ended; nothing depends on it being right.
+"""
+
+from __future__ import annotations
+
+from tenuto.jobs.model import Kind, Model
+from tenuto.lifecycle.source import Row
+from tenuto.lifecycle.states import JobState
+
+
+class Pace:
+    """The mean time that jobs of each task took in each group."""
+
+    def __init__(self) -> None:
+        self._took: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def add(self, before: Row | None, row: Row) -> None:
+        """Take in a job that has just been done."""
+        if before is not None and before.state is JobState.DONE:
+            return
+        if row.reused or row.started is None or row.ended is None:
+            return
+        count, total = self._took.get((row.group, row.task), (0, 0.0))
+        took = max((row.ended - row.started).total_seconds(), 0.0)
+        self._took[row.group, row.task] = (count + 1, total + took)
+
+    def forget(self, group: str) -> None:
+        """Drop what is known of a group."""
+        self._took = {key: took for key, took in self._took.items() if key[0] != group}
+
+    def left_s(self, model: Model, group: str) -> float | None:
+        """How long the jobs of a group that wait or run will take; None while nobody can say."""
+        running, waiting = model.by_task(Kind.RUNNING, group), model.by_task(Kind.WAITING, group)
+        if not running and not waiting:
+            return None
+        known = {task: total / count for (name, task), (count, total) in self._took.items() if name == group}
+        if not known:
+            return None
+        mean = sum(known.values()) / len(known)
+        work = sum(number * known.get(task, mean) for task, number in waiting.items())
+        work += sum(number * known.get(task, mean) / 2 for task, number in running.items())
+        return work / max(sum(running.values()), 1)

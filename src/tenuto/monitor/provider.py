@@ -1,0 +1,445 @@
+"""The state provider of this process: it answers each question of a face from the sources of the doors.
+How an answer looks is in `shapes`; a provider for a server elsewhere is in `remote`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenuto.clock import Clock, SystemClock, SystemRandomness
+from tenuto.errors import BadQuestion, MonitorUnavailable, NotAllowed, NotFound
+from tenuto.jobs import model
+from tenuto.jobs.causes import grouped
+from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.source import Action, Group, Row, Source, Target
+from tenuto.lifecycle.states import JobState
+from tenuto.monitor import graph, shapes
+from tenuto.monitor.following import Following
+from tenuto.monitor.logs import read_log
+from tenuto.monitor.panels import Panels
+from tenuto.monitor.past import Past, parse_instant
+from tenuto.monitor.plain import plain_acted, plain_failure, plain_group, plain_row
+from tenuto.monitor.query import Answers, Question, find
+from tenuto.monitor.results import table
+from tenuto.monitor.state_provider import Listener
+
+MOST_RUNNING = 20
+MOST_FAILURES = 50
+MOST_ALARMS = 100
+MOST_TARGETS = 10_000
+MOST_ROWS = 1_000
+MOST_DELTA_ROWS = 500
+MOST_DELTA_BYTES = 256 * 1024
+MOST_DEPTH = 50
+
+
+class LocalProvider:
+    """Answers from the sources of the open doors, in this process."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        workspace: str = "",
+        version: str = "",
+        read_only: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self.epoch = SystemRandomness().nonce()[:12]
+        self.workspace = workspace
+        self.version = version
+        self.read_only = read_only
+        self._sources = {source.door.value: source for source in sources}
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._model = model.Model()
+        self._answers = Answers()
+        self._overview: tuple[int, shapes.Overview] | None = None
+        self._listeners: list[Listener] = []
+        self._wakers: list[Callable[[], None]] = []
+        self._is_closed = False
+        self._following = Following(tuple(sources), self._model, self._lock, self._clock, self._told)
+        self._past = Past(self._sources, self._rows_of, self._clock)
+        self._panels = Panels(self._sources, self._clock)
+        self._following.start()
+
+    # Being told
+
+    def _told(self, events: Sequence[Event]) -> None:
+        with self._news:
+            self._news.notify_all()
+        for waker in list(self._wakers):
+            waker()
+        for event in events:
+            for listener in list(self._listeners):
+                listener(event)
+
+    def add_listener(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def add_waker(self, waker: Callable[[], None]) -> None:
+        """Call a function after each change, in the thread that follows; it must return at once."""
+        self._wakers.append(waker)
+
+    def remove_waker(self, waker: Callable[[], None]) -> None:
+        self._wakers.remove(waker)
+
+    def close(self) -> None:
+        """End the thread that follows, and wake all that wait."""
+        with self._news:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._news.notify_all()
+        self._following.close()
+
+    def wait_until_loaded(self, timeout_s: float) -> bool:
+        """Block until all that was found at the start is known; False if that takes too long."""
+        return self._following.is_settled.wait(timeout_s)
+
+    # Questions
+
+    def about(self) -> shapes.About:
+        return {
+            "version": self.version,
+            "workspace": self.workspace,
+            "doors": list(self._sources),
+            "read_only": self.read_only,
+            **self._stamp(),
+        }
+
+    def overview(self, at: str | None = None) -> shapes.Overview:
+        now = self._clock.now()
+        with self._lock:
+            kept = self._overview
+            if at is None and kept is not None and kept[0] == self._model.seq:
+                return {**kept[1], "now": now.isoformat()}
+            stamp = self._stamp()
+            followed = [group for name in self._following.followed() if (group := self._model.group(name))]
+            rows = [row for group in followed for row in self._model.rows(group.group)]
+            groups = [self._plain_group(group) for group in followed]
+        if at is not None:
+            rows = self._past.rows_at([group.group for group in followed], parse_instant(at))
+            groups = [_recounted(group, rows) for group in groups]
+        running = [row for row in rows if row.state.running()][:MOST_RUNNING]
+        alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
+        overview: shapes.Overview = {
+            **stamp,
+            "groups": groups,
+            "running": [plain_row(row, now) for row in running],
+            "failures": [plain_failure(one, now) for one in grouped(rows)[:MOST_FAILURES]],
+            "tokens": self._panels.tokens() or [],
+            "alarms": [{"key": row.key, "text": row.alarm or ""} for row in alarms],
+        }
+        if at is None:
+            self._overview = (stamp["seq"], overview)
+        return overview
+
+    def groups(self, door: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
+        with self._lock:
+            found = [group for group in self._model.groups() if door in (None, group.door.value)]
+            shown = found[offset : offset + limit]
+            plain = [self._plain_group(group) for group in shown]
+            return {**self._stamp(), "groups": plain, "total": len(found), "offset": offset}
+
+    def jobs(
+        self,
+        group: str | None = None,
+        filter: str = "",
+        sort: str = "",
+        offset: int = 0,
+        limit: int = 100,
+        at: str | None = None,
+    ) -> shapes.Jobs:
+        now = self._clock.now()
+        limit = min(max(limit, 1), MOST_ROWS)
+        question = Question(group or None, filter, sort)
+        with self._lock:
+            names = [self._group(group).group] if group else self._following.followed()
+            stamp, total = self._stamp(), sum(self._total(name) for name in names)
+        if group:
+            self._following.want(group)
+        if at is not None:
+            answer = find(self._past.rows_at(names, parse_instant(at)), question, now, self._parameters)
+            total = answer.total
+        else:
+            kept = self._answers.get(question, stamp["seq"])
+            answer = kept or find(self._rows(names), question, now, self._parameters)
+            self._answers.put(question, stamp["seq"], answer)
+        return {
+            **stamp,
+            "group": group or None,
+            "total": max(total, answer.total),
+            "known": answer.total,
+            "matched": len(answer.rows),
+            "offset": offset,
+            "jobs": [plain_row(row, now) for row in answer.rows[offset : offset + limit]],
+        }
+
+    def job(self, key: str) -> shapes.JobDetail:
+        detail = self._source(key).detail(key)
+        now = self._clock.now()
+        missing: dict[str, Any] = {
+            "directory": None,
+            "parameters": {},
+            "upstream": {},
+            "dependencies": [],
+            "dependents": [],
+            "runs": [],
+            "attempts": [],
+            "events": [],
+            "result": None,
+            "earlier_logs": 0,
+            "carbon": None,
+            "commands": [],
+        }
+        fields = {**missing, **detail.fields}
+        for name in ("dependencies", "dependents"):
+            fields[name] = [plain_row(one, now) if isinstance(one, Row) else one for one in fields[name]]
+        return {**plain_row(detail.row, now), **self._stamp(), **fields}  # type: ignore[typeddict-item]
+
+    def why(self, key: str) -> shapes.Why:
+        why = self._source(key).why(key)
+        return {
+            "key": key,
+            "because": list(why.because),
+            "reuse": why.reuse,
+            "nearest": dict(why.nearest) if why.nearest is not None else None,
+            "code": list(why.code),
+            "next": list(why.next),
+        }
+
+    def log(
+        self,
+        key: str,
+        stream: str = "out",
+        earlier: int = 0,
+        tail: int | None = None,
+        start: int | None = None,
+        limit: int | None = None,
+    ) -> shapes.LogPart:
+        return read_log(self._source(key), key, stream, earlier, tail, start, limit)
+
+    def graph(
+        self, group: str, around: str | None = None, depth: int = 2, at: str | None = None
+    ) -> shapes.Graph:
+        rows = self._rows_at(group, at)
+        if around:
+            drawing = graph.around(rows, around, min(max(depth, 0), MOST_DEPTH))
+            if not drawing.nodes:
+                raise NotFound(f"no job of {group} has the key {around}; /api/jobs lists them")
+        else:
+            drawing = graph.by_task(rows)
+        return {
+            **self._stamp(),
+            "nodes": drawing.nodes,
+            "edges": drawing.edges,
+            "collapsed": not around,
+        }
+
+    def score(
+        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+    ) -> shapes.Score:
+        with self._lock:
+            names = [self._group(name).group for name in groups] or self._following.followed()
+        for name in groups:
+            self._following.want(name)
+        drawn = self._past.score(names, start, end, min(max(width, 1), 10_000))
+        lanes = drawn.lanes
+        return {
+            **self._stamp(),
+            "from": drawn.start,
+            "to": drawn.end,
+            "lanes": lanes,
+            "tokens": self._panels.tokens() or [],
+        }
+
+    def history(self, group: str, points: int = 100) -> shapes.History:
+        with self._lock:
+            self._group(group)
+        at, counts = self._past.of(group).counts(min(max(points, 2), 2000))
+        return {
+            **self._stamp(),
+            "at": [instant.isoformat() for instant in at],
+            "counts": {state.name.lower(): numbers for state, numbers in counts.items()},
+        }
+
+    def results(
+        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+    ) -> shapes.Results:
+        with self._lock:
+            door = self._group(group).door.value
+        found = table(self._sources[door].results(group), task)
+        return {
+            **self._stamp(),
+            "columns": found.columns,
+            "rows": found.rows[offset : offset + min(max(limit, 1), 10_000)],
+            "total": len(found.rows),
+            "offset": offset,
+        }
+
+    def tokens(self) -> shapes.Tokens:
+        return {**self._stamp(), "tokens": _open_door(self._panels.tokens(), "tokens")}
+
+    def queue(self) -> shapes.Queue:
+        queue = _open_door(self._panels.queue(), "a queue")
+        return {**self._stamp(), "services": queue["services"], "users": queue["users"]}
+
+    def nodes(self) -> shapes.Nodes:
+        return {**self._stamp(), "nodes": _open_door(self._panels.nodes(), "nodes")}
+
+    def archive(self, group: str, at: str | None = None) -> shapes.Archive:
+        archive = self._panels.archive(group, parse_instant(at) if at is not None else None)
+        return {**self._stamp(), **archive}  # type: ignore[typeddict-item]
+
+    def carbon(self, group: str | None = None) -> shapes.Carbon:
+        with self._lock:
+            names = [self._group(group).group] if group else self._following.followed()
+            groups = [self._group(name) for name in names]
+        rows = self._rows(names)
+        used = self._panels.carbon(groups, rows)
+        return {**self._stamp(), "groups": used["groups"], "tasks": used["tasks"]}
+
+    def care(self) -> shapes.Care:
+        care = _open_door(self._panels.care(), "care")
+        now = self._clock.now()
+        strays = [plain_row(one, now) if isinstance(one, Row) else one for one in care.get("strays", ())]
+        return {
+            **self._stamp(),
+            "strays": strays,
+            "orphans": care["orphans"],
+            "alarms": list(care.get("alarms", ())),
+            "bad_lines": int(care.get("bad_lines", 0)),
+        }
+
+    # Acting
+
+    def act(
+        self, action: str, targets: Sequence[tuple[str, int]], *, dry_run: bool = False, by: str = ""
+    ) -> shapes.Outcomes:
+        if self.read_only:
+            raise NotAllowed("this server only shows: start `tenuto ui` without --read-only to act")
+        try:
+            wanted = Action(action)
+        except ValueError:
+            known = ", ".join(one.value for one in Action)
+            raise BadQuestion(f"{action!r:.40} is no action; it is one of {known}") from None
+        if not targets or len(targets) > MOST_TARGETS:
+            raise BadQuestion(f"name 1 to {MOST_TARGETS} jobs to act on")
+        of_door: dict[str, list[Target]] = {}
+        for key, attempt in dict(targets).items():
+            self._source(key)
+            of_door.setdefault(key.partition(":")[0], []).append(Target(key, attempt))
+        acted = [
+            one
+            for door, some in of_door.items()
+            for one in self._sources[door].act(wanted, some, dry_run=dry_run, by=by)
+        ]
+        self._following.poke()
+        return {"outcomes": [plain_acted(one) for one in acted]}
+
+    # Changes
+
+    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
+        number = self._number(since)
+        with self._news:
+            if number is None or number > self._model.seq:
+                return self._reset()
+            self._news.wait_for(lambda: self._is_closed or self._model.seq > number, wait_s)
+            if self._is_closed:
+                raise MonitorUnavailable("the monitor has ended: start it again with `tenuto ui`")
+            found = self._model.changes(number)
+            if isinstance(found, model.Reset):
+                return self._reset()
+            touched = {row.group for row in found.rows} | {one.group for one in found.gone}
+            touched |= {group.group for group in found.groups}
+            groups = [self._plain_group(group) for name in touched if (group := self._model.group(name))]
+            stamp = self._stamp()
+        now = self._clock.now()
+        delta: shapes.Delta = {
+            "epoch": stamp["epoch"],
+            "seq": stamp["seq"],
+            "now": stamp["now"],
+            "jobs": [],
+            "gone": [{"group": one.group, "key": one.key} for one in found.gone],
+            "groups": sorted(groups, key=lambda group: group["group"]),
+        }
+        if len(found.rows) <= MOST_DELTA_ROWS:
+            delta["jobs"] = [plain_row(row, now) for row in found.rows]
+        if len(found.rows) > MOST_DELTA_ROWS or len(json.dumps(delta["jobs"])) > MOST_DELTA_BYTES:
+            delta["jobs"], delta["many"] = [], sorted({row.group for row in found.rows})
+        return delta
+
+    def _number(self, since: str | None) -> int | None:
+        """The sequence number in the id of a frame of this epoch."""
+        epoch, _, number = (since or "").rpartition("-")
+        is_ours = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 19
+        return int(number) if is_ours else None
+
+    def _reset(self) -> shapes.Reset:
+        return {**self._stamp(), "reset": True}
+
+    # The model
+
+    def _stamp(self) -> shapes.Stamp:
+        return {"epoch": self.epoch, "seq": self._model.seq, "now": self._clock.now().isoformat()}
+
+    def _group(self, name: str) -> Group:
+        group = self._model.group(name)
+        if group is None:
+            raise NotFound(f"no group is called {name!r:.200}; /api/groups lists them")
+        return group
+
+    def _total(self, name: str) -> int:
+        group = self._model.group(name)
+        return max(self._model.size(name), (group.total or 0) if group is not None else 0)
+
+    def _source(self, key: str) -> Source:
+        door, between, name = key.partition(":")
+        source = self._sources.get(door)
+        if source is None or not between or not name:
+            doors = ", ".join(f"{one}:" for one in self._sources)
+            raise NotFound(f"no open door has {key!r:.200}; a key begins with one of {doors}")
+        return source
+
+    def _parameters(self, key: str) -> Mapping[str, Any]:
+        return self._source(key).parameters(key)
+
+    def _rows(self, names: Sequence[str]) -> list[Row]:
+        with self._lock:
+            return [row for name in names for row in self._model.rows(name)]
+
+    def _rows_of(self, group: str) -> list[Row]:
+        return self._rows([group])
+
+    def _rows_at(self, group: str, at: str | None) -> list[Row]:
+        with self._lock:
+            self._group(group)
+        self._following.want(group)
+        return self._rows([group]) if at is None else self._past.rows_at([group], parse_instant(at))
+
+    def _plain_group(self, group: Group) -> shapes.Group:
+        name = group.group
+        eta_s = self._following.pace.left_s(self._model, name) if group.live else None
+        known = self._model.size(name)
+        return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
+
+
+def _open_door(panel: Any, what: str) -> Any:
+    if panel is None:
+        raise NotFound(f"no open door has {what}")
+    return panel
+
+
+def _recounted(group: shapes.Group, rows: Sequence[Row]) -> shapes.Group:
+    """A group as it was: only the counts are known of the past."""
+    of_group = [row.state for row in rows if row.group == group["group"]]
+    counts = {state.name.lower(): of_group.count(state) for state in JobState}
+    return {**group, "counts": counts, "total": len(of_group), "known": len(of_group), "eta_s": None}

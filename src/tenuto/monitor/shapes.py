@@ -1,0 +1,414 @@
+"""The answers of a state provider: plain JSON values, typed; one shape for each route.
+Holds no logic. A field may be added; none is renamed, because people script against them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Stamp(TypedDict):
+    """Which picture an answer shows."""
+
+    epoch: str
+    seq: int
+    now: str
+
+
+class Job(TypedDict):
+    """One job in one group: the fields of ``tenuto jobs --json``, and where the job belongs."""
+
+    key: str
+    group: str
+    door: str
+    task: str
+    id: str
+    state: str
+    door_state: str
+    reason: str | None
+    message: str | None
+    experiment: str | None
+    run: str | None
+    attempt: int
+    tags: dict[str, str]
+    depends_on: list[str]
+    transient: str
+    owner: str
+    where: str
+    submitted: str | None
+    started: str | None
+    ended: str | None
+    duration_s: float | None
+    progress: float | None
+    progress_desc: str | None
+    eta_s: float | None
+    energy_kwh: float | None
+    alarm: str | None
+
+
+class Service(TypedDict):
+    """A service beside the jobs of a group."""
+
+    id: str
+    state: str
+    url: str | None
+    description: str
+    message: str | None
+
+
+class Group(TypedDict):
+    """A run of an experiment, a service or a search."""
+
+    group: str
+    door: str
+    name: str
+    experiment: str | None
+    run: str | None
+    state: str
+    live: bool
+    started: str | None
+    ended: str | None
+    host: str | None
+    pid: int | None
+    jobs: int | None
+    reused: int | None
+    failed: int | None
+    message: str | None
+    carbon: dict[str, Any] | None
+    tags: list[str]
+    counts: dict[str, int]
+    total: int
+    known: int
+    eta_s: float | None
+    services: list[Service]
+
+
+class About(Stamp):
+    """What is watched."""
+
+    version: str
+    workspace: str
+    doors: list[str]
+    read_only: bool
+
+
+class Failure(TypedDict):
+    """Jobs that failed for what looks like the same cause."""
+
+    reason: str
+    error: str
+    place: str
+    jobs: list[Job]
+    total: int
+
+
+class Alarm(TypedDict):
+    """Something that a person should look at."""
+
+    key: str
+    text: str
+
+
+class Holder(TypedDict):
+    """A process that holds units of a token."""
+
+    pid: int
+    key: str | None
+
+
+class Waiter(TypedDict):
+    """A job that waits for units of a token."""
+
+    key: str
+    amount: int
+    since: str | None
+
+
+class Token(TypedDict):
+    """A counted resource."""
+
+    name: str
+    capacity: int | None
+    held: int
+    free: int
+    holders: list[Holder]
+    waiting: list[Waiter]
+
+
+class Overview(Stamp):
+    """The first page."""
+
+    groups: list[Group]
+    running: list[Job]
+    failures: list[Failure]
+    tokens: list[Token]
+    alarms: list[Alarm]
+
+
+class Groups(Stamp):
+    """All groups, older runs too."""
+
+    groups: list[Group]
+    total: int
+    offset: int
+
+
+class Jobs(Stamp):
+    """A window of the jobs of a group, or of all."""
+
+    group: str | None
+    total: int
+    known: int
+    matched: int
+    offset: int
+    jobs: list[Job]
+
+
+class Attempt(TypedDict):
+    """One try of a job."""
+
+    attempt: int
+    started: str | None
+    ended: str | None
+    state: str
+    reason: str | None
+    message: str | None
+    exit_code: int | None
+    signal: int | None
+    host: str | None
+    pid: int | None
+    launcher: str | None
+    usage: dict[str, float]
+
+
+class JobDetail(Job, Stamp):
+    """Everything about one job."""
+
+    directory: str | None
+    parameters: dict[str, Any]
+    upstream: dict[str, str]
+    dependencies: list[Job]
+    dependents: list[Job]
+    runs: list[str]
+    attempts: list[Attempt]
+    events: list[dict[str, Any]]
+    result: Any
+    earlier_logs: int
+    carbon: dict[str, Any] | None
+    commands: list[str]
+
+
+class Why(TypedDict):
+    """Why a job is where it is."""
+
+    key: str
+    because: list[str]
+    reuse: str
+    nearest: dict[str, Any] | None
+    code: list[str]
+    next: list[str]
+
+
+class LogPart(TypedDict):
+    """A part of what an attempt printed."""
+
+    key: str
+    stream: str
+    attempt: int
+    offset: int
+    next: int
+    text: str
+    whole: bool
+    ended: bool
+
+
+class Node(TypedDict):
+    """A task with its jobs, or one job."""
+
+    id: str
+    label: str
+    task: str
+    total: int
+    counts: dict[str, int]
+    layer: int
+    order: int
+
+
+Edge = TypedDict("Edge", {"from": str, "to": str, "count": int})
+"""What depends on what."""
+
+
+class Graph(Stamp):
+    """The graph of a group."""
+
+    nodes: list[Node]
+    edges: list[Edge]
+    collapsed: bool
+
+
+class Lane(TypedDict):
+    """The staff of one group: lines in use at once, notes, waits, or how many notes there are."""
+
+    group: str
+    label: str
+    lines: int
+    bars: list[list[Any]]
+    waits: list[list[Any]]
+    bins: list[list[Any]]
+
+
+Score = TypedDict(
+    "Score",
+    {
+        "epoch": str,
+        "seq": int,
+        "now": str,
+        "from": int,
+        "to": int,
+        "lanes": list[Lane],
+        "tokens": list[Token],
+    },
+)
+"""The time line of all doors, in milliseconds."""
+
+
+class History(Stamp):
+    """How many jobs were in which state, over time."""
+
+    at: list[str]
+    counts: dict[str, list[int]]
+
+
+class Column(TypedDict):
+    """A column of results."""
+
+    name: str
+    kind: str
+    min: float | None
+    max: float | None
+
+
+class Results(Stamp):
+    """What jobs gave."""
+
+    columns: list[Column]
+    rows: list[dict[str, Any]]
+    total: int
+    offset: int
+
+
+class Tokens(Stamp):
+    """The tokens of this machine that jobs use."""
+
+    tokens: list[Token]
+
+
+class Queue(Stamp):
+    """The queue of the service."""
+
+    services: list[dict[str, Any]]
+    users: list[dict[str, Any]]
+
+
+class Nodes(Stamp):
+    """The nodes of the service."""
+
+    nodes: list[dict[str, Any]]
+
+
+class Archive(Stamp):
+    """The archive of a search."""
+
+    group: str
+    axes: list[dict[str, Any]]
+    cells: list[list[Any]]
+    in_flight: list[list[Any]]
+    filled: int
+    total: int
+    best: float | None
+    qd_score: float | None
+    history: list[list[Any]]
+
+
+class Carbon(Stamp):
+    """What jobs used, as far as that was measured."""
+
+    groups: list[dict[str, Any]]
+    tasks: list[dict[str, Any]]
+
+
+class Orphans(TypedDict):
+    """Finished jobs of no run."""
+
+    jobs: int
+    bytes: int
+
+
+class Care(Stamp):
+    """What a person may want to clean up."""
+
+    strays: list[Job]
+    orphans: Orphans
+    alarms: list[Alarm]
+    bad_lines: int
+
+
+class Outcome(TypedDict):
+    """What became of an action on one job."""
+
+    key: str
+    outcome: str
+    detail: str
+    attempt: int
+
+
+class Outcomes(TypedDict):
+    """What became of an action."""
+
+    outcomes: list[Outcome]
+
+
+class Gone(TypedDict):
+    """A job that is in its group no more."""
+
+    group: str
+    key: str
+
+
+class Delta(Stamp):
+    """All that changed since a number, each once, as it is now."""
+
+    jobs: list[Job]
+    gone: list[Gone]
+    groups: list[Group]
+    many: NotRequired[list[str]]
+    """Groups of which so much changed that their window is to be asked for again."""
+
+
+class Reset(Stamp):
+    """Everything is to be asked for again."""
+
+    reset: bool
+
+
+ANSWERS: dict[str, type | Any] = {
+    "/api/about": About,
+    "/api/overview": Overview,
+    "/api/groups": Groups,
+    "/api/jobs": Jobs,
+    "/api/job": JobDetail,
+    "/api/why": Why,
+    "/api/log": LogPart,
+    "/api/graph": Graph,
+    "/api/score": Score,
+    "/api/history": History,
+    "/api/results": Results,
+    "/api/tokens": Tokens,
+    "/api/queue": Queue,
+    "/api/nodes": Nodes,
+    "/api/archive": Archive,
+    "/api/carbon": Carbon,
+    "/api/care": Care,
+    "/api/actions": Outcomes,
+}
+"""Route -> the shape of its answer; what docs/monitor.md lists."""

@@ -1,0 +1,349 @@
+"""The routes: each is one call of the state provider.
+Who may ask is decided before, by the guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mimetypes
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from tenuto.errors import (
+    Ambiguous,
+    BadQuestion,
+    FilterError,
+    InvalidName,
+    MonitorUnavailable,
+    NotAllowed,
+    NotFound,
+    TenutoError,
+)
+from tenuto.lifecycle.source import ActedAs, Action
+from tenuto.monitor.logs import MOST_BYTES
+from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
+from tenuto.monitor.web.answers import Json, refusal
+from tenuto.monitor.web.guard import SESSION, Guard
+from tenuto.monitor.web.sessions import LONGEST_S, Sessions
+from tenuto.monitor.web.stream import Hub, parse_log
+
+PAGE = Path(__file__).parent / "page"
+_FILE = re.compile(r"(?:[a-z0-9_-]+/)*[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:js|css|svg|png|ico|woff2)", re.ASCII)
+_DONE = {
+    ActedAs.ASKED,
+    ActedAs.RETRIED,
+    ActedAs.DELETED,
+    ActedAs.WOULD_KILL,
+    ActedAs.WOULD_RETRY,
+    ActedAs.WOULD_DELETE,
+}
+DONE = frozenset(one.value for one in _DONE)
+"""Outcomes by which something was done, or would be."""
+mimetypes.add_type("text/javascript", ".js")
+
+Text = Annotated[str, Query(max_length=10_000)]
+MaybeText = Annotated[str | None, Query(max_length=10_000)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
+_Millisecond = Annotated[int | None, Query(ge=0, le=253_000_000_000_000)]
+
+
+class LoginBody(BaseModel):
+    """A code."""
+
+    model_config = ConfigDict(extra="forbid")
+    code: str = Field(max_length=1_000)
+
+
+class JobBody(BaseModel):
+    """A job as a person saw it."""
+
+    model_config = ConfigDict(extra="forbid")
+    key: str = Field(max_length=10_000)
+    attempt: int = Field(ge=0, le=1_000_000_000)
+
+
+class ActionBody(BaseModel):
+    """What to do, and to which jobs or groups."""
+
+    model_config = ConfigDict(extra="forbid")
+    action: Literal["kill", "retry", "clean", "pause", "resume"]
+    jobs: list[JobBody] = Field(default_factory=list, max_length=MOST_TARGETS)
+    groups: list[Annotated[str, Field(max_length=10_000)]] = Field(
+        default_factory=list, max_length=MOST_TARGETS
+    )
+    dry_run: bool = False
+
+
+class Monitor:
+    """The parts that the routes need."""
+
+    def __init__(
+        self, provider: LocalProvider, sessions: Sessions, *, cookie: str, by: str = "the monitor"
+    ) -> None:
+        self.provider = provider
+        self.sessions = sessions
+        self.cookie = cookie
+        self.by = by
+        """The person that actions are done for."""
+        self.hub = Hub(provider)
+
+
+def guarded(monitor: Monitor, *, hosts: list[str], bearer: str) -> Guard:
+    """The whole application: routes behind the guard."""
+    return Guard(make_app(monitor), monitor.sessions, cookie=monitor.cookie, hosts=hosts, bearer=bearer)
+
+
+def make_app(monitor: Monitor) -> FastAPI:
+    """The routes of section 4, without the guard."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        monitor.hub.open()
+        yield
+        monitor.hub.close()
+
+    app = FastAPI(
+        title="tenuto ui",
+        version=monitor.provider.version or "0",
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        default_response_class=Json,
+        redirect_slashes=False,
+    )
+    _add_page(app)
+    _add_session(app, monitor)
+    _add_questions(app, monitor.provider)
+    _add_panels(app, monitor.provider)
+    _add_actions(app, monitor)
+    _add_stream(app, monitor)
+    _add_errors(app)
+    return app
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        return _file("index.html", "text/html; charset=utf-8")
+
+    @app.get("/static/{name:path}", include_in_schema=False)
+    def static(name: str) -> Response:
+        if _FILE.fullmatch(name) is None:
+            raise NotFound(f"there is no file {name!r:.100}")
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return _file(name, f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
+
+    @app.get("/healthz")
+    def health() -> Response:
+        return Json({"ok": True})
+
+
+def _file(name: str, kind: str) -> Response:
+    path = PAGE / name
+    if not path.is_file():
+        raise NotFound(f"there is no file {name!r:.100}")
+    return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def _add_session(app: FastAPI, monitor: Monitor) -> None:
+    @app.post("/api/login")
+    def login(body: LoginBody) -> Response:
+        is_throttled = monitor.sessions.is_throttled
+        found = monitor.sessions.login(body.code)
+        if found is None and is_throttled:
+            return refusal(429, "too_many", "too many wrong codes: wait a minute, or use a right one")
+        if found is None:
+            text = "this code was used, is too old, or is wrong: `tenuto ui --login` prints a new link"
+            return refusal(401, "unauthenticated", text)
+        answer = Json({"key": found.key})
+        answer.set_cookie(
+            monitor.cookie,
+            found.cookie,
+            max_age=int(LONGEST_S),
+            path="/",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    @app.post("/api/logout", status_code=204)
+    def logout(request: Request) -> Response:
+        monitor.sessions.logout(request.scope[SESSION])
+        answer = Response(status_code=204)
+        answer.delete_cookie(monitor.cookie, path="/", httponly=True, samesite="strict")
+        return answer
+
+    @app.post("/api/codes")
+    def codes() -> Response:
+        return Json({"code": monitor.sessions.new_code()})
+
+
+def _add_questions(app: FastAPI, provider: LocalProvider) -> None:
+    @app.get("/api/about")
+    def about() -> Response:
+        return Json(provider.about())
+
+    @app.get("/api/overview")
+    def overview(at: MaybeText = None) -> Response:
+        return Json(provider.overview(at))
+
+    @app.get("/api/groups")
+    def groups(
+        door: MaybeText = None, offset: Offset = 0, limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100
+    ) -> Response:
+        return Json(provider.groups(door, offset, limit))
+
+    @app.get("/api/jobs")
+    def jobs(
+        group: MaybeText = None,
+        filter: Text = "",
+        sort: Text = "",
+        offset: Offset = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+        at: MaybeText = None,
+    ) -> Response:
+        return Json(provider.jobs(group, filter, sort, offset, limit, at))
+
+    @app.get("/api/job")
+    def job(key: Text) -> Response:
+        return Json(provider.job(key))
+
+    @app.get("/api/why")
+    def why(key: Text) -> Response:
+        return Json(provider.why(key))
+
+    @app.get("/api/log")
+    def log(
+        key: Text,
+        stream: Literal["out", "err"] = "out",
+        earlier: Annotated[int, Query(ge=0, le=100_000)] = 0,
+        tail: Annotated[int | None, Query(ge=0, le=MOST_BYTES)] = None,
+        start: Annotated[int | None, Query(alias="from", ge=0, le=1 << 53)] = None,
+        limit: Annotated[int | None, Query(ge=0, le=MOST_BYTES)] = None,
+    ) -> Response:
+        return Json(provider.log(key, stream, earlier, tail, start, limit))
+
+    @app.get("/api/graph")
+    def graph(
+        group: Text,
+        around: MaybeText = None,
+        depth: Annotated[int, Query(ge=0, le=1_000)] = 2,
+        at: MaybeText = None,
+    ) -> Response:
+        return Json(provider.graph(group, around, depth, at))
+
+    @app.get("/api/score")
+    def score(
+        group: Annotated[list[str] | None, Query(max_length=100)] = None,
+        start: Annotated[int | None, Query(alias="from", ge=0, le=253_000_000_000_000)] = None,
+        end: Annotated[int | None, Query(alias="to", ge=0, le=253_000_000_000_000)] = None,
+        width: Annotated[int, Query(ge=1, le=10_000)] = 400,
+    ) -> Response:
+        return Json(provider.score(group or (), start, end, width))
+
+    @app.get("/api/history")
+    def history(group: Text, points: Annotated[int, Query(ge=2, le=2_000)] = 100) -> Response:
+        return Json(provider.history(group, points))
+
+    @app.get("/api/results")
+    def results(
+        group: Text,
+        task: MaybeText = None,
+        offset: Offset = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+    ) -> Response:
+        return Json(provider.results(group, task, offset, limit))
+
+
+def _add_panels(app: FastAPI, provider: LocalProvider) -> None:
+    def panel(path: str, ask: Callable[[], Any]) -> None:
+        def answer() -> Response:
+            return Json(ask())
+
+        app.get(path, name=path.rpartition("/")[2])(answer)
+
+    panel("/api/tokens", provider.tokens)
+    panel("/api/queue", provider.queue)
+    panel("/api/nodes", provider.nodes)
+    panel("/api/care", provider.care)
+
+    @app.get("/api/archive")
+    def archive(group: Text, at: MaybeText = None) -> Response:
+        return Json(provider.archive(group, at))
+
+    @app.get("/api/carbon")
+    def carbon(group: MaybeText = None) -> Response:
+        return Json(provider.carbon(group))
+
+
+def _add_actions(app: FastAPI, monitor: Monitor) -> None:
+    @app.post("/api/actions")
+    def actions(body: Annotated[ActionBody, Body()]) -> Response:
+        is_of_groups = body.action in (Action.PAUSE.value, Action.RESUME.value)
+        targets = [(job.key, job.attempt) for job in body.jobs]
+        if is_of_groups:
+            targets += [(group, 0) for group in body.groups]
+        elif body.groups:
+            raise BadQuestion(f"{body.action} is for jobs: name them in `jobs`")
+        done = monitor.provider.act(body.action, targets, dry_run=body.dry_run, by=monitor.by)
+        has_acted = any(one["outcome"] in DONE for one in done["outcomes"])
+        if has_acted:
+            return Json(done)
+        text = "nothing was done: see the outcome of each job"
+        return Json({"error": "conflict", "message": text, **done}, 409)
+
+
+def _add_stream(app: FastAPI, monitor: Monitor) -> None:
+    @app.get("/api/events")
+    async def events(request: Request, log: MaybeText = None) -> Response:
+        wish = parse_log(log) if log else None
+        since = request.headers.get("last-event-id")
+        cookie = request.scope[SESSION]
+        frames = monitor.hub.frames(since, wish, lambda: monitor.sessions.is_known(cookie))
+        return StreamingResponse(frames, media_type="text/event-stream")
+
+
+def _add_errors(app: FastAPI) -> None:
+    async def refused(request: Request, error: Exception) -> Response:
+        return _refusal(error)
+
+    for kind in (TenutoError, OSError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refused)
+
+
+def _refusal(error: Exception) -> Response:
+    match error:
+        case FilterError():
+            return refusal(400, "bad_filter", str(error), position=error.position)
+        case BadQuestion():
+            return refusal(400, "bad_request", str(error))
+        case NotAllowed():
+            return refusal(403, "read_only", str(error))
+        case NotFound() | Ambiguous() | InvalidName():
+            return refusal(404, "not_found", str(error))
+        case RequestValidationError():
+            return refusal(400, "bad_request", _first_problem(error))
+        case HTTPException(status_code=404):
+            return refusal(404, "not_found", "there is no such address")
+        case HTTPException():
+            return refusal(error.status_code, "bad_request", str(error.detail))
+        case MonitorUnavailable():
+            return refusal(503, "unavailable", str(error))
+    return refusal(503, "unavailable", f"{type(error).__name__}: {error}")
+
+
+def _first_problem(error: RequestValidationError) -> str:
+    problems = error.errors()
+    if not problems:
+        return "the request cannot be read"
+    place = ".".join(str(part) for part in problems[0].get("loc", ()) if part not in ("query", "body"))
+    return f"{place}: {problems[0].get('msg', 'cannot be read')}" if place else str(problems[0].get("msg"))

@@ -1,0 +1,131 @@
+"""The server process: a socket that listens, uvicorn on it, signals, and the file that registers it.
+It prints nothing: the caller is told when the server answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+
+from tenuto.clock import SystemClock
+from tenuto.errors import PortTaken
+from tenuto.monitor.provider import LocalProvider
+from tenuto.monitor.web.app import Monitor, guarded
+from tenuto.monitor.web.registry import Registration, register, unregister
+from tenuto.monitor.web.sessions import Sessions
+from tenuto.workspace.listening import LOCALHOST, listen
+
+PORT = 8368
+GRACE_S = 2
+KEEP_ALIVE_S = 30
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """As a browser on this machine calls it."""
+        host = LOCALHOST if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
+
+
+def open_socket(host: str, port: int | None) -> socket.socket:
+    """A socket that listens; of a port that nobody asked for, any will do. `PortTaken` names the holder."""
+    if port is not None:
+        return listen(host, port)
+    try:
+        return listen(host, PORT)
+    except PortTaken:
+        return listen(host, 0)
+
+
+class WebServer:
+    """Serves a provider until it is told to end."""
+
+    def __init__(
+        self,
+        provider: LocalProvider,
+        listening: socket.socket,
+        *,
+        host: str = LOCALHOST,
+        allowed_hosts: Sequence[str] = (),
+        registry: Path | None = None,
+        by: str = "the monitor",
+    ) -> None:
+        self._provider = provider
+        self._listening = listening
+        self.address = Address(host, int(listening.getsockname()[1]))
+        self.sessions = Sessions(SystemClock())
+        self._bearer = secrets.token_urlsafe(32)
+        self._registry = registry
+        self._monitor = Monitor(provider, self.sessions, cookie=f"tenuto-{self.address.port}", by=by)
+        app = guarded(self._monitor, hosts=[host, *allowed_hosts], bearer=self._bearer)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            lifespan="on",
+            timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._server = _Server(config)
+
+    def link(self, code: str) -> str:
+        """The address that logs a browser in, once."""
+        return f"{self.address.url}#code={code}"
+
+    def run(self, ready: Callable[[], None], pid: int, *, with_signals: bool = True) -> None:
+        """Serve until a signal or `stop`; calls `ready` once the server answers."""
+        path: Path | None = None
+        if self._registry is not None:
+            registration = Registration(
+                self.address.port, pid, self.address.host, self._provider.workspace, self._bearer
+            )
+            path = register(self._registry, registration)
+        try:
+            asyncio.run(self._serve(ready, with_signals))
+        finally:
+            if path is not None:
+                unregister(path, pid)
+
+    def stop(self) -> None:
+        """Have the server end; streams end first, so that nobody waits for them. From the loop's thread."""
+        self._monitor.hub.close()
+        self._server.should_exit = True
+
+    async def _serve(self, ready: Callable[[], None], with_signals: bool) -> None:
+        if with_signals:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.stop)
+        self._server.ready = ready
+        await self._server.serve(sockets=[self._listening])
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: it raises a signal again after its end, and so would die of it."""
+
+    ready: Callable[[], None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self.ready is not None:
+            self.ready()

@@ -1,0 +1,170 @@
+"""The stream of changes as server-sent events, and the frames it is made of.
+A client gets state, not history: one that reads slowly costs nothing, and one that comes back misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+
+from tenuto.errors import BadQuestion, TenutoError
+from tenuto.monitor import shapes
+from tenuto.monitor.provider import LocalProvider
+from tenuto.monitor.web.answers import encode
+
+FIRST = b"retry: 1000\n\n"
+PING = b": ping\n\n"
+PING_S = 15.0
+FRAME_S = 0.1
+"""Between two frames of a burst."""
+LOG_S = 0.2
+CHECK_S = 1.0
+MOST_LOG_BYTES = 256 * 1024
+
+
+class LogWish(NamedTuple):
+    """Which log a client follows, and from where on."""
+
+    key: str
+    stream: str
+    offset: int
+
+
+def parse_log(text: str) -> LogWish:
+    """``KEY:STREAM:OFFSET``; a key has colons of its own."""
+    parts = text.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0] or parts[1] not in ("out", "err") or not _is_number(parts[2]):
+        raise BadQuestion(f"{text!r:.100} names no log: write KEY:out:OFFSET or KEY:err:OFFSET")
+    return LogWish(parts[0], parts[1], int(parts[2]))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
+    """One server-sent event; the data is one line."""
+    head = f"id: {frame_id}\n" if frame_id is not None else ""
+    return f"{head}event: {event}\ndata: ".encode() + encode(data) + b"\n\n"
+
+
+class Hub:
+    """Tells the streams of one server of changes, and makes each frame once for all that need it."""
+
+    def __init__(self, provider: LocalProvider) -> None:
+        self._provider = provider
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[asyncio.Event] = set()
+        self._frames: dict[str, tuple[str, bytes]] = {}
+        self.is_closing = False
+
+    def open(self) -> None:
+        """Begin, on the loop of the server."""
+        self._loop = asyncio.get_running_loop()
+        self._provider.add_waker(self._wake)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.is_closing = True
+        self._notify()
+
+    def _wake(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(self._notify)
+            except RuntimeError:  # closed meanwhile
+                return
+
+    def _notify(self) -> None:
+        self._frames.clear()
+        for event in self._waiting:
+            event.set()
+
+    async def next_frame(self, since: str | None) -> tuple[str, bytes] | None:
+        """The id and the bytes of all that is newer; None if nothing is."""
+        if since is not None and since in self._frames:
+            return self._frames[since]
+        found = await run_in_threadpool(self._provider.changes, since, 0.0)
+        frame_id = f"{found['epoch']}-{found['seq']}"
+        if "reset" in found:
+            return frame_id, frame("reset", found, frame_id)
+        if frame_id == since:
+            return None
+        made = frame_id, frame("delta", found, frame_id)
+        if since is not None and len(self._frames) < 100:
+            self._frames[since] = made
+        return made
+
+    async def frames(
+        self, since: str | None, wish: LogWish | None, is_open: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
+        """What one client is sent, until the session or the server ends."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        log = _LogTail(self._provider, wish) if wish is not None else None
+        try:
+            yield FIRST
+            spoken = time.monotonic()
+            while not self.is_closing and is_open():
+                event.clear()
+                begun = time.monotonic()
+                found = await self.next_frame(since)
+                if found is not None:
+                    since, data = found
+                    yield data
+                if log is not None:
+                    for part in await log.read():
+                        yield frame("log", part)
+                        found = found or (since or "", b"")
+                if found is not None:
+                    spoken = time.monotonic()
+                    await asyncio.sleep(max(begun + FRAME_S - spoken, 0.0))
+                elif time.monotonic() - spoken >= PING_S:
+                    yield PING
+                    spoken = time.monotonic()
+                await _wait(event, LOG_S if log is not None else CHECK_S)
+        finally:
+            self._waiting.discard(event)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+class _LogTail:
+    """Follows the log of a job, from attempt to attempt."""
+
+    def __init__(self, provider: LocalProvider, wish: LogWish) -> None:
+        self._provider = provider
+        self._wish = wish
+        self._offset = wish.offset
+        self._attempt: int | None = None
+        self._has_ended = False
+
+    async def read(self) -> list[shapes.LogPart]:
+        """What came since; a new attempt begins a new log."""
+        try:
+            return await run_in_threadpool(self._read)
+        except (OSError, TenutoError):
+            return []  # the job is being removed, or its log is replaced: the next look tells
+
+    def _read(self) -> list[shapes.LogPart]:
+        key, stream = self._wish.key, self._wish.stream
+        part = self._provider.log(key, stream, start=self._offset, limit=MOST_LOG_BYTES)
+        is_new = self._attempt is not None and part["attempt"] != self._attempt
+        if is_new or part["offset"] < self._offset:
+            part = self._provider.log(key, stream, start=0, limit=MOST_LOG_BYTES)
+            self._has_ended = False
+            is_new = True
+        has_ended, self._has_ended = self._has_ended, part["ended"]
+        self._attempt, self._offset = part["attempt"], part["next"]
+        has_news = part["text"] or is_new or part["ended"] != has_ended
+        return [part] if has_news else []
