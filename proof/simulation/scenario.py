@@ -157,7 +157,7 @@ def _with_cluster(scenario: Scenario) -> Scenario:
     if random.random() < 0.5:  # what is pending is cancelled, and submitted again
         at = random.randrange(len(jobs))
         fate = random.choice((Fate.UNANSWERED, Fate.CACHED, Fate.LATE))
-        chosen = jobs[at]._replace(fate=fate, needs=(), transient=0, tokens=(), lingers=False)
+        chosen = JobPlan(jobs[at].name, duration_s=20.0, fate=fate)
         jobs = (*jobs[:at], chosen, *jobs[at + 1 :])
         name = chosen.name
         at_s = round(random.uniform(0.1, 5.0), 4)

@@ -87,7 +87,7 @@ def own_driver(require: Callable[[str], None], tmp_path: Path) -> Iterator[Drive
     """A place for drivers, on a cluster that a test may break."""
     require("slurm")
     require("right to mount a disk")
-    cluster = PrivateSlurm(Shape(apart=True))
+    cluster = PrivateSlurm(Shape(apart=True, extra=("SlurmdTimeout=4",)))
     tmp_path.chmod(0o755)
     made = Driver(tmp_path, cluster)
     yield made

@@ -131,11 +131,15 @@ class Driver:
         return self.ended(self.start(self.script(body, classes=classes), **variables), code)
 
     def tenuto(self, *arguments: str, code: int | None = 0) -> str:
-        """Runs a command of ours on the workspace."""
+        """Runs a command of ours on the workspace; what it prints."""
+        return self.plain(*arguments, "-w", str(self.workspace), code=code)
+
+    def plain(self, *arguments: str, code: int | None = 0, **variables: str) -> str:
+        """Runs a command of ours; what it prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "tenuto", *arguments, "-w", str(self.workspace)],
+            [sys.executable, "-m", "tenuto", *arguments],
             cwd=self.directory,
-            env=self.environment,
+            env={**self.environment, **variables},
             capture_output=True,
             text=True,
             timeout=WAIT_S,

@@ -95,7 +95,7 @@ def _remove(
     try:
         # A held lock is not enough: with its lock file replaced a job can run unlocked, and a cluster's
         # job may have no process here at all.
-        derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock))
+        derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock, ask=view.inquiry))
         if _in_use(derived.action):
             return Acted(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
         if (other := _stale(view, key, seen, derived.attempt)) is not None:
@@ -122,7 +122,7 @@ def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen:
     if not is_real_directory(machine.files, paths.directory):
         return Acted(key, Outcome.GONE, "it has no directory")
     try:
-        found = job_directory.look(machine, paths)
+        found = job_directory.look(machine, paths, ask=view.inquiry)
         if _in_use(found.derived.action) or machine.locks.is_locked(paths.lock):
             return Acted(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
         if (other := _stale(view, key, seen, found.derived.attempt)) is not None:

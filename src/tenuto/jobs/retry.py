@@ -113,7 +113,7 @@ def _dependency(view: JobsView, key: JobKey, made: Mapping[JobKey, Job]) -> JobD
         return JobDependency(made[key])
     paths = view.layout.job(*key)
     if is_real_directory(view.machine.files, paths.directory):
-        state = job_directory.look(view.machine, paths).derived.state
+        state = job_directory.look(view.machine, paths, ask=view.inquiry).derived.state
         if state is JobState.DONE:
             return None
         raise _CannotRun(f"it depends on {key}, which is {state.name.lower()}: retry that one too")
@@ -132,7 +132,7 @@ def _job(
     if not is_real_directory(machine.files, paths.directory):
         raise _CannotRun("its directory was removed: run the experiment again", Outcome.GONE)
     try:
-        found = job_directory.look(machine, paths).derived
+        found = job_directory.look(machine, paths, ask=view.inquiry).derived
         if (other := stale(key, seen, found.attempt)) is not None:
             raise _CannotRun(other.detail, acted=other)
         if found.state is JobState.DONE:
@@ -151,8 +151,6 @@ def _job(
         raise _CannotRun(str(error)) from error
     if launch is None:
         raise _CannotRun(NEVER_STARTED)
-    if launch.external:
-        raise _CannotRun(f"it was run by {launch.launcher}: run the experiment again")
     try:
         instructions = Instructions.of(launch)
         retry = RetryLimits(**instructions.retry)

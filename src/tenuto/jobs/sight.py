@@ -12,6 +12,7 @@ from tenuto.errors import TenutoError
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Evidence
+from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import FileKind, Machine
@@ -60,8 +61,8 @@ class Depth(Enum):
     """All the evidence, for every job."""
 
 
-def look(machine: Machine, paths: JobPaths, depth: Depth = Depth.ROW) -> Sight:
-    """What the directory of a job shows."""
+def look(machine: Machine, paths: JobPaths, depth: Depth = Depth.ROW, ask: Ask | None = None) -> Sight:
+    """What the directory of a job shows; `ask`: called for an attempt that a cluster has."""
     try:
         kind = _kind(machine, paths.directory)
         if kind is None:
@@ -74,7 +75,7 @@ def look(machine: Machine, paths: JobPaths, depth: Depth = Depth.ROW) -> Sight:
             done = read_record(machine.files, paths.done, Marker.decode)
             if isinstance(done, Marker) and done.reason is None:
                 return _by_marker(JobState.DONE, done)
-        sight = _settled(job_directory.look(machine, paths))
+        sight = _settled(job_directory.look(machine, paths, ask=ask))
         return sight if depth is Depth.EVIDENCE else sight._replace(evidence=None)
     except (OSError, TenutoError) as error:
         return Sight(JobState.UNSCHEDULED, alarm=f"it cannot be looked at: {error}")

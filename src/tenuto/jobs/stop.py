@@ -4,6 +4,7 @@ Waits for nothing; the caller gets a handle on the runner to wait by.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import NamedTuple
 
@@ -12,10 +13,14 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Acted, Outcome, stale
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import GRACE_S, Instructions
-from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import job_directory
-from tenuto.workspace.ports import ProcessHandle
-from tenuto.workspace.records import LaunchRecord, PidRecord, StopRecord
+from tenuto.workspace.claims import Claimer, claim
+from tenuto.workspace.derive_table import Action
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.ports import Machine, ProcessHandle
+from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord, StopRecord
 
 
 class Killing(NamedTuple):
@@ -25,6 +30,8 @@ class Killing(NamedTuple):
     runner: ProcessHandle | None = None
     grace_s: float = GRACE_S
     """How long the runner lets it end by itself."""
+    elsewhere: JobPaths | None = None
+    """The job, if its runner is on another host: then its marker tells of the end."""
 
 
 def kill(
@@ -37,11 +44,15 @@ def kill(
     machine, paths = view.machine, view.layout.job(*key)
     if not is_real_directory(machine.files, paths.directory):
         return Killing(Acted(key, Outcome.GONE, "it has no directory"))
-    found = job_directory.look(machine, paths)
+    found = job_directory.look(machine, paths, ask=view.inquiry)
     launch, pid = found.evidence.launch, found.evidence.pid
     now = found.derived.attempt
     if attempt is not None and (other := stale(key, {key: attempt}, now)):
         return Killing(other)
+    if isinstance(launch, LaunchRecord) and launch.external and found.derived.action is Action.WATCH:
+        if attempt is not None and attempt != now:
+            return Killing(Acted(key, Outcome.STALE, f"attempt {now} runs, not {attempt}", now))
+        return _kill_elsewhere(view, key, launch, message)
     if not found.derived.state.running():
         return Killing(Acted(key, Outcome.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))
     if (
@@ -67,6 +78,45 @@ def kill(
         return Killing(Acted(key, Outcome.NOT_RUNNING, "it has just ended", now))
     acted = Acted(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now)
     return Killing(acted, runner, _grace_s(launch))
+
+
+def _kill_elsewhere(view: JobsView, key: JobKey, launch: LaunchRecord, message: str) -> Killing:
+    """Ends an attempt that a cluster has: one that has not begun is revoked and marked at once."""
+    machine, paths = view.machine, view.layout.job(*key)
+    stop = StopRecord(launch.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
+    job_directory.request_stop(machine.files, paths, stop)
+    is_revoked = claim(machine, paths, launch.nonce, Claimer.SCHEDULER)
+    view.inquiry.clusters.stop(paths, launch)
+    if is_revoked:
+        _mark(view, key, launch, stop)
+        return Killing(
+            Acted(key, Outcome.ASKED, f"attempt {launch.attempt}, before it began", launch.attempt)
+        )
+    acted = Acted(key, Outcome.ASKED, f"attempt {launch.attempt}, by {launch.launcher}", launch.attempt)
+    return Killing(acted, None, _grace_s(launch), paths)
+
+
+def _mark(view: JobsView, key: JobKey, launch: LaunchRecord, stop: StopRecord) -> None:
+    """Writes the marker of an attempt that no runner will ever begin, unless a scheduler is about to."""
+    machine, paths = view.machine, view.layout.job(*key)
+    lock = job_directory.take_lock(machine, paths)
+    if lock is None:
+        return
+    with contextlib.closing(lock):
+        current = job_directory.read_launch(machine.files, paths)
+        if current is None or current.nonce != launch.nonce or has_ended(machine, paths, launch.attempt):
+            return
+        now = machine.clock.now()
+        marker = Marker(launch.attempt, launch.nonce, reason=stop.reason, message=stop.message, endtime=now)
+        standing = Standing(JobState.ERROR, stop.reason, stop.message, endtime=now)
+        status = StatusRecord(key.job_id, key.task_id, standing, launch.attempt, launch.retry_count)
+        job_directory.finish(machine.files, paths, marker, status)
+
+
+def has_ended(machine: Machine, paths: JobPaths, attempt: int) -> bool:
+    """True if an attempt has left its marker."""
+    found = read_markers(machine.files, paths)
+    return any(isinstance(one, Marker) and one.attempt == attempt for one in found)
 
 
 def _grace_s(launch: LaunchRecord) -> float:

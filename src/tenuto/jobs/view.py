@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import job_keys
+from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
 from tenuto.jobs.progress import Progress, last_progress
@@ -87,6 +89,11 @@ class JobsView:
         self.machine = machine
         self._files = machine.files
 
+    @cached_property
+    def inquiry(self) -> Inquiry:
+        """Asks the clusters that have jobs of the workspace."""
+        return Inquiry(self.machine)
+
     def job_keys(self) -> Iterator[JobKey]:
         """Every job that has a directory."""
         return job_keys(self._files, self.layout.jobs)
@@ -119,7 +126,7 @@ class JobsView:
 
     def look(self, key: JobKey, depth: Depth = Depth.ROW) -> Sight:
         """What the directory of a job shows."""
-        return look(self.machine, self.layout.job(*key), depth)
+        return look(self.machine, self.layout.job(*key), depth, ask=self.inquiry)
 
     def job(self, key: JobKey) -> JobView:
         """One job; a door adds what it knows of it."""

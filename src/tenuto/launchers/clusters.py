@@ -68,6 +68,15 @@ class Clusters:
             return ClusterReport(message=f"no launcher called {launch.launcher!r} can be asked here")
         return cluster.report(paths, launch)
 
+    def report_within(self, paths: JobPaths, launch: LaunchRecord, timeout_s: float) -> ClusterReport:
+        """Like `report`, for a caller that asks once: it waits for an answer, if that takes no longer."""
+        cluster = self._of(launch)
+        patient = getattr(cluster, "report_within", None)
+        if patient is None:
+            return self.report(paths, launch)
+        answer: ClusterReport = patient(paths, launch, timeout_s)
+        return answer
+
     def process(self, paths: JobPaths, launch: LaunchRecord) -> Process | None:
         """The process of an attempt, pending or running."""
         cluster = self._of(launch)

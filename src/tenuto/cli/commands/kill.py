@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import select
+import time
 
 import click
 
@@ -13,11 +14,15 @@ from tenuto.cli.options import json_option, open_workspace, workspace_option, ye
 from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
-from tenuto.jobs.stop import Killing, kill
+from tenuto.jobs.stop import Killing, has_ended, kill
+from tenuto.workspace.machine import this_machine
 
 SLACK_S = 15.0
 """How long beyond its grace period a runner may take to end."""
 LONGEST_GRACE_S = 3600.0
+ELSEWHERE_S = 10.0
+"""How much longer the end of a job on another host may take to be seen here."""
+LOOK_S = 0.2
 
 
 @click.command()
@@ -85,14 +90,28 @@ def _user() -> str:
 
 def wait_for_end(killing: Killing) -> bool:
     """Whether the runner ended in time."""
+    patience_s = SLACK_S + min(killing.grace_s, LONGEST_GRACE_S)
+    if killing.elsewhere is not None:
+        return _wait_for_marker(killing, patience_s + ELSEWHERE_S)
     if killing.runner is None:
         return True
-    patience_s = SLACK_S + min(killing.grace_s, LONGEST_GRACE_S)
     poll = select.poll()
     poll.register(killing.runner.fileno(), select.POLLIN)
     ended = bool(poll.poll(patience_s * 1000))
     killing.runner.close()
     return ended
+
+
+def _wait_for_marker(killing: Killing, patience_s: float) -> bool:
+    """Whether a job on another host ended in time, which only its directory tells."""
+    assert killing.elsewhere is not None
+    machine = this_machine()
+    deadline = machine.clock.monotonic() + patience_s
+    while not has_ended(machine, killing.elsewhere, killing.acted.attempt):
+        if machine.clock.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
 
 
 def _is_fine(killing: Killing, ended: bool) -> bool:

@@ -12,7 +12,7 @@ from tenuto.experiments.actions import failed_jobs
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
 from tenuto.jobs.text import safe
-from tenuto.launchers.spawn import SpawnLauncher
+from tenuto.launchers.choice import SLURM, Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
@@ -56,7 +56,9 @@ def command(
         seen |= failed_jobs(view, run)
     keys = list(dict.fromkeys((*keys, *seen)))
     scheduler = Scheduler.instance()
-    launcher = SpawnLauncher(scheduler.machine, slots=settings.slots)
+    launchers = Launchers(settings)
+    # What is run from its directory has no script to keep warm for.
+    launcher = launchers.named(SLURM if settings.launcher == SLURM else "spawn")
     prepared = prepare(view, keys, scheduler, launcher, seen=seen)
     if not as_json:
         for refused in prepared.refused:
@@ -72,7 +74,7 @@ def command(
         note("the jobs go on; see them with: tenuto status")
         return exits.INTERRUPTED
     finally:
-        launcher.close()
+        launchers.close()
     if as_json:
         print_json(_plain(prepared, submitted))
     done = all(job.state is JobState.DONE for job in submitted)

@@ -42,6 +42,8 @@ LISTEN_S = 1.0
 """How often the bells are read, whatever the kernel says of them."""
 CLOSELY_S = 1.0
 """How often the directory of an attempt is looked at whose end is believed and not certain."""
+FRESH_S = 5.0
+"""How long an answer of squeue also tells of attempts that were not asked for then."""
 UNASKED_S = 300.0
 """How long an attempt is followed for whoever asked for it once."""
 LAST_WISHES_S = 5.0
@@ -68,8 +70,10 @@ class SlurmCluster:
         self._configuration: dict[str, str] | None = None
         self._wishes: set[Future[Any]] = set()
         self._open_places = OpenPlaces(self.machine.files)
-        self.answers = 0
-        """How many answers of squeue were taken."""
+        self._rows: dict[str, Row] = {}
+        """The last answer of squeue."""
+        self._heard = -FRESH_S
+        """When it was asked for."""
         atexit.register(self._finish_wishes)
 
     # What schedulers and commands ask (`clusters.Cluster`)
@@ -94,15 +98,19 @@ class SlurmCluster:
         with self._lock:
             self.wish(self._known(paths, launch), Wish.STOP)
 
-    def refresh(self, timeout_s: float) -> bool:
-        """Waits until squeue was answered once more; False if that takes too long."""
-        before = self.answers
-        self.hurry()
+    def report_within(self, paths: JobPaths, launch: LaunchRecord, timeout_s: float) -> ClusterReport:
+        """Like `report`, after a wait until something is known, if that takes no longer."""
         deadline = self.machine.clock.monotonic() + timeout_s
-        event = threading.Event()
-        while self.answers == before and self.machine.clock.monotonic() < deadline:
-            event.wait(0.02)
-        return self.answers > before
+        with self._lock:
+            attempt = self._known(paths, launch)
+        told = threading.Event()
+        with self.listening(attempt, told.set):
+            while attempt.report.says is ClusterSays.NOTHING and attempt.is_active:
+                rest_s = deadline - self.machine.clock.monotonic()
+                if rest_s <= 0 or not told.wait(rest_s):
+                    break
+                told.clear()
+        return self.report(paths, launch)
 
     # What the launcher and its processes ask
 
@@ -223,12 +231,23 @@ class SlurmCluster:
         for path in heard:
             bells.listen(path)
         rung = bells.rung()
-        self._find_submissions([a for a in attempts if a.is_new and not a.is_submitting])
+        new = [a for a in attempts if a.is_new and not a.is_submitting]
+        self._find_submissions(new)
+        self._recall(new, now)
         for attempt in attempts:
             self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
         self._grant_wishes([a for a in attempts if a.wish > a.granted])
         if any(a.is_active for a in attempts) and not self._is_asking and self._pace.is_due(now):
             self._ask(partial(commands.queue), self._take_queue)
+
+    def _recall(self, new: list[Attempt], now: float) -> None:
+        """Takes what the last answer said of attempts that were not asked for then."""
+        if now - self._heard > FRESH_S:
+            return
+        for attempt in new:
+            row = _own(attempt, self._rows.get(attempt.job or ""))
+            if row is not None:
+                attempt.take(row)
 
     def _look_again(self, attempt: Attempt, *, is_rung: bool) -> None:
         with self._lock:
@@ -284,7 +303,8 @@ class SlurmCluster:
         self._pace.asked(self.machine.clock.monotonic(), is_news=False)
 
     def _take_queue(self, rows: list[Row], began: float) -> None:
-        by_job = {row.job: row for row in rows}
+        by_job = self._rows = {row.job: row for row in rows}
+        self._heard = began
         is_news = False
         lost: list[Attempt] = []
         with self._lock:
@@ -301,7 +321,6 @@ class SlurmCluster:
                 lost.append(attempt)
         is_close = is_news or any(a.is_watched_closely for a in active)
         self._pace.asked(self.machine.clock.monotonic(), is_news=is_close)
-        self.answers += 1
         if lost:
             self._look_up(lost)
 
@@ -358,7 +377,7 @@ class SlurmCluster:
             attempt = Attempt(self.machine, paths, launch, self.settings.beat_s)
             self._attempts[launch.nonce] = attempt
             self._asked[launch.nonce] = self.machine.clock.monotonic()
-            self._pace.soon(self.machine.clock.monotonic())
+            self._pace.now(self.machine.clock.monotonic())
             self.hurry()
         return attempt
 

@@ -26,6 +26,11 @@ class Pace:
         self._pause_s = self.poll_s
         self.due = min(self.due, now + min(SOON_S, self.poll_s))
 
+    def now(self, now: float) -> None:
+        """Something is asked for of which nothing is known: ask at once."""
+        self._pause_s = self.poll_s
+        self.due = min(self.due, now)
+
     def asked(self, now: float, *, is_news: bool) -> None:
         """An answer came, or none."""
         self._pause_s = self.poll_s if is_news else min(self._pause_s * _GROWTH, self.slowest_s)

@@ -1,0 +1,282 @@
+"""The state provider of a server elsewhere: each question is one request over HTTP.
+Needs only the standard library, so that a terminal on another machine needs nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlencode, urlsplit
+
+from tenuto.errors import (
+    BadQuestion,
+    FilterError,
+    MonitorError,
+    MonitorUnavailable,
+    NotAllowed,
+    NotFound,
+)
+from tenuto.monitor import shapes
+from tenuto.monitor.state_provider import Listener
+
+TIMEOUT_S = 30.0
+STREAM_S = 60.0
+"""A stream says something every 15 s; one that is silent for so long is cut."""
+
+
+class RemoteProvider:
+    """Asks a `tenuto ui` by its address; a code logs in, once."""
+
+    def __init__(self, url: str, code: str) -> None:
+        """`url`: as `tenuto ui` printed it. Raises `NotAllowed` for a wrong code."""
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise BadQuestion(f"{url!r:.200} is no address of a monitor: write http://HOST:PORT/")
+        self._host, self._port = parts.hostname, parts.port or 80
+        self._headers: dict[str, str] = {}
+        self._listeners: list[Listener] = []
+        self._stream: _Stream | None = None
+        status, headers, answer = self._request("POST", "/api/login", {"code": code})
+        if status != 200:
+            raise _error(status, answer)
+        cookie = headers.get("set-cookie", "").partition(";")[0]
+        self._headers = {"Cookie": cookie, "X-Tenuto-Key": answer["key"]}
+
+    # Questions
+
+    def about(self) -> shapes.About:
+        return cast(shapes.About, self._get("/api/about"))
+
+    def overview(self, at: str | None = None) -> shapes.Overview:
+        return cast(shapes.Overview, self._get("/api/overview", at=at))
+
+    def groups(self, door: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
+        return cast(shapes.Groups, self._get("/api/groups", door=door, offset=offset, limit=limit))
+
+    def jobs(
+        self,
+        group: str | None = None,
+        filter: str = "",
+        sort: str = "",
+        offset: int = 0,
+        limit: int = 100,
+        at: str | None = None,
+    ) -> shapes.Jobs:
+        asked = {"group": group, "filter": filter, "sort": sort, "offset": offset, "limit": limit, "at": at}
+        return cast(shapes.Jobs, self._get("/api/jobs", **asked))
+
+    def job(self, key: str) -> shapes.JobDetail:
+        return cast(shapes.JobDetail, self._get("/api/job", key=key))
+
+    def why(self, key: str) -> shapes.Why:
+        return cast(shapes.Why, self._get("/api/why", key=key))
+
+    def log(
+        self,
+        key: str,
+        stream: str = "out",
+        earlier: int = 0,
+        tail: int | None = None,
+        start: int | None = None,
+        limit: int | None = None,
+    ) -> shapes.LogPart:
+        asked = {
+            "key": key,
+            "stream": stream,
+            "earlier": earlier,
+            "tail": tail,
+            "from": start,
+            "limit": limit,
+        }
+        return cast(shapes.LogPart, self._get("/api/log", **asked))
+
+    def graph(
+        self, group: str, around: str | None = None, depth: int = 2, at: str | None = None
+    ) -> shapes.Graph:
+        return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth, at=at))
+
+    def score(
+        self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
+    ) -> shapes.Score:
+        asked = {"group": list(groups), "from": start, "to": end, "width": width}
+        return cast(shapes.Score, self._get("/api/score", **asked))
+
+    def history(self, group: str, points: int = 100) -> shapes.History:
+        return cast(shapes.History, self._get("/api/history", group=group, points=points))
+
+    def results(
+        self, group: str, task: str | None = None, offset: int = 0, limit: int = 1000
+    ) -> shapes.Results:
+        asked = {"group": group, "task": task, "offset": offset, "limit": limit}
+        return cast(shapes.Results, self._get("/api/results", **asked))
+
+    def tokens(self) -> shapes.Tokens:
+        return cast(shapes.Tokens, self._get("/api/tokens"))
+
+    def queue(self) -> shapes.Queue:
+        return cast(shapes.Queue, self._get("/api/queue"))
+
+    def nodes(self) -> shapes.Nodes:
+        return cast(shapes.Nodes, self._get("/api/nodes"))
+
+    def archive(self, group: str, at: str | None = None) -> shapes.Archive:
+        return cast(shapes.Archive, self._get("/api/archive", group=group, at=at))
+
+    def carbon(self, group: str | None = None) -> shapes.Carbon:
+        return cast(shapes.Carbon, self._get("/api/carbon", group=group))
+
+    def care(self) -> shapes.Care:
+        return cast(shapes.Care, self._get("/api/care"))
+
+    # Acting, and changes
+
+    def act(
+        self, action: str, targets: Sequence[tuple[str, int]], *, dry_run: bool = False, by: str = ""
+    ) -> shapes.Outcomes:
+        """As the local one; the server says in whose name."""
+        jobs = [{"key": key, "attempt": attempt} for key, attempt in targets]
+        body: dict[str, Any] = {"action": action, "dry_run": dry_run, "jobs": jobs}
+        if action in ("pause", "resume"):
+            body = {**body, "jobs": [], "groups": [key for key, _ in targets]}
+        status, _, answer = self._request("POST", "/api/actions", body)
+        if status not in (200, 409):
+            raise _error(status, answer)
+        return {"outcomes": answer["outcomes"]}
+
+    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
+        if self._stream is None or self._stream.last != since or self._stream.has_ended:
+            if self._stream is not None:
+                self._stream.close()
+            self._stream = _Stream(self._connection(STREAM_S), self._headers, since)
+        found = self._stream.next(wait_s)
+        if found is not None:
+            return cast("shapes.Delta | shapes.Reset", found)
+        epoch, _, seq = (since or "-0").rpartition("-")
+        now = self.about()["now"]
+        return {"epoch": epoch, "seq": int(seq), "now": now, "jobs": [], "gone": [], "groups": []}
+
+    def add_listener(self, listener: Listener) -> None:
+        """Accepted, and never called: a server elsewhere tells of changes, not of events."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """Log out."""
+        if self._stream is not None:
+            self._stream.close()
+        with contextlib.suppress(MonitorError):
+            self._request("POST", "/api/logout", None)
+
+    # HTTP
+
+    def _get(self, path: str, **asked: Any) -> Any:
+        given = {name: value for name, value in asked.items() if value is not None and value != ""}
+        query = urlencode(given, doseq=True)
+        status, _, answer = self._request("GET", f"{path}?{query}" if query else path, None)
+        if status != 200:
+            raise _error(status, answer)
+        return answer
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, Mapping[str, str], Any]:
+        connection = self._connection(TIMEOUT_S)
+        try:
+            kind = {"Content-Type": "application/json"} if body is not None else {}
+            data = json.dumps(body) if body is not None else None
+            connection.request(method, path, data, {**self._headers, **kind})
+            response = connection.getresponse()
+            text = response.read()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, headers, json.loads(text) if text else {}
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise MonitorUnavailable(
+                f"the monitor at {self._host}:{self._port} does not answer: {error}"
+            ) from error
+        finally:
+            connection.close()
+
+
+class _Stream:
+    """Reads frames in a thread of its own, since a read that timed out cannot be gone on with."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, headers: Mapping[str, str], since: str | None
+    ) -> None:
+        self.last = since
+        self.has_ended = False
+        self._frames: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=100)
+        self._connection = connection
+        given = {**headers, **({"Last-Event-ID": since} if since is not None else {})}
+        try:
+            connection.request("GET", "/api/events", headers=given)
+            self._response = connection.getresponse()
+            if self._response.status != 200:
+                raise _error(self._response.status, json.loads(self._response.read() or b"{}"))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            connection.close()
+            raise MonitorUnavailable(f"the stream of the monitor cannot be opened: {error}") from error
+        self._socket = connection.sock
+        threading.Thread(target=self._read, name="tenuto-remote", daemon=True).start()
+
+    def next(self, wait_s: float) -> dict[str, Any] | None:
+        """The next frame; None if there is none in time."""
+        try:
+            found = self._frames.get(timeout=wait_s) if wait_s > 0 else self._frames.get_nowait()
+        except queue.Empty:
+            return None
+        if found is None:
+            self.has_ended = True
+            raise MonitorUnavailable("the monitor has ended, or the way to it was cut")
+        self.last = f"{found['epoch']}-{found['seq']}"
+        return found
+
+    def close(self) -> None:
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self._connection.close()
+
+    def _read(self) -> None:
+        try:
+            for event, data in self._events():
+                if event in ("delta", "reset"):
+                    self._frames.put(json.loads(data), timeout=STREAM_S)
+        except (OSError, http.client.HTTPException, ValueError, AttributeError, queue.Full):
+            pass  # the end is told below
+        finally:
+            with contextlib.suppress(queue.Full):
+                self._frames.put_nowait(None)
+
+    def _events(self) -> Iterator[tuple[str, bytes]]:
+        event, data = "", b""
+        while line := self._response.readline():
+            name, _, value = line.rstrip(b"\r\n").partition(b": ")
+            if name == b"event":
+                event = value.decode()
+            elif name == b"data":
+                data = value
+            elif not name and not value and data:
+                yield event, data
+                event, data = "", b""
+
+
+def _error(status: int, answer: Mapping[str, Any]) -> MonitorError | NotFound | FilterError:
+    """The error that a local provider would have raised."""
+    code, text = answer.get("error"), str(answer.get("message", f"the monitor answered {status}"))
+    if code == "bad_filter":
+        return FilterError(text, "", int(answer.get("position", 0)))
+    if status == 404:
+        return NotFound(text)
+    if status in (401, 403, 429):
+        return NotAllowed(text)
+    return BadQuestion(text) if status < 500 else MonitorUnavailable(text)

@@ -1,0 +1,154 @@
+"""Line 22: every attempt is drawn once, no overlap, bins sum to the whole, the playhead is a fold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenuto.lifecycle.source import Moment
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.monitor import history
+from tenuto.monitor.history import History, Note
+from tenuto.monitor.score import MOST_BARS, bins, packed, staff
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = START + timedelta(seconds=200)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+NOTES = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 4), st.integers(0, 100), st.none() | st.integers(0, 50)),
+    max_size=40,
+    unique_by=lambda one: (one[0], one[1]),
+).map(
+    lambda made: [
+        Note(
+            f"k{key}",
+            attempt,
+            at(start),
+            None if length is None else at(start + length),
+            JobState.RUNNING if length is None else JobState.DONE,
+        )
+        for key, attempt, start, length in made
+    ]
+)
+
+LIVES = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(JobState), st.integers(0, 100), st.integers(0, 3)),
+    max_size=60,
+)
+
+
+def moments(lives: list[tuple[int, JobState, int, int]]) -> list[Moment]:
+    made = [
+        Moment(
+            at(second),
+            f"k{key}",
+            state,
+            attempt,
+            JobFailureStatus.FAILED if state is JobState.ERROR else None,
+        )
+        for key, state, second, attempt in lives
+    ]
+    return sorted(made, key=lambda one: one.at)
+
+
+@given(NOTES)
+def test_line_22_notes_on_one_line_never_overlap_and_each_is_drawn_once(notes: list[Note]) -> None:
+    placed = packed(notes, NOW)
+    assert Counter(one.note for one in placed) == Counter(notes)
+    lines: dict[int, list[Note]] = {}
+    for line, note in placed:
+        lines.setdefault(line, []).append(note)
+    for written in lines.values():
+        written.sort(key=lambda note: note.start)
+        for before, after in pairwise(written):
+            assert before.end is not None
+            assert before.end <= after.start
+    assert set(lines) == set(range(len(lines)))
+
+
+@given(NOTES, st.integers(1, 50))
+def test_line_22_bins_sum_to_the_whole(notes: list[Note], width: int) -> None:
+    made = bins(notes, START, NOW, NOW, width)
+    total: Counter[str] = Counter()
+    for start, end, counts in made:
+        assert start <= end
+        total.update(counts)
+    assert total == Counter(note.state.name.lower() for note in notes)
+
+
+def test_line_22_too_many_notes_are_bins() -> None:
+    notes = [
+        Note(f"k{number}", 1, at(number / 100), at(1 + number / 100), JobState.DONE)
+        for number in range(MOST_BARS + 1)
+    ]
+    drawn = staff(notes, [], START, NOW, NOW, 100)
+    assert not drawn.bars
+    assert sum(sum(counts.values()) for _, _, counts in drawn.bins) == len(notes)
+    assert len(staff(notes[:-1], [], START, NOW, NOW, 100).bars) == MOST_BARS
+
+
+@given(LIVES, st.integers(-1, 101))
+def test_line_22_states_at_an_instant_are_a_fold_of_the_moments_until_then(
+    lives: list[tuple[int, JobState, int, int]], second: int
+) -> None:
+    told = moments(lives)
+    expected = {one.key: (one.state, one.attempt) for one in told if one.at <= at(second)}
+    states = History(told).states_at(at(second))
+    assert {key: (one.state, one.attempt) for key, one in states.items()} == expected
+
+
+@given(LIVES, st.integers(-1, 101))
+def test_line_22_checkpoints_change_nothing(lives: list[tuple[int, JobState, int, int]], second: int) -> None:
+    told = moments(lives)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "CHECKPOINT", 7)
+        with_checkpoints = History(told).states_at(at(second))
+    assert with_checkpoints == History(told).states_at(at(second))
+
+
+@given(LIVES, st.integers(2, 20))
+def test_line_22_counts_over_time_end_with_every_job(
+    lives: list[tuple[int, JobState, int, int]], points: int
+) -> None:
+    told = moments(lives)
+    instants, counts = History(told).counts(points)
+    if told:
+        assert len(instants) == points
+        assert sum(numbers[-1] for numbers in counts.values()) == len({one.key for one in told})
+        last = Counter({one.key: one.state for one in told}.values())
+        assert {state: numbers[-1] for state, numbers in counts.items() if numbers[-1]} == dict(last)
+
+
+@given(LIVES)
+def test_line_22_every_running_attempt_of_a_history_is_one_note(
+    lives: list[tuple[int, JobState, int, int]],
+) -> None:
+    told = moments(lives)
+    notes, waits = History(told).notes()
+    begun = 0
+    running: set[str] = set()
+    for one in told:
+        if one.state is JobState.RUNNING:
+            begun += one.key not in running
+            running.add(one.key)
+        else:
+            running.discard(one.key)
+    seen = [
+        note
+        for note in notes
+        if note.end is None or note.end > note.start or note.state is not JobState.RUNNING
+    ]
+    assert len([note for note in notes if note.end is None]) == len(running)
+    assert len(seen) >= begun
+    assert all(note.end is None or note.end >= note.start for note in notes)
+    assert all(wait.end is None or wait.end >= wait.start for wait in waits)

@@ -1,0 +1,97 @@
+"""Owns the commands on jobs that Slurm has, with no driver alive: looking, killing, retrying."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.slurm.drivers import Driver, eventually
+
+HOLD = """
+with experiment(HERE / "ws", "x"):
+    Hold.C(name="h").submit()
+"""
+
+
+def left(driver: Driver, state: str) -> None:
+    """Leaves a job in Slurm, pending or running, whose driver is dead."""
+    if state == "pending":
+        driver.slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    process = driver.start(driver.script(HOLD))
+    eventually(lambda: [job for job, shown in driver.queue() if shown == state.upper()], f"a {state} job")
+    if state == "running":
+        eventually(driver.ledger, "the payload")
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def open_partition(driver: Driver) -> object:
+    yield
+    driver.slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
+
+
+@pytest.mark.parametrize(("state", "shown"), [("pending", "scheduled"), ("running", "running")])
+def test_a_job_without_a_driver_is_shown_explained_kept_and_killed(
+    driver: Driver, state: str, shown: str
+) -> None:
+    left(driver, state)
+    (job,) = driver.jobs()
+    assert job["state"] == shown
+    why = json.loads(driver.tenuto("why", job["id"], "--json"))
+    assert why["state"] == shown
+    cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json", code=1))
+    assert [one["outcome"] for one in cleaned] == ["in_use"]
+    killed = json.loads(driver.tenuto("kill", job["id"], "--json"))
+    assert [(one["outcome"], one["ended"]) for one in killed] == [("asked", True)]
+    (job,) = driver.jobs()
+    assert (job["state"], job["reason"]) == ("error", "cancelled")
+    eventually(lambda: not driver.running(), "the end of the job in Slurm")
+    assert len(driver.ledger()) == (state == "running")
+
+
+def test_a_failed_job_is_run_again_by_slurm(driver: Driver) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Once.C().submit()
+""",
+        code=1,
+        classes="""
+class Once(Task):
+    def execute(self):
+        note(f"attempt {self.job_attempt}")
+        if self.job_attempt == 1:
+            raise ValueError("not yet")
+        return socket.gethostname()
+""",
+    )
+    retried = json.loads(driver.tenuto("retry", "--failed", "--json"))
+    assert [one["state"] for one in retried] == ["done"]
+    assert driver.ledger() == ["attempt 1", "attempt 2"]
+    assert len(driver.calls("sbatch")) == 2
+
+
+def test_launchers_are_listed_and_checked(driver: Driver) -> None:
+    rows = {row["name"]: row for row in json.loads(driver.plain("launchers", "list", "--json"))}
+    assert rows["slurm"]["usable"]
+    assert rows["slurm"]["default"]
+    assert "main (2 nodes" in rows["slurm"]["offers"]
+    spec = "cpu(cores=900) | cpu(cores=3, mem=9000M) | duration=1h & cpu(cores=3, mem=300M)"
+    answer = json.loads(driver.plain("launchers", "check", spec, "--json", TENUTO_SLOTS="1"))
+    assert answer["chosen"] == {
+        "launcher": "slurm",
+        "alternative": 3,
+        "options": ["--time=60", "--cpus-per-task=3", "--mem=300M"],
+    }
+    refused = [one for one in answer["tried"] if one["launcher"] == "slurm" and not one["fits"]]
+    assert len(refused) == 2
+    assert all(one["why"] for one in refused)
+
+
+def test_doctor_knows_the_cluster(driver: Driver) -> None:
+    checks = {one["name"]: one for one in json.loads(driver.plain("doctor", "--json"))["checks"]}
+    assert "22." in checks["slurm"]["found"] or "2" in checks["slurm"]["found"]
+    assert checks["slurm grace"]["verdict"] == "warn"
+    assert "50001" in checks["slurm arrays"]["found"]
