@@ -9,7 +9,7 @@ import { address, clock, nameOfKey, percent, short } from "./words.js";
 /** @import { Archive, Axis, Groups, Place, View } from "./types.js" */
 /** @typedef {{objective: number | null, key: string, since: string, flies: string}} Cell */
 
-const SHADES = 9;
+const SHADES = 10;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function archive({ main, query }) {

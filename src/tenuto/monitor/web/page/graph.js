@@ -3,13 +3,13 @@
 
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { countMarks, groupChoice, stateBar, throttled } from "./parts.js";
+import { groupChoice, shortCounts, stateBar, throttled } from "./parts.js";
 import { address, short, shortTask } from "./words.js";
 
 /** @import { Graph, GraphNode, Groups, Place, View } from "./types.js" */
 
 const WIDE = 190;
-const TALL = 96;
+const TALL = 80;
 const [ACROSS, DOWN] = [70, 24];
 
 /** @param {Place} place @returns {Promise<View>} */
@@ -63,7 +63,7 @@ function drawGraph(picture, found, to) {
   const boxes = found.nodes.map((node) => {
     const needed = found.edges.filter((edge) => edge.to === node.id).map((edge) => needs.get(edge.from) ?? edge.from);
     const box = h("a", { class: "node", href: to(node), "data-node": node.id, "data-key": node.id },
-      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, countMarks(node.counts)),
+      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, shortCounts(node.counts)),
       needed.length > 0 && h("span", { class: "unseen" }, `needs ${needed.join(", ")}`));
     const [x = 0, y = 0] = places.get(node.id) ?? [];
     box.style.left = `${x}px`;

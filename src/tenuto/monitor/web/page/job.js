@@ -83,7 +83,7 @@ function factList(job, why) {
     ["attempt", "attempt", job.attempt > 0 ? `attempt ${job.attempt}` : "never started"],
     ["reason", "reason", job.state === "error" && job.reason ? job.reason.toUpperCase() : null],
     ["message", "message", job.message],
-    ["because", "because", why?.because.map((line) => h("div", {}, line))],
+    ["because", "because", why?.because.filter((line) => line !== job.message).map((line) => h("div", {}, line))],
     ["nearest", "nearest", why?.nearest ? nearest(why.nearest) : null],
     ["next", "next", why?.next.map((line) => h("div", {}, line))],
     ["progress", "progress", job.progress === null ? null : [bar(job.progress, "progress"), ` ${percent(job.progress)} `, job.progress_desc ?? "", job.eta_s === null ? "" : `  ETA ${duration(job.eta_s)}`]],

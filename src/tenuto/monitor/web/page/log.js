@@ -91,27 +91,21 @@ export class LogPanel {
     this.rest = "";
     put(this.lines);
     this.before.hidden = part.offset === 0;
-    let text = part.text;
-    if (part.offset > 0) text = text.slice(text.indexOf("\n") + 1);
-    this.add(text, part);
+    this.add(part.text, part);
   }
 
   /** @param {LogPart} part */
   take(part) {
     if (part.key !== this.key || part.stream !== this.stream || this.earlier !== 0) return;
-    if (part.attempt !== this.attempt || part.offset < this.next) {
-      if (part.attempt === this.attempt && part.next <= this.next && part.next > 0) return this.told(part);
-      this.begin(part);
-    } else if (part.offset > this.next) {
-      this.add("\n", part);
-      this.begin(part);
-    } else this.add(part.text, part);
+    if (part.attempt === this.attempt && part.offset === this.next) this.add(part.text, part);
+    else if (part.offset === 0) this.begin(part); // a new attempt, or a log that was replaced
+    else void this.load();
   }
 
   /** @param {string} text @param {LogPart} part */
   add(text, part) {
     this.next = part.next;
-    const pieces = (this.rest + text.replaceAll("\r\n", "\n")).split("\n");
+    const pieces = (this.rest + text).replaceAll("\r\n", "\n").split("\n");
     this.rest = (pieces.pop() ?? "").slice(-256 * 1024);
     if (this.rest === "\r") this.rest = "";
     const open = this.lines.lastElementChild;

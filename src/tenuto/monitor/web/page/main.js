@@ -132,7 +132,9 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", () => {
-  void show().then(() => main.focus({ preventScroll: true }));
+  void show().then(() => {
+    if (document.activeElement === null || document.activeElement === document.body) main.focus({ preventScroll: true });
+  });
 });
 setInterval(() => view.tick?.(), 1000);
 

@@ -14,7 +14,8 @@ export async function overview({ main, query, about }) {
   const at = query.get("at");
   const where = h("p", { class: "soft" }, about.workspace);
   const cards = h("div", { class: "cards" });
-  const running = h("ul", { class: "plain" });
+  const running = h("ul", { class: "plain running" });
+  const more = h("p", { class: "soft" });
   const failures = h("ul", { class: "plain" });
   const attention = h("ul", { class: "plain" });
   const care = h("section", { "aria-label": "Attention" }, h("h2", {}, "Attention"), attention);
@@ -24,7 +25,8 @@ export async function overview({ main, query, about }) {
     put(where, about.workspace, ` · ${clock(found.now)} · `, `${working} running ${working === 1 ? "group" : "groups"}`);
     drawCards(cards, found.groups, at);
     keyed(running, found.running, (job) => `${job.group} ${job.key} ${changing(job)}`, (job) => runningItem(job, at));
-    if (!found.running.length) put(running, h("li", { class: "soft" }, "Nothing runs."));
+    running.hidden = !found.running.length;
+    put(more, found.running.length ? h("a", { class: "button", href: address("jobs", { filter: "state=running", at }) }, "all that run") : "Nothing runs.");
     put(failures, found.failures.map((failure) => failureItem(failure, about.read_only || at !== null)));
     if (!found.failures.length) put(failures, h("li", { class: "soft" }, "No failures."));
     put(attention, found.alarms.map(alarmItem));
@@ -34,7 +36,7 @@ export async function overview({ main, query, about }) {
   put(
     main, h("h1", {}, "Overview"), where, cards,
     h("div", { class: "columns" },
-      h("section", { "aria-label": "Now running" }, h("h2", {}, "Now running"), running),
+      h("section", { "aria-label": "Now running" }, h("h2", {}, "Now running"), running, more),
       h("section", { "aria-label": "Failures by cause" }, h("h2", {}, "Failures by cause"), failures)),
     care,
   );
@@ -62,7 +64,7 @@ function card(group, at) {
     "article", { class: "card", "data-group": group.group },
     h("h2", {}, title, " ", state), stack, facts, pulse);
   let drawn = "";
-  let pulsed = 0;
+  let pulsed = -Infinity;
   /** @param {Group} now */
   const update = (now) => {
     const news = JSON.stringify([now.counts, now.state, now.live, Math.round(now.eta_s ?? -1), now.known, now.message, now.services]);

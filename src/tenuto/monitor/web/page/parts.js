@@ -51,6 +51,13 @@ export const countMarks = (counts, to) =>
     return to ? h("a", { href: to(state), class: "chip" }, words) : words;
   });
 
+/**
+ * As `countMarks`, short: the words are there for those who do not see the signs.
+ * @param {Partial<Record<State, number>>} counts
+ */
+export const shortCounts = (counts) =>
+  STATES.filter((state) => (counts[state] ?? 0) > 0).map((state) => stateMark(state, [short(counts[state]), h("span", { class: "unseen" }, ` ${state}`)]));
+
 /** @param {Group} group */
 export const groupTitle = (group) => [h("span", { "aria-hidden": "true" }, groupGlyph(group)), " ", groupName(group)];
 

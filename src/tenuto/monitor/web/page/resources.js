@@ -56,7 +56,7 @@ function tokenTable(tokens, now) {
     const wait = oldest ? `, oldest ${duration((Date.parse(now) - Date.parse(oldest)) / 1000)}` : "";
     return [
       h("b", {}, token.name),
-      [token.capacity !== null && bar(token.held / Math.max(token.capacity, 1), `units of ${token.name}`), ` ${token.held} of ${token.capacity ?? "?"}`],
+      [token.capacity !== null && bar(token.held / Math.max(token.capacity, 1), `units of ${token.name}`), h("span", { class: "state" }, ` ${token.held} of ${token.capacity ?? "?"}`)],
       holders(token.holders.map((one) => one.key)),
       token.waiting.length ? `${token.waiting.length}${wait}` : UNKNOWN,
     ];
@@ -103,7 +103,7 @@ function carbonTables(carbon) {
 
 /** @param {Care} care */
 const careFacts = (care) => h("ul", { class: "plain" },
-  h("li", {}, `${care.strays.length} running jobs belong to no live run `, care.strays.slice(0, MOST).map((job) => [jobLink(job), " "])),
+  h("li", {}, `${care.strays.length === 1 ? "1 running job belongs" : `${care.strays.length} running jobs belong`} to no live run `, care.strays.slice(0, MOST).map((job) => [jobLink(job), " "])),
   h("li", {}, `${short(care.orphans.jobs)} finished jobs belong to no run, ${size(care.orphans.bytes)}`),
   care.bad_lines > 0 && h("li", {}, `${short(care.bad_lines)} lines of journals could not be read`),
   care.alarms.map((alarm) => h("li", {}, "! ", alarm.key && keyLink(alarm.key), " ", alarm.text)));

@@ -14,6 +14,7 @@ const FIXED = ["key", "task", "id", "state"];
 const MOST_ROWS = 1000;
 const MOST_LISTED = 200;
 const [WIDTH, HEIGHT, EDGE] = [600, 300, 40];
+const LEFT = 80;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function results({ main, query }) {
@@ -35,7 +36,7 @@ export async function results({ main, query }) {
   const chosen = { x: "", y: "", colour: "", logX: false, logY: false, top: 100 };
   const scatter = h("div", { class: "chart" });
   const parallel = h("div", { class: "chart" });
-  const listing = h("div", {});
+  const listing = h("div", { class: "listing" });
   const controls = h("div", { class: "bar" });
   const limits = h("div", { class: "menu" });
   const filter = h("input", { type: "text", readonly: true, "aria-label": "Filter of what is brushed", class: "wide" });
@@ -163,9 +164,9 @@ function scale(column, isLog, start, end) {
 function drawScatter(rows, inside, columns, chosen, ranges, draw) {
   const [across, up, shade] = [chosen.x, chosen.y, chosen.colour].map((name) => columns.find((column) => column.name === name));
   if (!across || !up) return h("p", { class: "soft" }, "No numbers to draw.");
-  const x = scale(across, chosen.logX, EDGE + 12, WIDTH - 12);
-  const y = scale(up, chosen.logY, HEIGHT - EDGE, 12);
-  const tone = shade && scale(shade, false, 0, 8.99);
+  const x = scale(across, chosen.logX, LEFT + 12, WIDTH - 12);
+  const y = scale(up, chosen.logY, HEIGHT - EDGE, 34);
+  const tone = shade && scale(shade, false, 0, 9.99);
   const points = rows.filter((row) => typeof row[across.name] === "number" && typeof row[up.name] === "number").map((row) =>
     svg("circle", {
       cx: x.place(Number(row[across.name])), cy: y.place(Number(row[up.name])), r: 5, class: inside.has(row) ? "point" : "point out",
@@ -173,11 +174,13 @@ function drawScatter(rows, inside, columns, chosen, ranges, draw) {
       onclick: () => { location.hash = address("job", { key: String(row.key) }); },
     }, svg("title", {}, `${nameOfKey(String(row.key))}: ${across.name} ${short(Number(row[across.name]))}, ${up.name} ${short(Number(row[up.name]))}`)));
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${up.name} over ${across.name}; the table below names every point` },
-    svg("path", { d: `M ${EDGE} 6 V ${HEIGHT - EDGE + 8} H ${WIDTH - 4}`, class: "axis" }),
-    svg("text", { x: WIDTH - 8, y: HEIGHT - 6, "text-anchor": "end" }, `${across.name} ${short(across.max)}`),
-    svg("text", { x: EDGE, y: HEIGHT - 6 }, short(across.min)),
-    svg("text", { x: EDGE + 6, y: 16 }, `${up.name} ${short(up.max)}`),
-    svg("text", { x: EDGE - 4, y: HEIGHT - EDGE, "text-anchor": "end" }, short(up.min)), points);
+    svg("path", { d: `M ${LEFT} 28 V ${HEIGHT - EDGE + 8} H ${WIDTH - 4}`, class: "axis" }),
+    svg("text", { x: WIDTH / 2, y: HEIGHT - 8, "text-anchor": "middle" }, across.name),
+    svg("text", { x: WIDTH - 8, y: HEIGHT - 8, "text-anchor": "end" }, short(across.max)),
+    svg("text", { x: LEFT, y: HEIGHT - 8 }, short(across.min)),
+    svg("text", { x: 4, y: 16 }, up.name),
+    svg("text", { x: LEFT - 6, y: 40, "text-anchor": "end" }, short(up.max)),
+    svg("text", { x: LEFT - 6, y: HEIGHT - EDGE + 4, "text-anchor": "end" }, short(up.min)), points);
   brush(picture, ([x1, y1], [x2, y2]) => {
     ranges.set(across.name, ordered(x.value(x1), x.value(x2)));
     ranges.set(up.name, ordered(y.value(y1), y.value(y2)));

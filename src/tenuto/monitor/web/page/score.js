@@ -244,7 +244,7 @@ function notes(pen, lane, x, top, selected, lit, colour) {
       pen.stroke();
       pen.lineWidth = 1;
     }
-    if (width > 34) {
+    if (width > 64) {
       pen.fillStyle = colour("on-state");
       pen.fillText(clipped(pen, `${glyph(state)} ${nameOfKey(key)}${attempt > 1 ? ` (${attempt})` : ""}`, width - 8), left + 4, y + (LINE - 4) / 2);
     }
