@@ -68,14 +68,18 @@ def _take(browser: Browser, link: str, folder: Path, wanted: list[str]) -> None:
                 storage_state=None if view == "login" else state,
             )
             page = context.new_page()
-            page.on("console", lambda message: print(message.text, file=sys.stderr))
-            page.on("pageerror", lambda error: print(error, file=sys.stderr))
+            page.on("console", lambda message: _say(message.text))
+            page.on("pageerror", lambda error: _say(str(error)))
             page.goto(address + VIEWS[view])
             page.locator("main h1").wait_for()
             page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
             page.wait_for_timeout(600)
             page.screenshot(path=folder / f"{view}-{look}.png", full_page=look == "narrow")
             context.close()
+
+
+def _say(trouble: str) -> None:
+    sys.stderr.write(f"{trouble}\n")
 
 
 if __name__ == "__main__":
