@@ -22,7 +22,9 @@ from bench import (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
+    w12_slurm,
 )
 from bench.measure import reference
 from bench.peers.environments import version
@@ -41,7 +43,9 @@ MODULES = (
     w5_start,
     w6_idle,
     w7_identity,
+    w8_service,
     w10_recovery,
+    w12_slurm,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")

@@ -139,7 +139,11 @@ TAKING_OVER = [step for step in SCHEDULER_AGAIN if step not in ("rename oracle.o
 OVERTAKING = [*SCHEDULER_AGAIN[:7], *SCHEDULER[SCHEDULER.index("open oracle.reserve") :]]
 """Another scheduler that has made the directory, and no more."""
 _LOOK = "read launch.json, read oracle.done, read oracle.failed".split(", ")
-_EVIDENCE = "read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(", ")
+_EVIDENCE = [
+    *"read launch.json, read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(", "),
+    # A cluster is asked before the markers are read: what it says of an end, they must be able to outdo.
+    *"read oracle.done, read oracle.failed".split(", "),
+]
 
 
 def numbered(steps: Iterable[str]) -> list[str]:
@@ -155,8 +159,8 @@ def numbered(steps: Iterable[str]) -> list[str]:
 ADOPTING = numbered(
     [
         # Each look is made until two in a row show the same.
-        *(*_LOOK, *_EVIDENCE, *_LOOK),
-        *(*_LOOK, *_EVIDENCE, *_LOOK),
+        *(*_LOOK, *_EVIDENCE),
+        *(*_LOOK, *_EVIDENCE),
         # Then it watches, sees whether somebody wishes the job to end, and in the end the marker: with one
         # of the two there, the other is not opened.
         *("pidfd_open", "read stop.json"),

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": CORE | {"jobs", "database"},
     "monitor": GROUND | {"lifecycle", "workspace", "jobs"} | SOURCES,
     "testing": EVERY_ROOM | {FACE},
-    "examples": {FACE},
+    "examples": {FACE, "search"},
     FACE: EVERY_ROOM,
     "cli": EVERY_ROOM | {"testing", FACE},
     "__main__": {"cli"},
@@ -52,7 +52,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # (importing module, imported module) -> the extra whose absence it must survive. Only these imports of
 # Tenuto may sit inside a function.
-OPTIONAL: dict[tuple[str, str], str] = {}
+OPTIONAL: dict[tuple[str, str], str] = {
+    ("tenuto.search.evolution", "tenuto.search.running"): "search",
+    ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
+}
 
 
 # -- reading the source ----------------------------------------------------------------------------

@@ -65,3 +65,12 @@ def test_check_asks_launchers_py_with_the_tags(tmp_path: Path) -> None:
     found = run(tenuto("launchers", "check", "cpu(cores=2)"), tmp_path, **here)
     assert found.returncode == 1
     assert "it returned None" in found.stdout
+
+
+def test_a_probe_of_this_machine_leaves_nothing(tmp_path: Path) -> None:
+    found = run(tenuto("launchers", "test", "spawn", "--json"), tmp_path)
+    assert found.returncode == 0, found.stderr
+    rows = {one["name"]: one for one in json.loads(found.stdout)}
+    assert all(rows[name]["is_good"] for name in ("started", "python", "tenuto", "disk", "stop"))
+    assert not list(tmp_path.glob(".tenuto-probe-*"))
+    assert run(tenuto("launchers", "test", "nothing"), tmp_path).returncode == 2

@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 from tenuto import PortTaken, ProcessService, ServiceError, ServiceState, WebService
+from tenuto.jobs.listening import listen
 from tenuto.lifecycle.events import ServiceAddedEvent, ServiceStateChangedEvent
 from tenuto.workspace.journal import replay
-from tenuto.workspace.listening import listen
 from tenuto.workspace.machine import this_machine
 
 from .scripts import WAIT_S, Place, environment, eventually, python, run

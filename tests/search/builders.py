@@ -14,7 +14,14 @@ ANY = Caps()
 def new(number: int = 1, after: int = 0, identity: str | None = None, priority: int = 0) -> NewCandidate:
     identity = identity or f"i{number}"
     return NewCandidate(
-        uuid.uuid4().hex, number, after, "task", identity, "{}", f'{{"n": {number}}}', priority=priority
+        uuid.uuid4().hex,
+        number,
+        after,
+        "task",
+        identity,
+        "{}",
+        f'{{"values": {{"x": {number}}}, "inspirations": []}}',
+        priority=priority,
     )
 
 
@@ -41,7 +48,13 @@ def claimed(store: Store, count: int = 1, worker: str = "w", lease_ms: int = 60_
 
 def succeeded(row: Claimed, objective: float = 1.0, cost: float = 0.0) -> End:
     return End(
-        row.id, row.attempt, EvolutionStatus.SUCCEEDED, '{"objective": 1}', objective, cost, job_attempt=1
+        row.id,
+        row.attempt,
+        EvolutionStatus.SUCCEEDED,
+        '{"objective": 1, "measures": [0.5]}',
+        objective,
+        cost,
+        job_attempt=1,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = "MapElites, Outcome, Real, Integer, Choice, IsoLine, RandomSearch, GridSearch, Study"
+NAMES = "Evolution, MapElites, Outcome, Real, Integer, Choice, IsoLine, RandomSearch, GridSearch, Study"
 FORBIDDEN = (
     "sqlalchemy alembic psycopg rich asyncio numpy loguru dramatiq optuna ribs dataclasses json random"
 )
@@ -20,12 +20,11 @@ def test_31_the_names_of_a_search_load_nothing_heavy() -> None:
     assert [name for name in FORBIDDEN.split() if name in loaded] == []
 
 
-def test_31_the_names_of_a_search_load_within_5_ms() -> None:
-    """On a loaded machine `import tenuto` (about 10 ms on a quiet one) is the yardstick."""
+def test_31_the_names_of_a_search_load_few_modules() -> None:
+    """Counted, not timed: a module costs some 0.2 ms, and the names are to cost at most 5 ms."""
     script = (
-        "import time; start = time.process_time(); import tenuto; before = time.process_time()\n"
-        f"from tenuto.search import {NAMES}\nprint(time.process_time() - before, before - start)"
+        "import sys, tenuto; before = set(sys.modules)\n"
+        f"from tenuto.search import {NAMES}\nprint(*set(sys.modules) - before)"
     )
-    taken = [subprocess.check_output([sys.executable, "-c", script]).split() for _ in range(5)]
-    ours, yardstick = (min(float(pair[at]) for pair in taken) for at in (0, 1))
-    assert ours < max(0.005, 0.6 * yardstick)
+    loaded = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    assert len(loaded) <= 25, sorted(loaded)

@@ -242,10 +242,15 @@ def test_58_rows_whose_lease_is_over_go_back_and_the_old_worker_is_fenced(store:
 def test_61_a_row_whose_workers_die_each_time_fails(store: Store) -> None:
     opened(store)
     added(store, 1)
-    for _ in range(3):
+    for _ in range(5):  # of this workspace: its job is adopted, and that costs no attempt
         store.dispatch("s", 9)
         claimed(store)
         assert store.recover(3, dead=["w"]) == 1
+    for _ in range(3):
+        assert status(store, 1) is S.PENDING
+        store.dispatch("s", 9)
+        claimed(store, lease_ms=-1)
+        assert store.recover(3) == 1
     assert status(store, 1) is S.FAILED
     assert column(store, 1, "failure") == "LOST"
     assert [row.number for row in store.to_tell("s", 9)] == [1]

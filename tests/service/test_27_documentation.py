@@ -12,13 +12,14 @@ from fastapi.routing import APIRoute
 from tenuto.service.contract import ErrorCode
 from tenuto.service.log import ACTIONS
 from tenuto.service.metrics import Metrics
-from tenuto.service.routes import download, info, jobs, upload
+from tenuto.service.node.routes import router as node_router
+from tenuto.service.routes import download, info, jobs, upload, watching
 from tests.docs.test_code_blocks import blocks
 from tests.service.servers import Process
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-ROUTERS = (upload.router, download.router, jobs.router, info.router)
+ROUTERS = (upload.router, download.router, jobs.router, watching.router, info.router)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/service.md"])
@@ -44,6 +45,12 @@ def test_every_route_is_on_the_page() -> None:
             assert isinstance(route, APIRoute)
             for method in route.methods:
                 assert f"`{method} {route.path}`" in PAGE
+
+
+def test_every_route_of_a_node_is_on_the_page() -> None:
+    for route in node_router.routes:
+        assert isinstance(route, APIRoute)
+        assert all(f"`{method} {route.path}`" in PAGE for method in route.methods), route.path
 
 
 def test_every_error_code_is_on_the_page() -> None:

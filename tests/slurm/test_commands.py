@@ -95,3 +95,13 @@ def test_doctor_knows_the_cluster(driver: Driver) -> None:
     assert "22." in checks["slurm"]["found"] or "2" in checks["slurm"]["found"]
     assert checks["slurm grace"]["verdict"] == "warn"
     assert "50001" in checks["slurm arrays"]["found"]
+
+
+def test_a_probe_tells_what_the_cluster_can_do(driver: Driver) -> None:
+    place = str(driver.directory)
+    found = json.loads(driver.plain("launchers", "test", "-w", place, "--wait", "50", "--json"))
+    rows = {one["name"]: one for one in found}
+    assert list(rows) == ["started", "python", "tenuto", "disk", "claim", "locks", "clock", "stop"]
+    assert rows["started"]["found"].startswith(("on n1", "on n2"))
+    assert not any(one["is_fatal"] for one in found)
+    assert not list(driver.directory.glob(".tenuto-probe-*"))

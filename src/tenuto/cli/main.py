@@ -18,22 +18,34 @@ COMMANDS = {
     "plan": "Say what a run would do, and why; do nothing.",
     "status": "Show experiments, their last runs, and what runs now.",
     "jobs": "List jobs, filtered and sorted.",
+    "results": "Show what jobs returned, the best first.",
     "logs": "Show what a job printed.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
     "retry": "Run failed jobs again, now.",
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
+    "evolve": "Run a search, and watch its archive fill.",
+    "worker": "Evaluate candidates of searches, on any machine.",
+    "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
     "demo": "Run a small sweep, to see what Tenuto does.",
     "serve": "Offer services over HTTP: uploads in, ZIPs of results out.",
+    "node": "Run the jobs of servers on this machine.",
     "token": "Make, list and revoke the tokens of a server's users.",
     "completion": "Print the code that lets a shell complete `tenuto`.",
 }
 """Name and help of each command; the command itself is `tenuto.cli.commands.NAME:command`."""
 
-EXTRAS = {"serve": "service", "token": "service"}
+EXTRAS = {
+    "evolve": "search",
+    "search": "search",
+    "worker": "search",
+    "serve": "service",
+    "node": "service",
+    "token": "service",
+}
 """The extra that a command needs."""
 
 

@@ -35,6 +35,8 @@ class Line(NamedTuple):
 
     text: str
     style: Style = Style.PLAIN
+    painted: str | None = None
+    """The same text with colours of its own, shown where there are colours and it fits."""
 
 
 class Size(NamedTuple):
@@ -51,6 +53,11 @@ def size_of(stream: TextIO) -> Size:
     except (OSError, ValueError):
         columns, rows = 80, 24
     return Size(max(columns, 8), max(rows, 2))
+
+
+def _fitted(line: Line, columns: int) -> Line:
+    text = truncate(line.text, columns)
+    return line if text == line.text else Line(text, line.style)
 
 
 class Screen:
@@ -72,12 +79,17 @@ class Screen:
         """How much can be shown now."""
         return self._size(self._stream)
 
+    @property
+    def is_colored(self) -> bool:
+        """Whether colours are shown."""
+        return self._color
+
     def draw(self, lines: Sequence[Line]) -> None:
         """Replaces the lines; those that do not fit are cut."""
         with self._lock:
             size = self.size
             # Three cells stay free at the end of a line: there the terminal echoes a ^C.
-            fitting = [Line(truncate(line.text, size.columns - 3), line.style) for line in lines]
+            fitting = [_fitted(line, size.columns - 3) for line in lines]
             fitting = fitting[: size.rows - 1]
             if fitting == self._drawn and size == self._drawn_for:
                 return
@@ -105,6 +117,8 @@ class Screen:
         return f"{up}\r{ERASE_BELOW}"
 
     def _styled(self, line: Line) -> str:
+        if self._color and line.painted is not None:
+            return line.painted
         if not self._color or line.style is Style.PLAIN:
             return line.text
         return f"{line.style.value}{line.text}{_RESET}"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
+from tenuto.jobs.listening import LOCALHOST, listen
 from tenuto.settings import process_environment
-from tenuto.workspace.listening import LOCALHOST, listen
 
 GRACE_S = 5.0
 _SLACK_S = 5.0

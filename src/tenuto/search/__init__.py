@@ -9,10 +9,16 @@ from tenuto.light import import_module
 
 if TYPE_CHECKING:
     from tenuto.search.archive import Archive, Elite, Verdict
+    from tenuto.search.evolution import Evolution
+    from tenuto.search.evolution_scheduler import EvolutionScheduler
+    from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
+    from tenuto.search.optuna_sampler import OptunaSampler
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
     from tenuto.search.proposals import Candidate, Proposal
+    from tenuto.search.result import SearchResult
+    from tenuto.search.sampling import MapElitesSampler
     from tenuto.search.spaces import Choice, Integer, Real
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed
@@ -22,16 +28,22 @@ _ON_DEMAND = {
     "Candidate": "proposals",
     "Choice": "spaces",
     "Elite": "archive",
+    "Evolution": "evolution",
+    "EvolutionScheduler": "evolution_scheduler",
     "Gaussian": "variation",
     "GridSearch": "plain_samplers",
     "Integer": "spaces",
     "IsoLine": "variation",
+    "JobScheduler": "job_scheduler",
     "MapElites": "map_elites",
+    "MapElitesSampler": "sampling",
     "Mixed": "variation",
+    "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
     "Proposal": "proposals",
     "RandomSearch": "plain_samplers",
     "Real": "spaces",
+    "SearchResult": "result",
     "Study": "study",
     "Verdict": "archive",
 }
@@ -42,12 +54,17 @@ __all__ = [
     "CapReached",
     "Choice",
     "Elite",
+    "Evolution",
+    "EvolutionScheduler",
     "Gaussian",
     "GridSearch",
     "Integer",
     "IsoLine",
+    "JobScheduler",
     "MapElites",
+    "MapElitesSampler",
     "Mixed",
+    "OptunaSampler",
     "Outcome",
     "Proposal",
     "RandomSearch",
@@ -55,6 +72,7 @@ __all__ = [
     "SearchDiffers",
     "SearchError",
     "SearchInJob",
+    "SearchResult",
     "Study",
     "Verdict",
 ]

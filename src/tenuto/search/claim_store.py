@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, select, tuple_, update
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
@@ -125,14 +125,17 @@ class ClaimStore:
         return self.database.write(work)
 
     def recover(self, max_attempts: int, dead: Collection[str] = ()) -> int:
-        """Takes back the rows whose lease is over, or whose worker is dead; lost too often, they failed."""
+        """Takes back the rows whose lease is over; lost too often, they failed.
+
+        `dead`: workers of this workspace that are known to be dead. Their jobs go on and are adopted, so that
+        costs a row no attempt, and its next claim has the same number: nothing of theirs is to be fenced.
+        """
 
         def work(connection: Connection) -> int:
-            over = jobs.lease_until < now_ms()
-            condition = or_(over, jobs.worker.in_(dead)) if dead else over
+            back = _take_back(connection, dead) if dead else 0
             query = (
                 select(jobs.id, jobs.search_id, jobs.number, jobs.attempt)
-                .where(is_status(S.RUNNING), condition)
+                .where(is_status(S.RUNNING), jobs.lease_until < now_ms())
                 .with_for_update(skip_locked=True)
             )
             rows = connection.execute(query).all()
@@ -149,7 +152,7 @@ class ClaimStore:
                 connection.execute(update(evolution_jobs).where(jobs.id.in_(ids)).values(values))
                 numbers = [(row.search_id, row.number, row.attempt) for row in lost]
                 _moved(connection, numbers, S.FAILED, LOST)
-            return len(rows)
+            return len(rows) + back
 
         return self.database.write(work)
 
@@ -168,6 +171,18 @@ _LOST: dict[str, Any] = {
     "lease_until": None,
     "cost": 0.0,
 }
+
+
+def _take_back(connection: Connection, dead: Collection[str]) -> int:
+    statement = (
+        update(evolution_jobs)
+        .where(is_status(S.RUNNING), jobs.worker.in_(dead))
+        .values(attempt=jobs.attempt - 1, **_RETURNED)
+        .returning(jobs.search_id, jobs.number, jobs.attempt)
+    )
+    rows = [tuple(row) for row in connection.execute(statement)]
+    _moved(connection, rows, S.PENDING, "its worker died")
+    return len(rows)
 
 
 def _best(

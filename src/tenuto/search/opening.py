@@ -4,6 +4,7 @@ Makes its tables; knows no search.
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 from tenuto.database import Database, Migrations, migrate
@@ -23,6 +24,13 @@ def open_database(settings: Settings, workspace: Path) -> Database:
         database.close()
         raise
     return database
+
+
+def default_workspace(settings: Settings) -> Path:
+    """The workspace of the settings, else `workspace` in the working directory."""
+    if settings.default_workspace or len(settings.workspaces) == 1:
+        return Path(os.path.abspath(settings.workspace()))
+    return Path(os.path.abspath("workspace"))
 
 
 def has_searches(settings: Settings, workspace: Path) -> bool:

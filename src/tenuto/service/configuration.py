@@ -4,21 +4,26 @@ Refuses what would be unsafe, before anything listens.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from tenuto.clock import Randomness
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
+from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.names import is_service
-from tenuto.service.node.node import NodePlan
+from tenuto.service.node.node import OPEN_DIRECTORY, NodePlan
 from tenuto.service.node.sandbox import choose
 from tenuto.service.node.work import Terms, passed_on
+from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
 from tenuto.service.serving import Address
+from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
-from tenuto.settings.service import OfferedSettings, ServiceSettings
+from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
@@ -86,7 +91,9 @@ def node_plan(
     else:
         data, name = under / "node", node.name or EMBEDDED
     data = Path(data).absolute()
-    data.mkdir(parents=True, exist_ok=True)
+    for directory in (data.parent, data) if under is not None else (data,):
+        # Passable for the uids of payloads, which see nothing in it; everything below has a mode of its own.
+        directory.mkdir(mode=OPEN_DIRECTORY, parents=True, exist_ok=True)
     return NodePlan(
         name,
         data,
@@ -103,6 +110,72 @@ def node_plan(
 def _host_name() -> str:
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())
     return name or EMBEDDED
+
+
+def node_address(settings: Settings, tls: tuple[Path | None, Path | None]) -> Address:
+    """Where a node listens; its limits of connections are the server's."""
+    node, service = settings.node, settings.service
+    return Address(node.host, node.port, service.header_s, service.write_s, service.connections, *tls)
+
+
+def node_limits(settings: Settings) -> UploadLimits:
+    """What a server may send to a node."""
+    service = settings.service
+    return UploadLimits(
+        service.max_upload_bytes, service.max_parts + 3, service.min_free_bytes, service.body_idle_s
+    )
+
+
+def node_secret(node: NodeSettings, data: Path, randomness: Randomness, *, must: bool) -> str | None:
+    """The secret that servers must give to a node: read from its file, which is made if it must be there."""
+    path = node.token_file or data / "node.token"
+    try:
+        return _secret_in(path)
+    except FileNotFoundError:
+        if not must and node.token_file is None:
+            return None
+    secret = f"tnn_{randomness.nonce()}{randomness.nonce()}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(secret + "\n")
+    return secret
+
+
+def _secret_in(path: Path) -> str:
+    secret = path.read_text(encoding="utf-8").strip()
+    if not secret:
+        raise InvalidSetting(f"{path} holds no secret: delete it, and the node makes one")
+    return secret
+
+
+def remote_nodes(
+    settings: Settings, services: Mapping[str, Offered], embedded: str | None
+) -> dict[str, Node]:
+    """The nodes that services name, besides the embedded one: by URL, or by a name under [nodes]."""
+    found: dict[str, Node] = {}
+    for service in services.values():
+        for name in service.nodes:
+            if name == embedded or name in found:
+                continue
+            declared = settings.nodes.get(name)
+            if declared is not None:
+                token = None if declared.token_file is None else _token(declared.token_file)
+                address = NodeAddress(declared.url.reveal(), token, settings.service.poll_s)
+            elif "://" in name:
+                address = NodeAddress(name, None, settings.service.poll_s)
+            else:
+                raise InvalidSetting(
+                    f"service {service.name} names node {name}, and there is no [nodes.{name}]"
+                )
+            found[name] = HttpNode(name, address)
+    return found
+
+
+def _token(path: Path) -> str:
+    try:
+        return _secret_in(path)
+    except OSError as error:
+        raise InvalidSetting(f"the secret of a node cannot be read: {path}: {error.strerror}") from None
 
 
 def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | None]) -> Address:

@@ -79,7 +79,9 @@ class Breaker(NamedTuple):
         return self.failures >= FAILURES_TO_OPEN and now < self.closed_at
 
     def failed(self, now: float) -> Breaker:
-        """The breaker after one more failure."""
+        """The breaker after one more failure; of several jobs that meet the same break, one counts."""
+        if self.is_open(now):
+            return self
         failures = self.failures + 1
         if failures < FAILURES_TO_OPEN:
             return Breaker(failures)

@@ -114,6 +114,8 @@ class Getter:
             else:
                 moved = await self._ask(follower)
         except PayloadGone:
+            if row.node in self._parts.book.nodes:
+                self._parts.book.answered(str(row.node))
             return await self._parts.move(row, ServiceState.FAILED, LOST)
         except NodeError as error:
             return await self._trouble(follower, error)

@@ -13,6 +13,8 @@ from tenuto.service.parts import Parts
 from tenuto.service.requests import TERMINATED
 from tenuto.service.rows import JobRow
 
+TRIES = 6
+"""How often, at least, a job is offered to nodes within its time."""
 NO_NODE = "no node of the service answers"
 
 
@@ -73,7 +75,8 @@ class Handover:
         waited_s = (now - (row.tried_at or now)) / 1000
         if waited_s >= parts.settings.send_for_s:
             return await self._ended(row, ServiceState.FAILED, f"no node took the job: {why}")
-        wait_s = back_off_s(row.claim, parts.randomness.uniform())
+        longest_s = max(parts.settings.send_for_s / TRIES, 0.5)
+        wait_s = min(back_off_s(row.claim, parts.randomness.uniform()), longest_s)
         queued = await parts.sql(parts.requests.requeue, row, f"waits for a node: {why}", int(wait_s * 1000))
         if queued is not None:
             parts.told(queued)

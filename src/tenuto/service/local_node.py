@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 from tenuto.errors import DamagedResult, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
-from tenuto.service.node.node import EmbeddedNode
+from tenuto.service.node.node import EmbeddedNode, next_piece
 from tenuto.service.node.packer import remove_quietly, sync_directory
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
@@ -56,7 +56,7 @@ class LocalNode:
         row = await self._row(payload_id)
         stream = self._node.partial(row)
         try:
-            while piece := await asyncio.to_thread(_next, stream):
+            while piece := await asyncio.to_thread(next_piece, stream):
                 yield piece
         finally:
             stream.close()  # type: ignore[attr-defined]
@@ -98,10 +98,3 @@ class LocalNode:
         os.replace(part, target)
         sync_directory(os.path.dirname(target))
         return Packed(row.result_bytes, row.result_sha256)
-
-
-def _next(stream: Iterator[bytes]) -> bytes:
-    for piece in stream:
-        if piece:
-            return piece
-    return b""

@@ -30,7 +30,7 @@ from tenuto.service.operations import Operations
 from tenuto.service.parts import Offered, Parts
 from tenuto.service.places import DataPlaces
 from tenuto.service.requests import MOVES_CHANNEL, QUEUE_CHANNEL, Requests
-from tenuto.service.routes import download, info, jobs, upload
+from tenuto.service.routes import download, info, jobs, upload, watching
 from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
@@ -102,7 +102,7 @@ class Server:
             redoc_url=None,
             exception_handlers=HANDLERS,
         )
-        for router in (upload.router, download.router, jobs.router, info.router):
+        for router in (upload.router, download.router, jobs.router, watching.router, info.router):
             api.include_router(router)
         tokens = Tokens(self.database) if settings.auth == "tokens" else None
         api.state.front = Front(self.parts, self.operations, tokens)

@@ -4,6 +4,7 @@ Holds no query; `requests`, `access` and `node.payloads` are the only users.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sqlalchemy import (
@@ -23,6 +24,7 @@ from sqlalchemy import (
 )
 
 from tenuto.database import Database, Migrations, migrate
+from tenuto.errors import DatabaseUnavailable
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 
 MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "service_version", "0001")
@@ -35,11 +37,21 @@ def opened(url: str | Path, migrations: Migrations, patience_s: float) -> Databa
     """A database whose tables are up to date; closed again if they cannot be."""
     database = Database(url, patience_s=patience_s)
     try:
+        if database.is_sqlite:
+            _make_private(database.shown_url)
         migrate(database, migrations)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _make_private(path: str) -> None:
+    """Makes the file of a database before SQLite does, which lets every user of the machine read it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path} cannot be used as a database: {error.strerror}") from None
 
 
 def literals(states: frozenset[ServiceState] | frozenset[PayloadState]) -> str:

@@ -11,13 +11,13 @@ import threading
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.listening import LOCALHOST
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.serving import WebServer, open_socket
 from tenuto.testing.fake_source import FakeSource, fake_row
-from tenuto.workspace.listening import LOCALHOST
 
 SWEEP = "experiments:sweep/20260101_1402"
 BEFORE = "experiments:sweep/20260101_1130"

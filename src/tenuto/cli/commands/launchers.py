@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +11,7 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
+from tenuto.experiments.probe import probe
 from tenuto.jobs.text import safe, width
 from tenuto.launchers.catalogue import Offer, offers
 from tenuto.launchers.choice import Launchers
@@ -55,6 +58,38 @@ def check_command(spec: str, tags: tuple[str, ...], as_json: bool) -> int:
     else:
         _show_search(requirement, found)
     return exits.FAILED if found.chosen is None else exits.OK
+
+
+@command.command("test")
+@click.argument("name", required=False)
+@click.option("-w", "--workspace", metavar="DIR", help="Where the probe keeps its files; removed afterwards.")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=1), default=600.0, help="Seconds it may take to start."
+)
+@json_option
+def test_command(name: str | None, workspace: str | None, wait_s: float, as_json: bool) -> int:
+    """Run two small jobs by the launcher NAME, or by that of the settings, and say what they show.
+
+    Exit codes: 0 jobs run there; 1 they do not; 2 there is no such launcher.
+    """
+    settings = load_settings()
+    launchers = Launchers(settings)
+    launcher = launchers.named(name or settings.launcher)
+    place = settings.workspace(workspace) if workspace else Path.cwd()
+    with tempfile.TemporaryDirectory(prefix=".tenuto-probe-", dir=place) as folder:
+        findings = probe(launcher, Path(folder), settings, wait_s)
+    launchers.close()
+    if as_json:
+        print_json([one._asdict() for one in findings])
+    else:
+        names = max(len(one.name) for one in findings)
+        for one in findings:
+            word, colour = ("ok  ", "green") if one.is_good else ("warn", "yellow")
+            word, colour = ("fail", "red") if one.is_fatal else (word, colour)
+            click.echo(f"  {click.style(word, fg=colour)}  {one.name:{names}}  {safe(one.found)}")
+            if not one.is_good and one.advice:
+                click.echo(f"        {'':{names}}  -> {safe(one.advice)}")
+    return exits.FAILED if any(one.is_fatal for one in findings) else exits.OK
 
 
 def _list(as_json: bool) -> None:

@@ -14,6 +14,7 @@ from tenuto.service.configuration import (
     node_plan,
     offered,
     refuse_strangers,
+    remote_nodes,
     server_address,
 )
 from tenuto.service.local_node import LocalNode
@@ -70,6 +71,7 @@ def command(
         plan = node_plan(settings, process_environment(), under=service.data.absolute(), is_exposed=exposed)
         embedded = EmbeddedNode(plan, machine)
         nodes[plan.name] = LocalNode(embedded)
+    nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)
     server = Server(ServerPlan(service, database_of(service), found, __version__), nodes, machine)
 
     async def start() -> None:

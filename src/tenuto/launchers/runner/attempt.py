@@ -39,6 +39,8 @@ _FIRST_STEPS_S = 30.0
 _START_AGAIN_S = 0.5
 _PATIENCE_S = 60.0
 """How long a runner waits for the machine to have a process for its payload."""
+_PILOT_BEAT_S = 30.0
+"""How often a runner beats that was forked inside an allocation, by a pilot, which beats for it besides."""
 _LAST_WORDS_S = 30.0
 """What a runner keeps for itself of the time that its cluster gives it."""
 
@@ -107,6 +109,8 @@ def run(inherited: Inherited) -> int:
         inherited.why_fresh,
         lock=inherited.lock,
     )
+    if launch.external and inherited.beat_s is None:
+        inherited = inherited._replace(beat_s=_PILOT_BEAT_S)
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
     try:

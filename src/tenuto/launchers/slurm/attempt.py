@@ -153,6 +153,9 @@ class Attempt:
         if meaning.says is ClusterSays.PENDING:
             return Sighting(Seen.PENDING, message=pending_text(self.row.reason))
         is_exit = meaning is EXITED
+        if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
+            message = f"its pilot ended: {self._text(self.row)}"
+            return Sighting(Seen.ENDED, message=message, confirmed=meaning.confirmed, blameless=True)
         return Sighting(
             _SEEN[meaning.says],
             self.row.exit_code if is_exit else None,

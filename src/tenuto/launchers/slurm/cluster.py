@@ -38,6 +38,8 @@ logger = logging.getLogger("tenuto.slurm")
 
 ASKING = 2
 """Commands that ask or cancel at once; besides those that submit."""
+GATHER_S = 0.02
+"""How long rings are gathered: a thousand jobs may end in a second."""
 LISTEN_S = 1.0
 """How often the bells are read, whatever the kernel says of them."""
 CLOSELY_S = 1.0
@@ -69,6 +71,9 @@ class SlurmCluster:
         self._trouble = ""
         self._configuration: dict[str, str] | None = None
         self._wishes: set[Future[Any]] = set()
+        self._gathering = threading.Event()
+        """Never set: to wait for it is to let more rings come in."""
+        self._steps: list[Callable[[], None]] = []
         self._open_places = OpenPlaces(self.machine.files)
         self._rows: dict[str, Row] = {}
         """The last answer of squeue."""
@@ -128,7 +133,8 @@ class SlurmCluster:
             attempt.since = self.machine.clock.monotonic()
             if found is not None:
                 self._take_found(attempt, found)
-                self._open_places.add(found.place, attempt.launch.nonce)
+                if not found.is_pilot:
+                    self._open_places.add(found.place, attempt.launch.nonce)
         self._pace.soon(self.machine.clock.monotonic())
         self.hurry()
 
@@ -167,6 +173,20 @@ class SlurmCluster:
         """Follows jobs as the settings of a launcher say."""
         self.settings = settings
         self._pace.poll_s = settings.poll_s
+
+    def row_of(self, job: str) -> Row | None:
+        """What the last answer said of a job that stands for no attempt."""
+        return self._rows.get(job)
+
+    def add_step(self, step: Callable[[], None]) -> None:
+        """Calls a function, in the thread, each time that something may have changed."""
+        with self._lock:
+            self._steps = [*self._steps, step]
+
+    def remove_step(self, step: Callable[[], None]) -> None:
+        """Calls it no more."""
+        with self._lock:
+            self._steps = [known for known in self._steps if known != step]
 
     def new_id(self) -> str:
         """A fresh name of 16 hexadecimal digits."""
@@ -237,6 +257,8 @@ class SlurmCluster:
         for attempt in attempts:
             self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
         self._grant_wishes([a for a in attempts if a.wish > a.granted])
+        for step in self._steps:
+            step()
         if any(a.is_active for a in attempts) and not self._is_asking and self._pace.is_due(now):
             self._ask(partial(commands.queue), self._take_queue)
 
@@ -273,6 +295,7 @@ class SlurmCluster:
         timeout_s = min([LISTEN_S, max(self._pace.due - now, 0.0) or LISTEN_S, *closely])
         with suppress(OSError, ValueError):  # a watch of a directory that is gone
             select.select([self._wake_end, *bells.descriptors()], [], [], timeout_s)
+        self._gathering.wait(GATHER_S)
         with suppress(BlockingIOError):
             while os.read(self._wake_end, 4096):
                 pass
@@ -316,6 +339,8 @@ class SlurmCluster:
             if row is None and began < attempt.since:
                 continue
             is_news = attempt.take(row) or is_news
+            if row is None and attempt.found is None:
+                attempt.is_new = True  # the process that submits it may not have written its manifest yet
             is_missing = attempt.missing >= MISSING_ANSWERS and not attempt.is_forgotten
             if is_missing and attempt.job is not None:
                 lost.append(attempt)
@@ -345,8 +370,11 @@ class SlurmCluster:
         """Tells Slurm, once for all, which jobs to stop and which to kill."""
         ready = [attempt for attempt in attempts if attempt.job is not None]
         for attempt in attempts:
-            if not attempt.is_active:
+            # A pilot reads the wish from the job's directory; to cancel it would end others, too.
+            is_of_pilot = attempt.found is not None and attempt.found.is_pilot
+            if not attempt.is_active or is_of_pilot:
                 attempt.granted = attempt.wish
+        ready = [attempt for attempt in ready if attempt.wish > attempt.granted]
         for wish, function in ((Wish.STOP, _stop), (Wish.KILL, commands.kill)):
             jobs = [str(attempt.job) for attempt in ready if attempt.wish is wish and attempt.is_active]
             if not jobs:
@@ -399,7 +427,8 @@ class SlurmCluster:
         for root, wanted in by_layout.items():
             for place in submission.places(self.machine.files, Layout(root)):
                 named = list(submission.attempts_of(self.machine.files, place))
-                self._open_places.review(place, [order for order, _ in named])
+                if place.kind != submission.PILOTS:
+                    self._open_places.review(place, [order for order, _ in named])
                 for order, found in named:
                     if order.nonce in wanted:
                         with self._lock:

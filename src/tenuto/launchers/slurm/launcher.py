@@ -15,6 +15,7 @@ from tenuto.launchers.slurm import commands
 from tenuto.launchers.slurm.cluster import SlurmCluster, this_cluster
 from tenuto.launchers.slurm.commands import SlurmError
 from tenuto.launchers.slurm.options import SlurmOptions
+from tenuto.launchers.slurm.pilots import Pilots, fits, shared
 from tenuto.launchers.slurm.process import SlurmProcess
 from tenuto.launchers.slurm.submitter import Handed, Submitter
 from tenuto.settings import load_settings
@@ -106,7 +107,9 @@ class SlurmLauncher:
         self.slots = self.settings.max_jobs
         self.cluster = cluster or this_cluster()
         self.cluster.use(self.settings)
-        submitter = Submitter(self.cluster, self.settings, self.settings.python or sys.executable)
+        self._python = self.settings.python or sys.executable
+        submitter = Submitter(self.cluster, self.settings, self._python)
+        self._pilots: dict[tuple[str, SlurmOptions], Pilots] = {}
         self._gathering = Gathering(submitter, self.settings.array_size)
         self._pool: object = self
 
@@ -133,8 +136,26 @@ class SlurmLauncher:
 
     async def start(self, order: StartOrder) -> SlurmProcess:
         """Hand an order over; returns once Slurm has it. Raises `LaunchRefused` with Slurm's own words."""
-        attempt = self.cluster.expect(order.paths, order.launch)
-        return await self._gathering.add(Handed.of(order, attempt), self.options)
+        handed = Handed.of(order, self.cluster.expect(order.paths, order.launch))
+        if fits(self.options, self.settings):
+            return await self._by_pilot(handed)
+        return await self._gathering.add(handed, self.options)
+
+    async def _by_pilot(self, handed: Handed) -> SlurmProcess:
+        loop = asyncio.get_running_loop()
+        key = handed.root, shared(self.options)
+        pilots = self._pilots.get(key)
+        if pilots is None:
+            pilots = self._pilots[key] = Pilots(self.cluster, self.settings, self._python, *key)
+        process: asyncio.Future[SlurmProcess] = loop.create_future()
+
+        def answer(_: Handed, result: SlurmProcess | Exception) -> None:
+            """Called in a thread, once."""
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, process, result)
+
+        pilots.add(handed, self.options, answer)
+        return await process
 
     def find(self, paths: JobPaths, launch: LaunchRecord, pid: PidRecord | None) -> SlurmProcess | None:
         return self.cluster.process(paths, launch)
@@ -143,7 +164,10 @@ class SlurmLauncher:
         return ()
 
     def close(self) -> None:
-        """Jobs go on, and are found again by their submissions."""
+        """Jobs go on, and are found again by their submissions; pilots end after their last order."""
+        for pilots in self._pilots.values():
+            pilots.close()
+        self._pilots.clear()
 
     def __repr__(self) -> str:
         return f"SlurmLauncher({' '.join(self.options.arguments())})"

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from tenuto.errors import TenutoError
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.runner.fresh import ENTRY
 from tenuto.settings.slurm import SlurmSettings
+from tenuto.workspace.json_bytes import from_json
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
@@ -21,6 +23,8 @@ _NAMED_BY = 8
 """Digits of a submission's id that are in the name of its jobs."""
 ARRAY_VARIABLES = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 JOB_VARIABLES = ("SLURM_JOB_ID",)
+PILOTS = "pilots"
+_ORDERS_BYTES = 1 << 28
 
 
 class Place(NamedTuple):
@@ -30,10 +34,11 @@ class Place(NamedTuple):
     """`.launchers` of the workspace."""
     id: str
     """16 hexadecimal digits."""
+    kind: str = "slurm"
 
     @property
     def directory(self) -> str:
-        return f"{self.root}/slurm/{self.id}"
+        return f"{self.root}/{self.kind}/{self.id}"
 
     @property
     def manifest(self) -> str:
@@ -52,6 +57,11 @@ class Place(NamedTuple):
         return f"{self.directory}/id"
 
     @property
+    def terms(self) -> str:
+        """Of a pilot: its bell and its beat."""
+        return f"{self.directory}/terms.json"
+
+    @property
     def suffix(self) -> str:
         """What the names of its jobs end with."""
         return f"-{self.id[:_NAMED_BY]}"
@@ -67,6 +77,8 @@ class Found(NamedTuple):
     job: str | None
     """Slurm's id of it; None if the answer was never written down."""
     header: Header
+    is_pilot: bool = False
+    """True if the job is a pilot, which runs others besides."""
 
 
 def job_name(orders: Sequence[Order], place: Place) -> str:
@@ -111,11 +123,12 @@ def arguments_of(options: Sequence[str], name: str, place: Place, count: int) ->
 
 def places(files: Files, layout: Layout) -> list[Place]:
     """Every submission that the workspace keeps."""
-    try:
-        names = files.list(f"{layout.launchers}/slurm")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [Place(layout.launchers, name) for name in names]
+    found: list[Place] = []
+    for kind in ("slurm", PILOTS):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = files.list(f"{layout.launchers}/{kind}")
+            found += [Place(layout.launchers, name, kind) for name in names]
+    return found
 
 
 def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
@@ -123,6 +136,9 @@ def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
     job = None
     with suppress(OSError, ValueError):
         job = files.read(place.answer, _ID_BYTES).decode("ascii").strip() or None
+    if place.kind == PILOTS:
+        yield from _of_pilot(files, place, job)
+        return
     index = 0
     while True:
         try:
@@ -133,3 +149,18 @@ def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
         own = None if job is None else task_id(job, index, is_array=is_array)
         yield order, Found(place, index, is_array, own, header)
         index += 1
+
+
+def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Order, Found]]:
+    """The orders that a pilot was sent."""
+    try:
+        lines = files.read(place.manifest, _ORDERS_BYTES).split(b"\n")
+        terms = from_json(files.read(place.terms, _ID_BYTES * 64))
+        header = Header(float(terms["beat_s"]), str(terms["bell"]), JOB_VARIABLES)
+    except (OSError, ValueError, KeyError, TypeError, TenutoError):
+        return
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            directory, script_name, nonce, *_ = from_json(line)
+            order = Order(str(directory), str(script_name), str(nonce))
+            yield order, Found(place, 0, False, job, header, is_pilot=True)

@@ -17,11 +17,11 @@ import uvicorn
 
 from tenuto.clock import SystemClock
 from tenuto.errors import PortTaken
+from tenuto.jobs.listening import LOCALHOST, listen
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
 from tenuto.monitor.web.registry import Registration, register, unregister
 from tenuto.monitor.web.sessions import Sessions
-from tenuto.workspace.listening import LOCALHOST, listen
 
 PORT = 8368
 GRACE_S = 2

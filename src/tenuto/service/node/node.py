@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tenuto.errors import DataInUse
 from tenuto.launchers.choice import choose_launcher
+from tenuto.launchers.forking import ForkingLauncher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.base import Scheduler
 from tenuto.service.archive import zip_stream
@@ -91,6 +92,8 @@ class EmbeddedNode:
         """Goes on with what was open, and begins to clean."""
         if self._plan.sandbox.mode is SandboxMode.NONE:
             log("not_sandboxed", 30, node=self.name)
+        if isinstance(self._launcher, ForkingLauncher):
+            self._launcher.warm_up()
         await self.runner.resume()
         self._cleaner.start()
 
@@ -133,3 +136,11 @@ class EmbeddedNode:
         self._launcher.close()
         self.database.close()
         self._lock.close()
+
+
+def next_piece(stream: Iterator[bytes]) -> bytes:
+    """The next piece of a stream that is not empty; nothing at its end."""
+    for piece in stream:
+        if piece:
+            return piece
+    return b""

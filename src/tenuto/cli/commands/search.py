@@ -1,0 +1,322 @@
+"""`tenuto search`: list, show, steer, export and remove searches."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json as jsons
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenuto.cli import exits
+from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
+from tenuto.cli.session import tell
+from tenuto.errors import NotFound, SettingsError
+from tenuto.jobs.text import safe
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.search.adding import add_candidate
+from tenuto.search.export import candidate_rows
+from tenuto.search.lines import number as shown_number
+from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
+from tenuto.search.overview import Overview, overview, workers
+from tenuto.search.store import Store
+from tenuto.settings import Settings, load_settings
+from tenuto.settings.search import SEARCH_SECTIONS
+from tenuto.workspace.layout import Layout
+
+
+@click.group()
+def command() -> None:
+    """List, show, steer, export and remove searches.
+
+    Exit codes: 0 done; 1 nothing was changed; 2 wrong usage; 3 no such search.
+    """
+
+
+def workspace_path(given: str | None, settings: Settings) -> Path:
+    """The workspace that a command is about: given, around the working directory, or from the settings."""
+    if given is not None:
+        return Path(settings.workspace(given)).absolute()
+    here = Path.cwd()
+    for path in (here, *here.parents):
+        if (path / FILE_NAME).exists() or looks_like_workspace(path):
+            return path
+    try:
+        return default_workspace(settings)
+    except SettingsError:
+        return here
+
+
+@contextmanager
+def opened(workspace: str | None, name: str | None = None) -> Iterator[Store]:
+    """The searches of a workspace; `NotFound` if there are none, or none of that name."""
+    settings = load_settings(foreign=SEARCH_SECTIONS)
+    path = workspace_path(workspace, settings)
+    if not has_searches(settings, path):
+        raise NotFound(
+            f"{path} has no searches: give another workspace with -w, or run one with tenuto evolve"
+        )
+    database = open_database(settings, path)
+    try:
+        store = Store(database)
+        if name is not None and store.search(name) is None:
+            known = ", ".join(store.names()) or "none"
+            raise NotFound(f"there is no search {name!r} in {database.shown_url}; there are: {known}")
+        yield store
+    finally:
+        database.close()
+
+
+@command.command("list")
+@workspace_option
+@json_option
+def list_searches(workspace: str | None, as_json: bool) -> None:
+    """List the searches of a workspace."""
+    with opened(workspace) as store:
+        found = [overview(store, name) for name in store.names()]
+    if as_json:
+        click.echo(jsons.dumps([one.as_json() for one in found]))
+        return
+    for one in found:
+        best = (
+            ""
+            if one.best is None
+            else f", best {shown_number(one.best['objective'])} (#{one.best['number']})"
+        )
+        ended = f" ({one.reason})" if one.reason else ""
+        click.echo(
+            f"{safe(one.name)}  {one.state.lower()}{ended}: {one.scheduled} candidates, {one.unfinished} in "
+            f"flight, {one.failed} failed{best}"
+        )
+
+
+@command.command()
+@click.argument("name")
+@workspace_option
+@json_option
+def show(name: str, workspace: str | None, as_json: bool) -> None:
+    """Show where a search stands."""
+    with opened(workspace, name) as store:
+        found = overview(store, name)
+    if as_json:
+        click.echo(jsons.dumps(found.as_json()))
+        return
+    for key, value in found.as_json().items():
+        if value is not None:
+            click.echo(f"{key:<12}{safe(value if isinstance(value, str) else jsons.dumps(value))}")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--cell", metavar="I,J", help="Of the cell at this position, from 0.")
+@workspace_option
+@json_option
+def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> None:
+    """Show the best candidate of a search, or of one cell of its archive."""
+    with opened(workspace, name) as store:
+        found = overview(store, name)
+        wanted = _cell(found, cell) if cell is not None else None
+        row = _best_row(store, name, wanted, found.direction)
+    if row is None:
+        raise NotFound(f"{name}: no candidate there was evaluated yet")
+    if as_json:
+        click.echo(jsons.dumps(row))
+        return
+    for key in ("number", "objective", "measures", "values", "solution", "parent", "cost", "directory"):
+        if row[key] is not None:
+            click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
+
+
+def _cell(found: Overview, text: str) -> int:
+    try:
+        position = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--cell {text}: give whole numbers, such as 3,4") from None
+    shape = found.shape
+    if len(position) != len(shape) or any(
+        not 0 <= at < size for at, size in zip(position, shape, strict=True)
+    ):
+        raise click.UsageError(f"--cell {text}: the archive has {' x '.join(map(str, shape))} cells, from 0")
+    cell = 0
+    for at, size in zip(position, shape, strict=True):
+        cell = cell * size + at
+    return cell
+
+
+def _best_row(store: Store, name: str, cell: int | None, direction: str) -> dict[str, Any] | None:
+    sign = 1 if direction == "max" else -1
+    rows = [
+        row
+        for row in candidate_rows(store, name)
+        if row["objective"] is not None
+        and row["status"] == EvolutionStatus.SUCCEEDED.value
+        and (cell is None or row["cell"] == cell)
+    ]
+    return max(rows, key=lambda row: (sign * row["objective"], -row["number"]), default=None)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@workspace_option
+def export(name: str, form: str, workspace: str | None) -> None:
+    """Print every candidate of a search, by number."""
+    with opened(workspace, name) as store:
+        rows = candidate_rows(store, name)
+    if form == "jsonl":
+        for row in rows:
+            click.echo(jsons.dumps(row))
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["number"])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: jsons.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+    click.echo(text.getvalue(), nl=False)
+
+
+@command.command("workers")
+@workspace_option
+@json_option
+def list_workers(workspace: str | None, as_json: bool) -> None:
+    """List the workers of the database, and when each was last seen."""
+    with opened(workspace) as store:
+        found = workers(store)
+    if as_json:
+        click.echo(jsons.dumps(found))
+        return
+    for one in found:
+        click.echo(
+            f"{safe(one['name'])}  {one['slots']} slots, {one['running']} running, seen {one['seen_s']:.0f} "
+            f"s ago, {safe(str(one['workspace']))}"
+        )
+
+
+@command.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what would happen.")
+@workspace_option
+@click.pass_context
+def remove(ctx: click.Context, name: str, yes: bool, workspace: str | None) -> None:
+    """Remove a search and its candidates from the database; the directories of jobs stay."""
+    with opened(workspace, name) as store:
+        if not yes:
+            scheduled = overview(store, name).scheduled
+            tell(f"would remove {safe(name)} with {scheduled} candidates; do it with --yes")
+            ctx.exit(exits.FAILED)
+        store.remove(name)
+    tell(f"{safe(name)} is removed")
+
+
+def steering(verb: str, help: str, act: Callable[[Store, str], int | bool], done: str) -> None:
+    """Adds a command that changes a whole search."""
+
+    @command.command(verb, help=help)
+    @click.argument("name")
+    @workspace_option
+    @click.pass_context
+    def steer(ctx: click.Context, name: str, workspace: str | None) -> None:
+        with opened(workspace, name) as store:
+            changed = act(store, name)
+        _tell_changed(ctx, name, bool(changed), done)
+
+
+def _tell_changed(ctx: click.Context, name: str, is_changed: bool, done: str) -> None:
+    if not is_changed:
+        tell(f"{safe(name)}: nothing was changed")
+        ctx.exit(exits.FAILED)
+    tell(f"{safe(name)}: {done}")
+
+
+steering(
+    "pause",
+    "Make and start no more candidates until it is resumed.",
+    lambda store, name: store.set_state(name, SearchState.PAUSED),
+    "paused; what runs goes on",
+)
+steering(
+    "resume",
+    "Let a paused search go on.",
+    lambda store, name: store.set_state(name, SearchState.RUNNING),
+    "resumed",
+)
+steering(
+    "drain",
+    "End a search: what waits is cancelled, what runs is waited for.",
+    lambda store, name: store.drain(name, SearchEnd.STOPPED, "drained by a person"),
+    "ends when what runs has ended",
+)
+
+NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="[N]...")
+
+
+@command.command()
+@click.argument("name")
+@NUMBERS
+@workspace_option
+@click.pass_context
+def cancel(ctx: click.Context, name: str, numbers: tuple[int, ...], workspace: str | None) -> None:
+    """Cancel candidates by their numbers, or all that are unfinished; running ones are stopped."""
+    with opened(workspace, name) as store:
+        count = store.cancel(name, numbers or None)
+    _tell_changed(ctx, name, count > 0, f"{count} cancelled")
+
+
+@command.command()
+@click.argument("name")
+@NUMBERS
+@click.option("--failed", is_flag=True, help="All that failed.")
+@workspace_option
+@click.pass_context
+def retry(
+    ctx: click.Context, name: str, numbers: tuple[int, ...], failed: bool, workspace: str | None
+) -> None:
+    """Try failed or cancelled candidates again; `tenuto evolve` or a worker runs them."""
+    if bool(numbers) == failed:
+        raise click.UsageError("give numbers, or --failed")
+    with opened(workspace, name) as store:
+        count = store.retry(name, None if failed else numbers)
+    _tell_changed(ctx, name, count > 0, f"{count} to be tried again")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("number", type=click.IntRange(1))
+@click.argument("value", type=int)
+@workspace_option
+@click.pass_context
+def priority(ctx: click.Context, name: str, number: int, value: int, workspace: str | None) -> None:
+    """Give a candidate that waits another priority: the highest starts next."""
+    with opened(workspace, name) as store:
+        is_changed = store.set_priority(name, number, value)
+    _tell_changed(ctx, name, is_changed, f"candidate {number} has priority {value}")
+
+
+@command.command()
+@click.argument("name")
+@click.option("-c", "values", multiple=True, metavar="KEY=VALUE", help="A parameter, its value as JSON.")
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
+@workspace_option
+def add(name: str, values: tuple[str, ...], priority: int, workspace: str | None) -> None:
+    """Add a candidate of your own to a search; a value is JSON, or a text."""
+    settings = load_settings(foreign=SEARCH_SECTIONS)
+    layout = Layout(str(workspace_path(workspace, settings)))
+    with opened(workspace, name) as store:
+        search = store.search(name)
+        assert search is not None
+        number = add_candidate(store, search, layout, dict(map(_pair, values)), priority)
+    tell(f"{safe(name)}: candidate {number} is added")
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise click.UsageError(f"-c {text}: write key=value")
+    try:
+        return key, jsons.loads(value)
+    except ValueError:
+        return key, value

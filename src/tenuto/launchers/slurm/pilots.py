@@ -1,0 +1,215 @@
+"""The driver's side of pilots: allocations that run many short jobs each, opened as orders wait for them.
+Sends orders and reads nothing back: what becomes of an order is in its job's directory, as for every attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tenuto.errors import LaunchRefused
+from tenuto.launchers.manifest import Header
+from tenuto.launchers.slurm import commands, submission
+from tenuto.launchers.slurm.bell import bell_path, hang_up
+from tenuto.launchers.slurm.calls import Calls
+from tenuto.launchers.slurm.cluster import SlurmCluster
+from tenuto.launchers.slurm.commands import Outcome
+from tenuto.launchers.slurm.options import SlurmOptions
+from tenuto.launchers.slurm.pilot import END, PilotOrder
+from tenuto.launchers.slurm.states import meaning_of
+from tenuto.launchers.slurm.submission import PILOTS, Found, Place
+from tenuto.launchers.slurm.submitter import Answer, Handed
+from tenuto.settings.slurm import SlurmSettings
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.json_bytes import to_json
+from tenuto.workspace.layout import Layout
+
+logger = logging.getLogger("tenuto.slurm")
+
+SUPPLY = 2
+"""How many orders a pilot has for each of its cores: the next one lies there when one ends."""
+MOST_PENDING = 2
+MOST_BARREN = 3
+"""Pilots in a row that ended without having run anything, before it is given up."""
+
+
+def fits(options: SlurmOptions, settings: SlurmSettings) -> bool:
+    """True if a job with these options is one for a pilot; what wants more gets an allocation of its own."""
+    return (
+        settings.pilots > 0
+        and options.cpus <= settings.pilot_cpus
+        and not options.gpus
+        and options.memory_bytes is None
+        and (options.time_s is None or options.time_s <= settings.pilot_time_s)
+    )
+
+
+def shared(options: SlurmOptions) -> SlurmOptions:
+    """What jobs must have in common to run in one pilot."""
+    return replace(options, cpus=1, time_s=None)
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One pilot."""
+
+    place: Place
+    job: str
+    header: Header
+    sent: list[tuple[Handed, int]] = field(default_factory=list)
+    """Each order, and the cores that it takes."""
+
+    def outstanding(self) -> int:
+        """Cores that its unfinished orders take."""
+        return sum(cores for handed, cores in self.sent if handed.attempt.is_active)
+
+    def is_barren(self) -> bool:
+        """True if nothing that was sent to it ever began."""
+        return not any(handed.attempt.has_begun or handed.attempt.is_marked for handed, _ in self.sent)
+
+
+class Pilots:
+    """The pilots for the orders of one workspace with one set of options; for any thread."""
+
+    def __init__(
+        self, cluster: SlurmCluster, settings: SlurmSettings, python: str, root: str, options: SlurmOptions
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._python = python
+        self._root = root
+        self._options = options
+        self._waiting: deque[tuple[Handed, SlurmOptions, Answer]] = deque()
+        self._flights: list[Flight] = []
+        self._barren = 0
+        self._calls = Calls(1)
+        self._lock = threading.Lock()
+        self._is_due = False
+        self._bell_id = cluster.new_id()
+        cluster.add_step(self.pump_soon)
+
+    def add(self, handed: Handed, options: SlurmOptions, answer: Answer) -> None:
+        """An order that waits for a pilot; `answer` is called, in a thread, once a pilot has it."""
+        with self._lock:
+            self._waiting.append((handed, options, answer))
+        self.pump_soon()
+
+    def pump_soon(self) -> None:
+        """Sends what can be sent, in a thread of its own."""
+        with self._lock:
+            if self._is_due or not (self._waiting or self._flights):
+                return
+            self._is_due = True
+        self._calls.submit(self._pump)
+
+    def close(self) -> None:
+        """Nothing more comes: pilots end when they have run what they have."""
+        with self._lock:
+            flights, self._flights = self._flights, []
+        for flight in flights:
+            self._write(flight, END)
+        self._cluster.remove_step(self.pump_soon)
+
+    def _pump(self) -> None:
+        with self._lock:
+            self._is_due = False
+        try:
+            self._forget_ended()
+            self._send()
+            self._open_one()
+        except Exception:
+            logger.exception("supplying pilots failed", extra={"action": "slurm_pilots_failed"})
+
+    def _forget_ended(self) -> None:
+        for flight in list(self._flights):
+            row = self._cluster.row_of(flight.job)
+            if row is None or meaning_of(row.state).says is not ClusterSays.ENDED:
+                continue
+            self._flights.remove(flight)
+            self._barren = self._barren + 1 if flight.is_barren() else 0
+            if not flight.is_barren():
+                self._cluster.machine.files.remove_tree(flight.place.directory)
+        if self._barren >= MOST_BARREN:
+            place = f"{Layout(self._root).launchers}/{PILOTS}"
+            message = f"{MOST_BARREN} pilots in a row ended without having run anything: see {place}"
+            self._answer_all(LaunchRefused(message))
+
+    def _send(self) -> None:
+        """Keeps each pilot supplied, those that run first."""
+        for flight in self._flights:
+            while flight.outstanding() < SUPPLY * self._settings.pilot_cpus:
+                with self._lock:
+                    if not self._waiting:
+                        return
+                    handed, options, answer = self._waiting.popleft()
+                self._write(flight, PilotOrder(*handed.order, options.cpus, options.time_s))
+                flight.sent.append((handed, options.cpus))
+                found = Found(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+                self._cluster.submitted(handed.attempt, found)
+                answer(handed, self._cluster.process_of(handed.attempt))
+
+    def _open_one(self) -> None:
+        """Opens one more pilot while orders wait, as far as the settings and the queue allow."""
+        with self._lock:
+            is_needed = bool(self._waiting)
+        pending = sum(self._is_pending(flight) for flight in self._flights)
+        if not is_needed or len(self._flights) >= self._settings.pilots or pending >= MOST_PENDING:
+            return
+        flight_or_answer = self._submit()
+        if isinstance(flight_or_answer, Flight):
+            self._flights.append(flight_or_answer)
+            self.pump_soon()
+        elif flight_or_answer.outcome is Outcome.REFUSED:
+            self._answer_all(LaunchRefused(f"Slurm refused a pilot: {flight_or_answer.text}"))
+
+    def _is_pending(self, flight: Flight) -> bool:
+        row = self._cluster.row_of(flight.job)
+        return row is None or meaning_of(row.state).says is ClusterSays.PENDING
+
+    def _submit(self) -> Flight | commands.Answer:
+        files, settings = self._cluster.machine.files, self._settings
+        layout = Layout(self._root)
+        place = Place(layout.launchers, self._cluster.new_id(), PILOTS)
+        bell = bell_path(layout, self._bell_id)
+        hang_up(files, bell)
+        files.make_directory(place.directory)
+        files.write(place.manifest, b"")
+        files.write(place.terms, to_json({"bell": bell, "beat_s": settings.beat_s}))
+        words = [*(settings.wrap or ()), self._python, "-P", "-m", "tenuto.launchers.slurm.pilot"]
+        words += [place.manifest, bell, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
+        words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}"]
+        setup = f"{settings.setup}\n" if settings.setup else ""
+        script = f"#!/bin/sh\n{setup}exec {shlex.join(words)}\n"
+        files.write(place.script, script.encode())
+        options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
+        name = f"pilot{place.suffix}"
+        answer = commands.submit(submission.arguments_of(options.arguments(), name, place, 1), script)
+        if answer.outcome is not Outcome.TAKEN:
+            with suppress(OSError):
+                files.remove_tree(place.directory)
+            return answer
+        submission.write_answer(files, place, answer.text)
+        return Flight(place, answer.text, Header(settings.beat_s, bell, submission.JOB_VARIABLES))
+
+    def _write(self, flight: Flight, words: Sequence[object]) -> None:
+        """Appends a line to the orders of a pilot, in one write."""
+        with suppress(OSError):
+            fd = os.open(flight.place.manifest, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(fd, json.dumps(list(words)).encode() + b"\n")
+            finally:
+                os.close(fd)
+
+    def _answer_all(self, error: Exception) -> None:
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), deque()
+        for handed, _, answer in waiting:
+            self._cluster.submitted(handed.attempt, None)
+            answer(handed, error)

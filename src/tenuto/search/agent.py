@@ -1,0 +1,382 @@
+"""The agent: claims the candidates of searches and runs each as a job of the heart.
+One thread with an event loop and a `Scheduler` of its own; runs none of the user's code itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from tenuto.database.members import Member, MemberKind, join, leave, see
+from tenuto.errors import DatabaseError, SchedulerClosed
+from tenuto.jobs.stored_work import StoredWork
+from tenuto.launchers.choice import AUTO, LOCAL, choose_launcher
+from tenuto.launchers.instructions import Limits
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.owners import PlainOwner
+from tenuto.search.evaluation import end_of, is_answer
+from tenuto.search.moves import WORK
+from tenuto.search.recovery import process_text
+from tenuto.search.rows import Claimed, End
+from tenuto.search.store import Store
+from tenuto.settings import Settings
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Durability
+from tenuto.workspace.ports import Machine
+
+T = TypeVar("T")
+LEASE_FILE = "search.lease"
+_AFTER_TROUBLE_S = 1.0
+
+log = logging.getLogger("tenuto.search")
+
+
+class Held:
+    """A row that the agent runs; the row changes if it is claimed again."""
+
+    def __init__(self, row: Claimed) -> None:
+        self.row = row
+        self.job: Job | None = None
+
+
+class Agent:
+    """Evaluates candidates of all running searches of a database, or of some of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        workspace: Path,
+        machine: Machine,
+        *,
+        slots: int,
+        only: Collection[str] | None = None,
+        is_leased: bool = False,
+        is_passing: bool = False,
+    ) -> None:
+        """`only`: the searches to work for. `is_leased`: payloads end when the agent cannot renew its leases,
+        since another machine may take their rows; not needed where all share one workspace. `is_passing`: it
+        ends when nothing is left to claim."""
+        self._store = store
+        self._settings = settings
+        self._machine = machine
+        self._slots = slots
+        self._only = only
+        self._is_leased = is_leased
+        self._is_passing = is_passing
+        self._workspace = workspace
+        self._layout = Layout(str(workspace))
+        self._lease_ms = int(settings.search.lease_s * 1000)
+        self._launcher = choose_launcher(LOCAL if settings.launcher == AUTO else settings.launcher, slots)
+        own = machine.processes.own()
+        self.name = f"{own.host[:32]}-{own.pid}-{machine.randomness.nonce()[:8]}"
+        self._member = Member(
+            self.name, MemberKind.WORKER, own.host, process_text(own), str(workspace), slots
+        )
+        self._held: dict[str, Held] = {}
+        self._ends: list[End] = []
+        self._owners: dict[str, PlainOwner] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_draining = False
+        self._is_leaving = False
+        self._is_abandoning = False
+        self._is_suspicious = False
+        """After an error of the database: which rows are ours is read back."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._main, name="agent", daemon=True)
+        self._calls = ThreadPoolExecutor(2, "agent-database")
+        self._guard = threading.Lock()
+        self.evaluated = 0
+
+    # -- from any thread ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Joins the database's members, and begins to claim."""
+        self._store.database.write(partial(_join, self._member))
+        self._touch()
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Claims nothing more; ends when what runs has ended."""
+        self._is_draining = True
+        self.wake()
+
+    def leave(self) -> None:
+        """Ends at once: running jobs go on, and are adopted by the next agent of the workspace."""
+        self._is_leaving = self._is_draining = True
+        self.wake()
+
+    def abandon(self) -> None:
+        """Stops what runs, gives the rows back, in this order, and ends."""
+        self._is_abandoning = self._is_draining = True
+        self.wake()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits for the end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Has the agent look for something to claim."""
+        loop, wake = self._loop, self._wake
+        if loop is not None and wake is not None and not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(wake.set)
+            except RuntimeError:
+                return  # it ended meanwhile
+
+    def renew(self) -> set[tuple[str, int]]:
+        """Prolongs the leases of what runs; returns what is no longer this agent's."""
+        with self._guard:
+            keys = {held.row.key for held in list(self._held.values())}
+            kept = self._store.renew(self.name, keys, self._lease_ms)
+            self._store.database.write(partial(_see, self._member))
+            self._touch()
+        return keys - kept
+
+    @property
+    def running(self) -> int:
+        """How many candidates it runs."""
+        return len(self._held)
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception:
+            log.exception("the agent ended")
+        finally:
+            self._calls.shutdown(wait=False)
+            self._launcher.close()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._wake.set()
+        unlisten = self._store.database.wakeups.listen(WORK, self.wake)
+        self._scheduler = Scheduler(self._machine)
+        renewal = asyncio.create_task(self._renew_always())
+        try:
+            while not self._is_leaving:
+                try:
+                    if self._is_abandoning:
+                        await self.stop_payloads()
+                        break
+                    await self._step()
+                except DatabaseError as error:
+                    log.warning("the agent waits for its database: %s", error)
+                    self._is_suspicious = True
+                    await asyncio.sleep(_AFTER_TROUBLE_S)
+                    continue
+                if self._is_draining and not self._held and not self._ends:
+                    break
+                await self._wait()
+        finally:
+            unlisten()
+            renewal.cancel()
+            await self._end()
+
+    async def _step(self) -> None:
+        self._wake_event.clear()
+        await self._finish()
+        if self._is_suspicious:
+            await self._read_back()
+        free = self._slots - len(self._held)
+        if free > 0 and not self._is_draining:
+            rows = await self._call(self._store.claim, self.name, free, self._lease_ms, self._only)
+            for row in rows:
+                self._begin(row)
+            if self._is_passing and not rows and not self._held:
+                self._is_draining = True
+
+    @property
+    def _wake_event(self) -> asyncio.Event:
+        assert self._wake is not None
+        return self._wake
+
+    async def _wait(self) -> None:
+        try:
+            await asyncio.wait_for(self._wake_event.wait(), self._settings.search.worker_poll_s)
+        except TimeoutError:
+            return
+
+    async def _end(self) -> None:
+        if not self._is_leaving:
+            await self._call(self._store.database.write, partial(_leave, self.name))
+        await asyncio.to_thread(self._scheduler.close)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function that blocks, in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._calls, partial(function, *arguments))
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _begin(self, row: Claimed) -> None:
+        held = self._held.get(row.id)
+        if held is not None:  # it runs here already: its lease was lost and found
+            held.row = row
+            return
+        held = self._held[row.id] = Held(row)
+        task = asyncio.create_task(self._evaluate(held))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _evaluate(self, held: Held) -> None:
+        try:
+            job, owner = await self._submitted(held, once=True)
+            if not is_answer(job, held.row):
+                self._scheduler.forget(job, owner)
+                job, owner = await self._submitted(held, once=False)
+            end = await self._call(end_of, self._machine.files, job, held.row)
+            self._scheduler.forget(job, owner)
+        except SchedulerClosed:
+            return
+        except Exception as error:  # whatever goes wrong, the row must not hang
+            log.exception("a candidate could not be run")
+            end = _failed(held.row, f"{type(error).__name__}: {error}")
+        if self._is_abandoning and end.status is not EvolutionStatus.SUCCEEDED:
+            return  # stopped by ourselves: the row is given back
+        self._ends.append(end)
+        self._wake_event.set()
+
+    async def _submitted(self, held: Held, *, once: bool) -> tuple[Job, PlainOwner]:
+        row = held.row
+        owner = self._owners.get(row.search_id)
+        if owner is None:
+            owner = self._owners[row.search_id] = PlainOwner(f"search/{row.search_id}")
+        job = await self._scheduler.submit_async(self._job(row, once=once), owner)
+        held.job = job
+        await job.finished()
+        return job, owner
+
+    def _job(self, row: Claimed, *, once: bool) -> Job:
+        return Job(
+            row.task_id,
+            row.job_id,
+            layout=self._layout,
+            launcher=self._launcher,
+            work=StoredWork(row.params.encode("ascii")),
+            clock=self._machine.clock,
+            limits=self._limits(row),
+            durability=Durability(self._settings.durability),
+            once=once,
+            priority=row.priority,
+        )
+
+    def _limits(self, row: Claimed) -> Limits:
+        settings = self._settings
+        walltime_s = row.definition.get("walltime_s")
+        limits = Limits(
+            settings.walltime_s if walltime_s is None else walltime_s,
+            settings.memory_bytes,
+            settings.log_bytes,
+            settings.grace_s,
+        )
+        if self._is_leased:
+            path = str(self._workspace / LEASE_FILE)
+            limits = limits._replace(lease_path=path, lease_s=settings.search.lease_s)
+        return limits
+
+    async def _finish(self) -> None:
+        """Writes all ends that came together in one transaction."""
+        while self._ends:
+            ends = self._ends[:]
+            await self._call(self._store.finish, ends, self._settings.search.max_attempts)
+            del self._ends[: len(ends)]
+            for end in ends:
+                self._held.pop(end.id, None)
+            self.evaluated += len(ends)
+
+    async def _read_back(self) -> None:
+        own = await self._call(self._store.own, self.name)
+        self._is_suspicious = False
+        ended = {end.id for end in self._ends}
+        known = {held.row.key for held in self._held.values()}
+        await self._withdraw(known - own - {key for key in known if key[0] in ended})
+        forgotten = own - known  # claimed by a transaction whose answer was lost
+        if forgotten:
+            await self._call(self._store.give_back, forgotten)
+
+    async def _renew_always(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.search.lease_s / 4)
+            try:
+                await self._withdraw(await self._call(self.renew))
+            except DatabaseError as error:
+                log.warning("the leases could not be renewed: %s", error)
+                self._is_suspicious = True
+
+    async def _withdraw(self, keys: Collection[tuple[str, int]]) -> None:
+        """Ends the jobs of rows that are no longer ours: cancelled by a person, or given to another."""
+        for row_id, attempt in keys:
+            held = self._held.get(row_id)
+            if held is None or held.row.attempt != attempt or held.job is None:
+                continue
+            owner = self._owners[held.row.search_id]
+            task = asyncio.create_task(self._withdraw_one(held.job, owner))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _withdraw_one(self, job: Job, owner: PlainOwner) -> None:
+        try:
+            await self._scheduler.withdraw(job, owner, "the search no longer wants it")
+        except SchedulerClosed:
+            return
+
+    async def stop_payloads(self) -> int:
+        """Ends what runs and gives the rows back, in this order; how many rows."""
+        jobs = [(one.job, self._owners[one.row.search_id]) for one in self._held.values() if one.job]
+        await asyncio.gather(*(self._withdraw_one(job, owner) for job, owner in jobs))
+        await self._finish()
+        return await self._call(self._store.give_back, {one.row.key for one in self._held.values()})
+
+    def _touch(self) -> None:
+        """Says to the runners of this workspace that the leases hold."""
+        if self._is_leased:
+            path = self._workspace / LEASE_FILE
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path)
+
+
+def _failed(row: Claimed, message: str) -> End:
+    failure = JobFailureStatus.REJECTED.name
+    return End(
+        row.id,
+        row.attempt,
+        EvolutionStatus.FAILED,
+        failure=failure,
+        message=message,
+        job_attempt=row.job_attempt,
+    )
+
+
+def _join(member: Member, connection: Connection) -> None:
+    join(connection, member)
+
+
+def _see(member: Member, connection: Connection) -> None:
+    if not see(connection, member.id):
+        join(connection, member)
+
+
+def _leave(name: str, connection: Connection) -> None:
+    leave(connection, name)

@@ -1,0 +1,96 @@
+"""Candidates: a proposal as a task, its identity and its stored parameters, and as a row keeps it.
+Runs no task and stores nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import uuid
+from typing import Any
+
+from tenuto.errors import SearchError
+from tenuto.jobs.submission import check_script, dependencies_of, tokens_of
+from tenuto.search.proposals import Proposal
+from tenuto.search.rows import LogRow, NewCandidate
+from tenuto.search.spaces import Domain, Space
+from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.identity import identity
+from tenuto.tasks.live import live_class
+from tenuto.tasks.location import locate
+from tenuto.tasks.schema import schema_of
+from tenuto.tasks.sealing import seal
+from tenuto.tasks.serialization import dumps, from_state_dict, job_document, state_dict
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Files
+
+
+class Candidates:
+    """Makes candidates of one search."""
+
+    def __init__(self, task: Any, domain: Domain, layout: Layout) -> None:
+        """`task`: a class of tasks, or a config whose other parameters are set."""
+        self._domain = domain
+        self._layout = layout
+        self._is_class = isinstance(task, type)
+        self._template = task
+        kind = task if self._is_class else type(task)
+        if not issubclass(kind, Config) or not hasattr(kind, "execute"):
+            raise SearchError(f"{task!r:.80} is no task: give a class with an execute(), or a config of one")
+        self.task_id = schema_of(kind).id
+
+    def check(self, files: Files) -> None:
+        """Refuses, at the call, a task that no job could build or that varies what it has not."""
+        task = self._task(self._domain.draw(random.Random(0)))
+        locate(live_class(type(task)))
+        check_script(files, self._layout, task)
+        if dependencies_of(task) or tokens_of(task):
+            raise SearchError(
+                "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
+            )
+
+    def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
+        """The row of a proposal."""
+        task = self._task(proposal.values)
+        job_id = identity(task)
+        paths = self._layout.job(self.task_id, job_id)
+        document = job_document(task, paths.directory, self._layout.partials, sys.path)
+        return NewCandidate(
+            uuid.uuid4().hex,
+            number,
+            asked_after,
+            self.task_id,
+            job_id,
+            dumps(document).decode("ascii"),
+            self.encode(proposal),
+            proposal.island,
+            proposal.parent,
+            priority,
+        )
+
+    def _task(self, values: Any) -> Any:
+        if isinstance(self._domain, Space):
+            task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
+        else:
+            task = values
+            if not isinstance(task, ConfigBase) or schema_of(type(task)).id != self.task_id:
+                raise SearchError(f"start and vary must return a config of {self.task_id}, not {task!r:.80}")
+        seal(task, to_run=True)
+        return task
+
+    def encode(self, proposal: Proposal) -> str:
+        """A proposal as text; a config as its document."""
+        values = proposal.values
+        if isinstance(values, ConfigBase):
+            values = state_dict(values)
+        return json.dumps({"values": values, "inspirations": list(proposal.inspirations)})
+
+    def decode(self, row: LogRow) -> Proposal:
+        """The proposal that a row keeps."""
+        kept = json.loads(row.proposal)
+        values = kept["values"]
+        if not isinstance(self._domain, Space):
+            values = from_state_dict(values)
+        return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)

@@ -1,0 +1,161 @@
+"""A search as a script declares it.
+Loaded by every job of the search: imports nothing heavy; what runs the search is loaded by its methods.
+"""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import SearchError
+from tenuto.search.outcome import check_direction
+from tenuto.search.plain_samplers import RandomSearch
+from tenuto.search.study import domain_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tenuto.search.evolution_scheduler import EvolutionScheduler
+    from tenuto.search.job_scheduler import Console
+    from tenuto.search.queues import Queue
+    from tenuto.search.result import SearchResult
+    from tenuto.search.running import OpenSearch
+    from tenuto.search.sampling import MapElitesSampler
+    from tenuto.settings import Settings
+
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_LONGEST_NAME = 64
+
+
+class Evolution:
+    """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
+
+    `task`: a class of tasks, or a config whose other parameters are set; `space`, or `start` and `vary`: what
+    varies; `sampler`: by default random search; `direction`: "max" or "min"; `workdir`: the workspace, by
+    default that of the settings, else ``workspace``. It ends when one of these is reached: `max_total_jobs`
+    candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall` outcomes without a
+    new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the slots);
+    `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers, so that
+    the whole search repeats itself. Arguments outrank `settings`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: Any,
+        *,
+        space: Mapping[str, Any] | None = None,
+        start: Callable[..., Any] | None = None,
+        vary: Callable[..., Any] | None = None,
+        sampler: Any = None,
+        direction: str = "max",
+        seed: int = 0,
+        workdir: "str | Path | None" = None,
+        max_unfinished_jobs: int | None = None,
+        max_total_jobs: int | None = None,
+        max_seconds: float | None = None,
+        max_cost: float | None = None,
+        target: float | None = None,
+        stall: int | None = None,
+        walltime_s: float | None = None,
+        reproducible: bool = False,
+        settings: "Settings | None" = None,
+    ) -> None:
+        if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
+            raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+        if type(seed) is not int:
+            raise SearchError(f"seed={seed!r}: it is a whole number")
+        for key, value, least in (
+            ("max_unfinished_jobs", max_unfinished_jobs, 1),
+            ("max_total_jobs", max_total_jobs, 0),
+            ("stall", stall, 1),
+        ):
+            if value is not None and (type(value) is not int or value < least):
+                raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
+        for key, number in (
+            ("max_seconds", max_seconds),
+            ("max_cost", max_cost),
+            ("target", target),
+            ("walltime_s", walltime_s),
+        ):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+                raise SearchError(f"{key}={number!r} is not a number")
+        self.name = name
+        self.experiment_id = name
+        self.task = task
+        self.domain = domain_of(space, start, vary)
+        self.declared_sampler = sampler if sampler is not None else RandomSearch()
+        self.maximize = check_direction(direction)
+        self.direction = direction
+        self.seed = seed
+        self.workdir = workdir
+        self.max_unfinished_jobs = max_unfinished_jobs
+        self.max_total_jobs = max_total_jobs
+        self.max_seconds = max_seconds
+        self.max_cost = max_cost
+        self.target = target
+        self.stall = stall
+        self.walltime_s = walltime_s
+        self.reproducible = reproducible
+        self.given_settings = settings
+        self._opened: OpenSearch | None = None
+
+    @property
+    def settings(self) -> "Settings":
+        """The settings, with the arguments of this search."""
+        settings: Settings = _running().settings_of(self)
+        return settings
+
+    @property
+    def sampler(self) -> "MapElitesSampler":
+        """What makes candidates of the stored search; opens it."""
+        return self.open().sampler
+
+    def open(self) -> "OpenSearch":
+        """Makes or finds the stored search.
+
+        Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
+        """
+        if self._opened is None:
+            self._opened = _running().OpenSearch(self)
+        return self._opened
+
+    def run(self, slots: int | None = None, console: "Console | None" = None) -> "SearchResult":
+        """Runs the search until it ends; run again, it goes on where it stopped.
+
+        `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
+        """
+        result: SearchResult = _running().run(self, slots, console)
+        return result
+
+    def enqueue(self, values: Any, priority: int = 0) -> int:
+        """Adds a candidate of your own, beyond `max_unfinished_jobs`; its number.
+
+        Raises `CapReached` if the search has `max_total_jobs` candidates already.
+        """
+        return self.open().sampler.enqueue(self.name, values, priority)
+
+    def scheduler(
+        self, console: "Console | None" = None, queue: "Queue | None" = None
+    ) -> "EvolutionScheduler":
+        """The scheduler of the search, without an agent: for programs that tick by themselves."""
+        return self.open().scheduler(console, queue)
+
+    def result(self) -> "SearchResult":
+        """What came of the search so far."""
+        return self.open().result()
+
+    def close(self) -> None:
+        """Closes the connection to the database, if the search was opened."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _running() -> ModuleType:
+    try:
+        from tenuto.search import running  # noqa: PLC0415  needs the extra `search`
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
+            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
+        raise
+    return running

@@ -1,0 +1,266 @@
+"""The seed's evolution scheduler: tick after tick, from the outcomes that came to the jobs that go out.
+Decides nothing itself: `decisions` says how many and whether to end; stages that raise stop no other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tenuto.clock import Clock
+from tenuto.lifecycle.evolution import SearchEnd, SearchState
+from tenuto.search.agent import Agent
+from tenuto.search.decisions import Bounds, Plan, Standing, plan
+from tenuto.search.ingestion import Ingestion
+from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
+from tenuto.search.moves import SEARCH
+from tenuto.search.opening import default_workspace, open_database
+from tenuto.search.queues import Queue
+from tenuto.search.recovery import Recovery
+from tenuto.search.rows import SearchView
+from tenuto.search.sampling import MapElitesSampler
+from tenuto.search.store import Store
+from tenuto.settings import Settings
+from tenuto.settings.urls import without_secrets
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
+
+T = TypeVar("T")
+_RECOVER_EVERY_S = 1.0
+STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
+
+
+def bounds_of(settings: Settings, maximize: bool) -> Bounds:
+    """The bounds that the settings alone give."""
+    search = settings.search
+    return Bounds(
+        max_unfinished=search.max_unfinished_jobs or 2 * settings.slots,
+        max_total=search.max_total_jobs,
+        batch=search.schedule_batch_size,
+        seed_population=search.seed_population,
+        maximize=maximize,
+    )
+
+
+class EvolutionScheduler:
+    """Runs one search, beside any number of others on the same one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        console: Console,
+        sampler: MapElitesSampler,
+        experiment_id: str,
+        *,
+        store: Store | None = None,
+        queue: Queue | None = None,
+        agent: Agent | None = None,
+        bounds: Bounds | None = None,
+        workspace: Path | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        """`store`: by default where the settings say; `bounds`: by default the caps of the settings."""
+        machine = machine or this_machine()
+        workspace = workspace or default_workspace(settings)
+        store = store or Store(open_database(settings, workspace))
+        self._settings = settings
+        self._console = console
+        self._sampler = sampler
+        self._experiment_id = experiment_id
+        self._store = store
+        self._bounds = bounds or bounds_of(settings, sampler.maximize)
+        self._ingestion = Ingestion(
+            store,
+            sampler.replica,
+            experiment_id,
+            batch=settings.search.ingest_batch_size,
+            maximize=sampler.maximize,
+            window=sampler.window,
+        )
+        self._recovery = Recovery(store, machine.processes, str(workspace), settings.search.max_attempts)
+        self._agent = agent
+        self._clock: Clock = machine.clock
+        self.jobs = JobScheduler(settings, console, sampler, experiment_id, store=store, queue=queue)
+        self._woken = threading.Event()
+        self._is_stopping = threading.Event()
+        self._is_left = False
+        self._seen: tuple[object, ...] | None = None
+        self._recovered_at = float("-inf")
+        self._active_since = self._clock.monotonic()
+        self._unsaved_s = 0.0
+        self.view: SearchView | None = None
+        self.on_tick: Callable[[dict[str, int]], None] | None = None
+
+    # -- one tick ----------------------------------------------------------------------------------
+
+    def tick(self) -> dict[str, int]:
+        """What came, is told; what was lost, taken back; then the seed's three steps. How many of each."""
+        counts = dict.fromkeys(STAGES, 0)
+        self._count_time()
+        counts["recovered"] = self._stage("recovery", self._recover) or 0
+        view = self._stage("look", lambda: self._store.view(self._experiment_id))
+        self.view = view
+        if view is None or view.search.state is SearchState.ENDED:
+            return counts
+        counts["unfinished"] = view.counts.unfinished
+        if not self._is_anything_due(view):
+            return counts
+        if view.counts.to_tell:
+            counts["ingested"] = self._stage("ingestion", self._ingest) or 0
+        unfinished = self._stage("count", self.jobs.count_unfinished_jobs)
+        if unfinished is not None:
+            counts["unfinished"] = unfinished
+            decided = self._stage("decision", lambda: self._decide(unfinished))
+            if decided is not None and decided.to_schedule and not self._is_stopping.is_set():
+                counts["scheduled"] = self._stage("schedule", lambda: self._schedule(unfinished)) or 0
+        if not self._is_stopping.is_set():
+            counts["dispatched"] = self._stage("dispatch", self.jobs.dispatch_pending_jobs) or 0
+        self._remember(counts)
+        return counts
+
+    def _is_anything_due(self, view: SearchView) -> bool:
+        counts = view.counts
+        is_same = self._seen == (view.search.changed, view.search.state, counts)
+        is_late = self._bounds.max_seconds is not None and self._active_s(view) >= self._bounds.max_seconds
+        return not is_same or bool(counts.to_tell or counts.pending) or is_late
+
+    def _remember(self, counts: dict[str, int]) -> None:
+        """If this tick changed nothing, the next one need not look further until something moves."""
+        is_still = not any(counts[stage] for stage in STAGES if stage != "unfinished")
+        view = self.view
+        self._seen = (view.search.changed, view.search.state, view.counts) if view and is_still else None
+
+    def _stage(self, name: str, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001  told and logged; the other stages go on
+            log_trouble(f"{self._experiment_id}: {name} failed", error)
+            words = without_secrets(f"{self._experiment_id}: {name} failed: {type(error).__name__}: {error}")
+            escaped = words.replace("[", "\\[")
+            self._console.print(f"[red]{escaped}[/]")
+            return None
+
+    def _recover(self) -> int:
+        now = self._clock.monotonic()
+        if now - self._recovered_at < _RECOVER_EVERY_S:
+            return 0
+        self._recovered_at = now
+        if self._agent is not None and self._agent.running:
+            self._agent.renew()  # before leases are looked at: this machine may have slept
+        return self._recovery.recover()
+
+    def _ingest(self) -> int:
+        asked_out = self._sampler.is_exhausted or (
+            self._bounds.max_total is not None and self._sampler.replica.scheduled >= self._bounds.max_total
+        )
+        count = self._ingestion.ingest(is_asked_out=asked_out)
+        if count:
+            self._sampler.is_exhausted = False
+        return count
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide(self, unfinished: int) -> Plan:
+        view = self._store.view(self._experiment_id)
+        if view is None:
+            return Plan()
+        self.view = view
+        replica = self._sampler.replica
+        if not replica.is_read:
+            replica.read_on()
+        standing = Standing(
+            view.search.state,
+            view.search.scheduled,
+            view.search.told,
+            view.counts.unfinished,
+            view.counts.to_tell,
+            view.search.cost,
+            self._active_s(view),
+            view.search.best_objective,
+            replica.tally.succeeded,
+            replica.tally.failed,
+            replica.tally.since_better,
+            self._sampler.is_exhausted,
+        )
+        decided = plan(standing, self._bounds)
+        self._stop(view, decided)
+        return decided
+
+    def _stop(self, view: SearchView, decided: Plan) -> None:
+        if decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
+            self._store.end(self._experiment_id, decided.stop)
+        elif decided.stop is not None:
+            self._store.drain(self._experiment_id, decided.stop, self._sampler.replica.tally.last_failure)
+        elif decided.ends_now and view.search.state is SearchState.DRAINING:
+            self._store.end(self._experiment_id)
+
+    def _schedule(self, unfinished: int) -> int:
+        view = self.view
+        return self.jobs.schedule_jobs(unfinished, total_scheduled_jobs=view.search.scheduled if view else 0)
+
+    def _active_s(self, view: SearchView) -> float:
+        return view.search.active_ms / 1000 + self._unsaved_s
+
+    def _count_time(self) -> None:
+        now = self._clock.monotonic()
+        self._unsaved_s += now - self._active_since
+        self._active_since = now
+        if self._unsaved_s >= _RECOVER_EVERY_S:
+            self._save_time()
+
+    def _save_time(self) -> None:
+        spent_ms = int(self._unsaved_s * 1000)
+        if spent_ms and self._stage("clock", lambda: self._spend(spent_ms)):
+            self._unsaved_s -= spent_ms / 1000
+
+    def _spend(self, spent_ms: int) -> bool:
+        self._store.spend_time(self._experiment_id, spent_ms)
+        return True
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run_forever(self, once: bool = False) -> None:
+        """Ticks until the search ended, was removed, or `stop` was called and the agent has nothing left.
+
+        `once`: until nothing more can be done without waiting.
+        """
+        unlisten = self._store.database.wakeups.listen(SEARCH, self._woken.set)
+        try:
+            while True:
+                self._woken.clear()
+                counts = self.tick()
+                if self.on_tick is not None:
+                    self.on_tick(counts)
+                if self._is_over(once, counts):
+                    break
+                if not any(counts[stage] for stage in ("ingested", "scheduled")):
+                    self._woken.wait(self._settings.search.poll_interval_s)
+        finally:
+            unlisten()
+            self._count_time()
+            self._save_time()
+
+    def _is_over(self, once: bool, counts: dict[str, int]) -> bool:
+        if self.view is None:
+            return self._stage("look", lambda: self._store.search(self._experiment_id)) is None
+        if self.view.search.state is SearchState.ENDED:
+            return True
+        if once:
+            return not any(counts[stage] for stage in STAGES if stage != "unfinished")
+        if self._is_left:
+            return True
+        is_idle = self._agent is None or self._agent.running == 0
+        return self._is_stopping.is_set() and is_idle and not self.view.counts.to_tell
+
+    def stop(self, at_once: bool = False) -> None:
+        """Makes and sends nothing more; `at_once`: does not wait for what runs."""
+        self._is_left = at_once
+        self._is_stopping.set()
+        self._woken.set()
+
+    @property
+    def archive(self) -> Any:
+        """The archive, as far as this scheduler knows it."""
+        return self._sampler.replica.archive

@@ -1,0 +1,167 @@
+"""A search as commands and monitors show it, from its rows alone.
+Needs neither the script nor the sampler of the search.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import func, select
+
+from tenuto.database import now_ms
+from tenuto.database.members import MemberKind, listed
+from tenuto.errors import NotFound
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.rows import SearchRow
+from tenuto.search.store import Store
+from tenuto.search.tables import evolution_jobs, is_status, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Where a search stands."""
+
+    name: str
+    state: str
+    reason: str | None
+    message: str | None
+    scheduled: int
+    told: int
+    unfinished: int
+    pending: int
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    reused: int
+    cost: float
+    best: dict[str, Any] | None
+    cells: int | None
+    filled: int | None
+    qd_score: float | None
+    created: float
+    started: float | None
+    ended: float | None
+    direction: str
+    shape: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; the keys are promised."""
+        hidden = ("direction", "shape")
+        return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
+
+
+def overview(store: Store, name: str) -> Overview:
+    """Where a search stands; `NotFound` if there is none."""
+    row = store.search(name)
+    if row is None:
+        raise NotFound(f"there is no search {name!r}")
+    counts = store.statuses(name)
+    reused, started = _more(store, name)
+    shape, offset = _archive_of(row.definition)
+    filled, score = _filled(store, row, offset)
+    S = EvolutionStatus
+    return Overview(
+        row.id,
+        row.state.value,
+        row.reason.name if row.reason else None,
+        row.message,
+        row.scheduled,
+        row.told,
+        counts[S.PENDING] + counts[S.QUEUED] + counts[S.RUNNING],
+        counts[S.PENDING],
+        counts[S.QUEUED],
+        counts[S.RUNNING],
+        counts[S.SUCCEEDED],
+        counts[S.FAILED],
+        counts[S.CANCELLED],
+        reused,
+        row.cost,
+        _best(store, row),
+        math.prod(shape) if shape else None,
+        filled if shape else None,
+        score if shape else None,
+        row.created_at / 1000,
+        started,
+        None if row.ended_at is None else row.ended_at / 1000,
+        str(row.definition.get("direction", "max")),
+        shape,
+    )
+
+
+def _more(store: Store, name: str) -> tuple[int, float | None]:
+    query = select(
+        func.count().filter(jobs.reused),
+        func.min(jobs.started_at),
+    ).where(jobs.search_id == name)
+    reused, started = store.database.read(lambda c: c.execute(query).one())
+    return int(reused), None if started is None else started / 1000
+
+
+def _archive_of(definition: dict[str, Any]) -> tuple[tuple[int, ...], float]:
+    sampler = definition.get("sampler") or {}
+    cells = sampler.get("cells")
+    shape = () if cells is None else (cells,) if isinstance(cells, int) else tuple(cells)
+    return shape, float(sampler.get("offset") or 0.0)
+
+
+def _filled(store: Store, row: SearchRow, offset: float) -> tuple[int, float]:
+    """How many cells are filled, and the sum of their elites' objectives."""
+    is_max = row.definition.get("direction", "max") == "max"
+    best = func.max(jobs.objective) if is_max else func.min(jobs.objective)
+    query = (
+        select(best)
+        .where(jobs.search_id == row.id, is_status(EvolutionStatus.SUCCEEDED), jobs.cell.is_not(None))
+        .group_by(jobs.cell)
+    )
+    objectives = store.database.read(lambda c: list(c.execute(query).scalars()))
+    sign = 1 if is_max else -1
+    return len(objectives), math.fsum(sign * objective - offset for objective in objectives)
+
+
+def _best(store: Store, row: SearchRow) -> dict[str, Any] | None:
+    if row.best_number is None:
+        return None
+    query = select(jobs.proposal, jobs.outcome).where(
+        jobs.search_id == row.id, jobs.number == row.best_number
+    )
+    found = store.database.read(lambda c: c.execute(query).one_or_none())
+    if found is None:
+        return None
+    outcome = json.loads(found.outcome) if found.outcome else {}
+    return {
+        "number": row.best_number,
+        "objective": row.best_objective,
+        "measures": outcome.get("measures"),
+        "values": json.loads(found.proposal)["values"],
+    }
+
+
+def workers(store: Store) -> list[dict[str, Any]]:
+    """The workers of the database, and how long ago each was seen."""
+    found = store.database.read(partial(listed, kind=MemberKind.WORKER))
+    now = store.database.read(lambda c: c.execute(select(now_ms())).scalar_one())
+    query = (
+        select(jobs.worker, func.count())
+        .select_from(evolution_jobs)
+        .where(is_status(EvolutionStatus.RUNNING))
+        .group_by(jobs.worker)
+    )
+    running = {row[0]: row[1] for row in store.database.read(lambda c: c.execute(query).all())}
+    return [
+        {
+            "name": one.id,
+            "host": one.host,
+            "workspace": one.workspace,
+            "slots": one.slots,
+            "running": running.get(one.id, 0),
+            "started": one.started_at / 1000,
+            "seen_s": (now - one.seen_at) / 1000,
+        }
+        for one in found
+    ]

@@ -1,0 +1,142 @@
+"""A replica: the sampler of a search as its log makes it, in one process.
+Writes nothing: it reads the rows, proposes the next number, and says what a tell gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.archive import Archive, Verdict
+from tenuto.search.candidates import Candidates
+from tenuto.search.outcome import Outcome, read_outcome
+from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance
+from tenuto.search.rows import LogRow, Told
+from tenuto.search.store import Store
+
+MOST_TELL_ERRORS = 3
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was told so far."""
+
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    reused: int = 0
+    since_better: int = 0
+    last_failure: str | None = None
+
+
+class Replica:
+    """One search as this process knows it."""
+
+    def __init__(
+        self, store: Store, name: str, begin: Callable[[], Sampler], candidates: Candidates, seed: int
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._begin = begin
+        self._candidates = candidates
+        self._seed = seed
+        self._errors: dict[int, int] = {}
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Forgets everything; the next `read_on` reads the log from its beginning."""
+        self.sampler = self._begin()
+        self.scheduled = 0
+        self.told = 0
+        self.in_flight: dict[int, Proposal] = {}
+        self.tally = Tally()
+        self._applied: dict[int, Told] = {}
+        self.is_read = False
+        """True once the log was read; what others did since is noticed when a row is refused."""
+
+    @property
+    def archive(self) -> Archive | None:
+        return archive_of(self.sampler)
+
+    def read_on(self) -> None:
+        """Reads what was added and told since, also by other processes."""
+        told, rows, tells = self._store.read_log(self._name, self.scheduled, self.told)
+        for row in rows:
+            self.in_flight[row.number] = self._candidates.decode(row)
+            self.scheduled = max(self.scheduled, row.number)
+        for row in tells:
+            self._apply(row)
+        self.told = told
+        self.is_read = True
+        self._applied.clear()
+
+    def added(self, number: int, proposal: Proposal) -> None:
+        """Takes note of the next candidate, which this process added itself."""
+        self.in_flight[number] = proposal
+        self.scheduled = number
+
+    def ask(self, attempt: int) -> Proposal | None:
+        """The proposal of the next number, at that try; None: the sampler has nothing to try."""
+        number = self.scheduled + 1
+        flying = [InFlight(other, proposal) for other, proposal in sorted(self.in_flight.items())]
+        return self.sampler.ask(number, chance(self._seed, number, attempt), flying)
+
+    def tell(self, row: LogRow) -> Told:
+        """What telling a row gives; asked twice, the same, until `confirm`.
+
+        Raises what the sampler raises, and forgets everything then: the sampler may be half changed. After
+        three times the row is told as failed, with the error.
+        """
+        known = self._applied.get(row.number)
+        if known is not None:
+            return known
+        try:
+            verdict, cell = self._apply(row)
+        except Exception as error:
+            count = self._errors[row.number] = self._errors.get(row.number, 0) + 1
+            self.rebuild()
+            if count < MOST_TELL_ERRORS:
+                raise
+            message = f"the sampler could not take it in: {type(error).__name__}: {error}"
+            return Told(row.id, row.number, Verdict.FAILED.value, None, row.cost or 0.0, None, message)
+        told = Told(row.id, row.number, verdict.value, cell, row.cost or 0.0, row.objective)
+        self._applied[row.number] = told
+        return told
+
+    def confirm(self, count: int) -> None:
+        """What was told is stored."""
+        self.told += count
+        self._applied.clear()
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """True if the sampler was told something that is not known to be stored."""
+        return bool(self._applied)
+
+    def _apply(self, row: LogRow) -> tuple[Verdict, int | None]:
+        proposal = self.in_flight.get(row.number) or self._candidates.decode(row)
+        outcome = outcome_of(row)
+        verdict, cell = self.sampler.tell(row.number, proposal, outcome)
+        self.in_flight.pop(row.number, None)
+        tally = self.tally
+        tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
+        if row.status is EvolutionStatus.SUCCEEDED:
+            tally.succeeded += 1
+            tally.reused += row.reused
+        elif row.status is EvolutionStatus.CANCELLED:
+            tally.cancelled += 1
+        else:
+            tally.failed += 1
+        return verdict, cell
+
+
+def outcome_of(row: LogRow) -> Outcome | None:
+    """The outcome of a candidate that succeeded."""
+    if row.status is not EvolutionStatus.SUCCEEDED or row.outcome is None:
+        return None
+    kept: dict[str, Any] = json.loads(row.outcome)
+    outcome = read_outcome(kept)
+    return None if outcome.failure is not None else outcome

@@ -1,0 +1,34 @@
+"""What came of a search.
+A value; reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenuto.search.archive import Archive, Elite
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A search as it stood when `run` returned, or `result` was called."""
+
+    name: str
+    state: str
+    reason: str | None
+    message: str | None
+    scheduled: int
+    succeeded: int
+    failed: int
+    reused: int
+    cost: float
+    best: Elite | None
+    archive: Archive | None
+    is_interrupted: bool = False
+    read_rows: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping for each candidate, by number: for pandas or Polars."""
+        return self.read_rows()

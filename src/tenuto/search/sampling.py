@@ -1,0 +1,116 @@
+"""The seed's sampler of jobs: asks the replica for the next candidate and adds it to the search.
+Any number of these, in any processes, work on one search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.errors import CapReached, SearchError
+from tenuto.search.candidates import Candidates
+from tenuto.search.proposals import TRIES, Proposal
+from tenuto.search.replica import Replica
+from tenuto.search.rows import Added, Caps, Refusal
+from tenuto.search.store import Store
+
+_MOST_RACES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledJob:
+    """A candidate that was added to the search."""
+
+    job_id: str
+    number: int
+    values: Any
+    parent: int | None
+    inspirations: tuple[int, ...]
+    reused: bool
+
+
+class MapElitesSampler:
+    """Makes jobs of a search from the proposals of any sampler."""
+
+    def __init__(
+        self,
+        store: Store,
+        replica: Replica,
+        candidates: Candidates,
+        *,
+        caps: Caps,
+        maximize: bool = True,
+        default_priority: int = 0,
+        window: int | None = None,
+    ) -> None:
+        """`window`: of a reproducible search, how many candidates are in flight, exactly."""
+        self._store = store
+        self.replica = replica
+        self._candidates = candidates
+        self.caps = caps
+        self._default_priority = default_priority
+        self.maximize = maximize
+        self.window = window
+        self.refusal: Refusal | None = None
+        """Why the last call added nothing, where it was not the sampler that had nothing."""
+        self.is_exhausted = False
+        """True while the sampler, as far as the search has come, has nothing to try."""
+
+    def schedule_job(self, *, experiment_id: str, priority: int | None = None) -> ScheduledJob | None:
+        """Adds the next candidate; None if the sampler has none, or `refusal` says why not."""
+        replica = self.replica
+        self.refusal = None
+        if not replica.is_read:
+            replica.read_on()
+        attempt = races = 0
+        while attempt < TRIES and races < _MOST_RACES:
+            if self.window is not None and replica.told < replica.scheduled + 1 - self.window:
+                self.refusal = Refusal.UNFINISHED
+                return None
+            proposal = replica.ask(attempt)
+            if proposal is None:
+                break
+            result = self._add(experiment_id, proposal, priority)
+            if isinstance(result, Added):
+                self.is_exhausted = False
+                replica.added(result.number, proposal)
+                return _scheduled(result, proposal)
+            if result is Refusal.DUPLICATE:
+                attempt += 1
+            elif result is Refusal.MOVED:
+                races += 1
+                attempt = 0
+                replica.read_on()
+            else:
+                self.refusal = result
+                return None
+        self.is_exhausted = True
+        return None
+
+    def _add(self, name: str, proposal: Proposal, priority: int | None) -> Added | Refusal:
+        replica = self.replica
+        given = self._default_priority if priority is None else priority
+        new = self._candidates.make(proposal, replica.scheduled + 1, replica.told, given)
+        return self._store.add(name, new, self.caps)
+
+    def enqueue(self, name: str, values: Any, priority: int = 0) -> int:
+        """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
+        self.replica.read_on()
+        proposal = Proposal(values)
+        new = self._candidates.make(proposal, 0, self.replica.told, priority)
+        result = self._store.add(name, new, self.caps, is_ordered=False)
+        if isinstance(result, Added):
+            return result.number
+        if result is Refusal.TOTAL:
+            raise CapReached(
+                f"{name} has all {self.caps.max_total} candidates it may have: raise max_total_jobs"
+            )
+        if result is Refusal.DUPLICATE:
+            raise SearchError(f"{name} has a candidate with these values already")
+        raise SearchError(f"{name}: {result.value}")
+
+
+def _scheduled(added: Added, proposal: Proposal) -> ScheduledJob:
+    return ScheduledJob(
+        added.id, added.number, proposal.values, proposal.parent, proposal.inspirations, added.reused
+    )

@@ -1,0 +1,283 @@
+"""A node over HTTP, as its server sees it: ours, or one of the older service.
+Follows no redirect; every call has an end, and says whether the request may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tenuto.errors import (
+    DamagedResult,
+    NodeError,
+    NodeNotReached,
+    NodeRefusal,
+    NodeSilent,
+    PayloadGone,
+)
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.archive import Packed
+from tenuto.service.node.packer import remove_quietly, sync_directory
+from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
+
+CONNECT_S = 5.0
+READ_S = 40.0
+PIECE = 1 << 18
+LARGEST_BODY = 1 << 20
+_NOT_TAKEN = (429, 503)
+_NO_CONNECTION = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ServerTimeoutError,
+    aiohttp.InvalidURL,
+    ssl.SSLError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node is, and what it must be told."""
+
+    url: str
+    token: str | None = None
+    poll_s: float = 0.5
+    """How often a node that cannot hold a question back is asked."""
+
+
+class HttpNode:
+    """A `Node` on another machine, or in another process."""
+
+    def __init__(self, name: str, address: NodeAddress) -> None:
+        self.name = name
+        self._address = address
+        self._url = address.url.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
+        self._is_ours: bool | None = None
+        self._slots = 1
+
+    # The calls of a server
+
+    async def submit(self, job: Outgoing) -> PayloadStatus:
+        is_ours = await self._knows_keys()
+        form = aiohttp.FormData()
+        for name, value in (
+            ("service", job.service),
+            ("user_id", job.user_id),
+            ("job_id", str(job.job_id)),
+        ):
+            if is_ours:
+                form.add_field(name, value)
+        opened = []
+        try:
+            for name in sorted(await asyncio.to_thread(_names, job.directory)):
+                file = await asyncio.to_thread(open, os.path.join(job.directory, name), "rb")
+                opened.append(file)
+                form.add_field("files", file, filename=name, content_type="application/octet-stream")
+            headers = {"Idempotency-Key": job.key} if is_ours else {}
+            try:
+                async with self._ask("POST", "/submit", data=form, headers=headers) as answer:
+                    if answer.status in _NOT_TAKEN:
+                        raise NodeNotReached(f"it takes no jobs now ({answer.status})")
+                    return _status(await _json(answer))
+            except NodeSilent as error:
+                if not is_ours:  # to ask again could run it twice
+                    raise NodeRefusal(f"it did not answer, and cannot be asked again: {error}") from None
+                raise
+        finally:
+            for file in opened:
+                file.close()
+
+    async def find(self, key: str) -> PayloadStatus | None:
+        if not await self._knows_keys():
+            raise NodeRefusal("it did not answer, and cannot be asked again")
+        try:
+            async with self._ask("GET", f"/find/{key}") as answer:
+                return _status(await _json(answer))
+        except PayloadGone:
+            return None
+
+    async def retrieve(
+        self, payload_id: int, known: PayloadState | None, wait_s: float, target: str
+    ) -> Retrieved:
+        is_ours = await self._knows_keys()
+        query = f"?wait={wait_s:g}" + (f"&known={known.value}" if known else "") if is_ours else ""
+        async with self._ask("GET", f"/retrieve/{payload_id}{query}") as answer:
+            if answer.content_type == "application/zip":
+                packed = await self._saved(answer, target)
+                return Retrieved(PayloadStatus(payload_id, PayloadState.COMPLETED, exit_code=0), packed)
+            status = _status(await _json(answer))
+        if not is_ours and status.state is known:
+            await asyncio.sleep(self._address.poll_s)
+        return Retrieved(status)
+
+    async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
+        async with self._ask("GET", f"/retrieve_partial/{payload_id}") as answer:
+            if answer.content_type != "application/zip":
+                raise DamagedResult("it gave no files")
+            return await self._saved(answer, target)
+
+    async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
+        async with self._ask("GET", f"/retrieve_partial/{payload_id}") as answer:
+            if answer.content_type != "application/zip":
+                raise DamagedResult("it gave no files")
+            async for piece in _pieces(answer):
+                yield piece
+
+    async def read_log(self, payload_id: int, stream: str, offset: int, limit: int) -> bytes:
+        path = f"/logs/{payload_id}?stream={stream}&offset={offset}"
+        async with self._ask("GET", path) as answer:
+            return await answer.content.read(limit)
+
+    async def kill(self, payload_id: int) -> PayloadStatus:
+        async with self._ask("POST", f"/kill/{payload_id}") as answer:
+            return _status(await _json(answer))
+
+    async def slots(self) -> int:
+        await self._look()
+        return self._slots
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # HTTP
+
+    async def _knows_keys(self) -> bool:
+        if self._is_ours is None:
+            await self._look()
+        return bool(self._is_ours)
+
+    async def _look(self) -> None:
+        """Learns what kind of node this is; an older one says nothing of `tenuto`."""
+        try:
+            async with self._ask("GET", "/health") as answer:
+                said = await _json(answer)
+        except (NodeSilent, PayloadGone, NodeRefusal) as error:
+            if isinstance(error, NodeSilent):
+                raise NodeNotReached(str(error)) from None  # nothing was asked for yet
+            said = {}
+        self._is_ours = "tenuto" in said
+        slots = said.get("slots")
+        self._slots = slots if isinstance(slots, int) and slots > 0 else 1
+
+    @asynccontextmanager
+    async def _ask(
+        self, method: str, path: str, data: Any = None, headers: dict[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request; raises the `NodeError` that says what became of it."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
+            own = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+            self._session = aiohttp.ClientSession(timeout=timeout, headers=own, trust_env=False)
+        try:
+            request = self._session.request(
+                method, self._url + path, data=data, headers=headers, allow_redirects=False
+            )
+            async with request as answer:
+                await _refuse(answer)
+                yield answer
+        except NodeError:
+            raise
+        except _NO_CONNECTION as error:
+            raise NodeNotReached(_words(error)) from None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise NodeSilent(_words(error)) from None
+
+    async def _saved(self, answer: aiohttp.ClientResponse, target: str) -> Packed:
+        """Writes a ZIP to a file, which is on the disk and whole when this returns."""
+        part = f"{target}.part"
+        digest, size = hashlib.sha256(), 0
+        try:
+            with await asyncio.to_thread(open, part, "wb") as file:
+                async for piece in _pieces(answer):
+                    digest.update(piece)
+                    size += len(piece)
+                    await asyncio.to_thread(file.write, piece)
+                await asyncio.to_thread(_synced, file)
+            _check(answer, size, digest.digest())
+            await asyncio.to_thread(os.replace, part, target)
+            await asyncio.to_thread(sync_directory, os.path.dirname(target))
+        except BaseException:
+            remove_quietly(part)
+            raise
+        return Packed(size, digest.hexdigest())
+
+
+async def _refuse(answer: aiohttp.ClientResponse) -> None:
+    if answer.status < 300 or answer.status in _NOT_TAKEN:
+        return
+    words = f"HTTP {answer.status}"
+    if answer.content_type == "application/json":
+        said = await _json(answer)
+        words = str(said.get("message") or words)[:500]
+    if answer.status == 404:
+        raise PayloadGone(words)
+    if 300 <= answer.status < 500:
+        raise NodeRefusal(words)
+    raise NodeSilent(words)
+
+
+async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    if answer.status in _NOT_TAKEN:
+        raise NodeSilent(f"HTTP {answer.status}")
+    raw = await answer.content.read(LARGEST_BODY)
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        raise NodeSilent("it answered with something that is not JSON") from None
+    if not isinstance(said, dict):
+        raise NodeSilent("it answered with something else than was asked for")
+    return said
+
+
+def _status(said: dict[str, Any]) -> PayloadStatus:
+    try:
+        code = said.get("exit_code")
+        return PayloadStatus(
+            int(said["id"]),
+            PayloadState(said["status"]),
+            str(said.get("message") or "")[:2000],
+            code if isinstance(code, int) else None,
+        )
+    except (KeyError, ValueError, TypeError):
+        raise NodeSilent("it answered with something else than was asked for") from None
+
+
+async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async for piece in answer.content.iter_chunked(PIECE):
+        yield piece
+
+
+def _check(answer: aiohttp.ClientResponse, size: int, digest: bytes) -> None:
+    """Refuses a ZIP that was cut or changed on its way."""
+    if answer.content_length is not None and size != answer.content_length:
+        raise DamagedResult("the result arrived in part only")
+    said = answer.headers.get("Repr-Digest", "")
+    if said.startswith("sha-256=:") and said != f"sha-256=:{base64.b64encode(digest).decode()}:":
+        raise DamagedResult("the result is not what its digest says")
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        raise NodeRefusal("the files of the job are gone") from None
+
+
+def _synced(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _words(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:300]

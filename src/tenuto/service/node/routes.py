@@ -1,0 +1,283 @@
+"""The routes of a node: what servers of both generations ask of it.
+Beyond loopback every route but the probes wants the node's secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import os
+import shutil
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import ASGIApp
+
+from tenuto.clock import Clock, Randomness
+from tenuto.errors import DatabaseError, NodeRefusal, RequestRefused
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.access import bearer
+from tenuto.service.contract import ErrorCode, NodeHealthBody, PayloadBody, PongBody
+from tenuto.service.guard import Guard
+from tenuto.service.log import log
+from tenuto.service.node.load import cpu_percent
+from tenuto.service.node.node import EmbeddedNode, next_piece
+from tenuto.service.node.payloads import PayloadRow, Sender
+from tenuto.service.openapi import described
+from tenuto.service.page import documentation_page
+from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
+from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, receive, refused
+
+LOG_PIECE = 1 << 20
+OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
+OF_PAYLOAD = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
+_ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+router = APIRouter()
+
+
+class NodeFront:
+    """What a route finds of its node, under `app.state.front`."""
+
+    def __init__(
+        self, node: EmbeddedNode, secret: str | None, version: str, clock: Clock, limits: UploadLimits
+    ) -> None:
+        self.node = node
+        self.secret = secret
+        self.version = version
+        self.clock = clock
+        self.limits = limits
+        self.is_draining = False
+
+    def drain(self) -> None:
+        """Takes no more payloads, and lets no server wait."""
+        log("draining")
+        self.is_draining = True
+        self.node.runner.waiters.close()
+
+
+def _front(request: Request) -> NodeFront:
+    front: NodeFront = request.app.state.front
+    return front
+
+
+def _server(request: Request) -> NodeFront:
+    """The dependency of every route that only servers may call."""
+    front = _front(request)
+    if front.secret is not None:
+        given = bearer(request.headers.get("authorization")) or ""
+        if not hmac.compare_digest(given.encode(), front.secret.encode()):
+            raise refused(ErrorCode.UNAUTHORIZED, "The node's secret is needed: Authorization: Bearer ...")
+    return front
+
+
+_server.scope = "server"  # type: ignore[attr-defined]  # a test looks for it on every route
+
+AnyFront = Annotated[NodeFront, Depends(_front)]
+ServerFront = Annotated[NodeFront, Depends(_server)]
+PayloadId = Annotated[int, Path(le=LARGEST_ID, ge=-LARGEST_ID)]
+
+
+def _body(row: PayloadRow) -> PayloadBody:
+    return PayloadBody(
+        id=row.id, status=row.state, killed=row.killed, message=row.message, exit_code=row.exit_code
+    )
+
+
+async def _row(front: NodeFront, id: int) -> PayloadRow:
+    row = await front.node.runner.get(id)
+    if row is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+    return row
+
+
+@router.get("/", response_model=PongBody, summary="Whether anybody is there", responses=errors())
+async def root() -> PongBody:
+    return PongBody()
+
+
+@router.get(
+    "/health",
+    response_model=NodeHealthBody,
+    summary="Whether the node can work",
+    responses={**errors(), 503: {"model": NodeHealthBody, "description": "The database does not answer"}},
+)
+async def health(front: AnyFront) -> JSONResponse:
+    try:
+        await front.node.runner.get(0)
+        word = "ok"
+    except DatabaseError:
+        word = "unavailable"
+    said = {"status": word, "database": word, "tenuto": front.version, "slots": front.node.slots}
+    return JSONResponse(said, 200 if word == "ok" else 503)
+
+
+@router.post(
+    "/submit",
+    response_model=PayloadBody,
+    summary="Take files with a run.sh, and run them",
+    responses=errors(
+        ErrorCode.BAD_MULTIPART,
+        ErrorCode.NO_RUN_SH,
+        ErrorCode.BAD_ORIGIN,
+        ErrorCode.TOO_LARGE,
+        ErrorCode.DRAINING,
+        ErrorCode.DISK_FULL,
+    ),
+)
+async def submit(request: Request, front: ServerFront) -> Response:
+    try:
+        return JSONResponse(_body(await _taken(request, front)).model_dump(mode="json"))
+    except RequestRefused as error:
+        return early(error)
+
+
+async def _taken(request: Request, front: NodeFront) -> PayloadRow:
+    if front.is_draining:
+        raise refused(ErrorCode.DRAINING, "The node is about to stop")
+    nonce = os.urandom(16).hex()
+    key = request.headers.get("idempotency-key") or nonce
+    directory = os.path.join(front.node.uploads, nonce)
+    boundary = boundary_of(request.headers.get("content-type", ""))
+    await asyncio.to_thread(check_room, front.node.uploads, front.limits, 0)
+    await asyncio.to_thread(os.mkdir, directory, 0o700)
+    receiver: Receiver | None = None
+    try:
+        receiver = Receiver(boundary, directory, front.limits)
+        received = await receive(request.stream(), receiver, front.limits, front.clock)
+        fields = received.fields
+        sender = Sender(fields.get("service", ""), fields.get("user_id", ""), fields.get("job_id", ""))
+        return await front.node.runner.take(key, directory, sender)
+    except NodeRefusal as error:
+        raise refused(ErrorCode.BAD_REQUEST, str(error)) from None
+    finally:
+        if receiver is not None:
+            receiver.close()
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, True))
+
+
+@router.get(
+    "/find/{key}", response_model=PayloadBody, summary="The payload of a key", responses=errors(*OF_PAYLOAD)
+)
+async def find(key: str, front: ServerFront) -> PayloadBody:
+    row = await front.node.runner.find(key)
+    if row is None:
+        raise refused(ErrorCode.NOT_FOUND, "There is no payload of this key")
+    return _body(row)
+
+
+@router.get(
+    "/retrieve/{id}",
+    response_model=PayloadBody,
+    summary="The result of a payload as a ZIP, or where it stands",
+    responses={
+        **errors(*OF_PAYLOAD),
+        200: {"model": PayloadBody, "content": _ZIP, "description": "The result, or the status"},
+    },
+)
+async def retrieve(
+    id: PayloadId,
+    front: ServerFront,
+    wait: Annotated[float, Query(ge=0, le=60)] = 0.0,
+    known: PayloadState | None = None,
+) -> Response:
+    row = await front.node.changed(id, known, wait)
+    if row is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+    if row.state is PayloadState.COMPLETED:
+        return _zip(front, row)
+    return JSONResponse(_body(row).model_dump(mode="json"))
+
+
+@router.get(
+    "/retrieve_partial/{id}",
+    summary="The files of a payload as they are now, as a ZIP",
+    responses={**errors(*OF_PAYLOAD), 200: {"content": _ZIP, "description": "The files"}},
+    response_class=Response,
+)
+async def retrieve_partial(id: PayloadId, front: ServerFront) -> Response:
+    row = await _row(front, id)
+    if row.state is PayloadState.CLEANED:
+        raise RequestRefused(ErrorCode.NOT_FOUND.value, "The files of the payload were removed", job_id=id)
+    return _zip(front, row)
+
+
+def _zip(front: NodeFront, row: PayloadRow) -> Response:
+    pieces = front.node.partial(row)
+
+    async def stream() -> Any:
+        try:
+            while piece := await asyncio.to_thread(next_piece, pieces):
+                yield piece
+        finally:
+            pieces.close()  # type: ignore[attr-defined]
+
+    headers = {"content-disposition": f'attachment; filename="payload-{row.id}.zip"'}
+    if row.state.is_final and row.result_sha256 is not None and row.result_bytes is not None:
+        digest = base64.b64encode(bytes.fromhex(row.result_sha256)).decode()
+        headers |= {"repr-digest": f"sha-256=:{digest}:", "content-length": str(row.result_bytes)}
+    return StreamingResponse(stream(), media_type="application/zip", headers=headers)
+
+
+@router.get(
+    "/logs/{id}",
+    summary="A piece of what a payload printed",
+    responses={**errors(*OF_PAYLOAD), 200: {"content": {"text/plain": {}}, "description": "At most 1 MiB"}},
+    response_class=PlainTextResponse,
+)
+async def logs(
+    id: PayloadId,
+    front: ServerFront,
+    stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
+    offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+) -> Response:
+    row = await _row(front, id)
+    piece = await asyncio.to_thread(front.node.read_log, row, stream, offset, LOG_PIECE)
+    return Response(piece, media_type="text/plain; charset=utf-8")
+
+
+@router.post(
+    "/kill/{id}",
+    response_model=PayloadBody,
+    summary="End a payload",
+    responses=errors(*OF_PAYLOAD, ErrorCode.BAD_ORIGIN),
+)
+async def kill(id: PayloadId, front: ServerFront) -> PayloadBody:
+    row = await front.node.runner.kill(id)
+    if row is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND.value, "There is no such payload", job_id=id)
+    return _body(row)
+
+
+@router.get("/load", summary="How busy the processors are, in percent", responses=errors())
+async def load(front: ServerFront) -> JSONResponse:
+    return JSONResponse(await cpu_percent())
+
+
+@router.get("/openapi.json", summary="This description", responses=errors())
+async def openapi(request: Request) -> JSONResponse:
+    return JSONResponse(described(request.app))
+
+
+@router.get("/swagger", summary="This description, as a page", response_class=Response, responses=errors())
+async def swagger(request: Request) -> Response:
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+    page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
+    return Response(page, media_type="text/html", headers={"content-security-policy": policy})
+
+
+def node_app(front: NodeFront, hosts: tuple[str, ...], randomness: Randomness) -> ASGIApp:
+    """A node as an ASGI application."""
+    api = FastAPI(
+        title="Tenuto node",
+        version=front.version,
+        description="Executes the jobs of servers.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers=HANDLERS,
+    )
+    api.include_router(router)
+    api.state.front = front
+    return Guard(api, hosts=hosts, randomness=randomness, monotonic=front.clock.monotonic)

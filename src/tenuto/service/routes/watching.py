@@ -1,0 +1,162 @@
+"""`GET /jobs/{id}/logs` and `GET /jobs/{id}/events`: what a job prints, where it stands, also as it happens.
+Streams are server-sent events; each ends by itself after the job's end, or when the server drains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import Response, StreamingResponse
+
+from tenuto.errors import NodeError, PayloadGone, RequestRefused
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.access import Principal
+from tenuto.service.archived_logs import read_archived
+from tenuto.service.contract import ErrorCode
+from tenuto.service.operations import LOOK_AGAIN_S
+from tenuto.service.routes.common import LARGEST_ID, OF_JOB, Front, FrontOf, JobId, MayRead, errors, instant
+from tenuto.service.rows import JobRow
+from tenuto.service.waiters import heard
+
+router = APIRouter()
+
+LOG_PIECE = 1 << 20
+LOOK_AT_LOG_S = 0.5
+KEEP_ALIVE = ": still here\n\n"
+NEXT_OFFSET = "tenuto-next-offset"
+Stream = Literal["stdout", "stderr"]
+_TEXT: dict[str, Any] = {
+    "text/plain": {"schema": {"type": "string"}},
+    "text/event-stream": {"schema": {"type": "string"}},
+}
+
+
+@router.get(
+    "/jobs/{id}/logs",
+    summary="What a job printed",
+    response_class=Response,
+    responses={
+        **errors(*OF_JOB, ErrorCode.NOT_STARTED, ErrorCode.CLEANED, ErrorCode.NODE_UNAVAILABLE),
+        200: {
+            "description": "At most 1 MiB; `Tenuto-Next-Offset` says where to go on. With `follow`, events",
+            "content": _TEXT,
+        },
+    },
+)
+async def logs(
+    id: JobId,
+    front: FrontOf,
+    principal: MayRead,
+    stream: Stream = "stdout",
+    offset: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+    follow: Annotated[bool, Query(description="Go on until the job ends, as server-sent events.")] = False,
+) -> Response:
+    row = await front.operations.get(id, principal)
+    piece = await _piece(front, row, stream, offset)
+    if follow:
+        return _events(_follow_log(front, principal, row, stream, offset))
+    headers = {NEXT_OFFSET: str(offset + len(piece)), "content-security-policy": "sandbox"}
+    return Response(piece, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+async def _piece(front: Front, row: JobRow, stream: str, offset: int) -> bytes:
+    """A piece of a job's log: from its node while it has one, later from the result."""
+    if row.state in (ServiceState.QUEUED, ServiceState.PROCESSING):
+        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+    if row.state is ServiceState.CLEANED:
+        raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
+    if row.state.is_final:
+        result = front.parts.place(row).result
+        found = await front.parts.files(read_archived, result, stream, offset, LOG_PIECE)
+        if found is None:
+            raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
+        return found
+    node = front.parts.book.nodes.get(row.node or "")
+    if node is None or row.payload_id is None:
+        raise _no(ErrorCode.NOT_STARTED, "The job has not started yet", row)
+    try:
+        return await node.read_log(row.payload_id, stream, offset, LOG_PIECE)
+    except PayloadGone:
+        raise _no(ErrorCode.NOT_STARTED, "The node of the job does not have it", row) from None
+    except NodeError as error:
+        raise _no(ErrorCode.NODE_UNAVAILABLE, f"The node of the job does not answer: {error}", row) from None
+
+
+async def _follow_log(
+    front: Front, principal: Principal, row: JobRow, stream: str, offset: int
+) -> AsyncIterator[str]:
+    waiters = front.parts.waiters
+    with waiters.listen(row.id) as event:
+        while True:
+            row = await front.operations.get(row.id, principal)
+            piece = await _piece(front, row, stream, offset)
+            if piece:
+                offset += len(piece)
+                yield _event("log", {"offset": offset, "text": piece.decode("utf-8", "replace")}, str(offset))
+            elif row.state.is_final or waiters.is_closed:
+                body = {"id": row.id, "status": row.state.value, "message": row.message}
+                yield _event("end", body)
+                return
+            elif not await heard(event, LOOK_AT_LOG_S):
+                yield KEEP_ALIVE
+
+
+@router.get(
+    "/jobs/{id}/events",
+    summary="Where a job stands, as it changes",
+    response_class=Response,
+    responses={
+        **errors(*OF_JOB),
+        200: {
+            "description": "Server-sent events `state`; ends after the final state",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def events(
+    id: JobId,
+    front: FrontOf,
+    principal: MayRead,
+    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
+) -> Response:
+    row = await front.operations.get(id, principal)
+    after = int(last_event_id) if last_event_id is not None and last_event_id.isdecimal() else 0
+    return _events(_follow_moves(front, row.id, min(after, LARGEST_ID)))
+
+
+async def _follow_moves(front: Front, job_id: int, after: int) -> AsyncIterator[str]:
+    parts = front.parts
+    with parts.waiters.listen(job_id) as event:
+        while True:
+            for move in await parts.sql(parts.requests.moves_of, job_id, after):
+                after = move.id
+                body = {
+                    "id": job_id,
+                    "status": move.state.value,
+                    "message": move.message,
+                    "at": instant(move.at),
+                }
+                yield _event("state", body, str(move.id))
+                if move.state.is_final:
+                    return
+            row = await parts.sql(parts.requests.get, job_id)
+            if row is None or row.state.is_final or parts.waiters.is_closed:
+                return
+            if not await heard(event, LOOK_AGAIN_S):
+                yield KEEP_ALIVE
+
+
+def _events(stream: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _event(name: str, body: dict[str, Any], id: str | None = None) -> str:
+    number = f"id: {id}\n" if id is not None else ""
+    return f"event: {name}\n{number}data: {json.dumps(body)}\n\n"
+
+
+def _no(code: ErrorCode, message: str, row: JobRow) -> RequestRefused:
+    return RequestRefused(code.value, message, job_id=row.id, status=row.state.value)

@@ -1,0 +1,74 @@
+"""Tasks that searches of the tests evaluate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tenuto import Meta, Param, Task
+from tenuto.search import Outcome
+from tenuto.tasks.ports import current_job
+
+
+class Square(Task):
+    """Worth the square of its number; `log` gets a line for each execution."""
+
+    x: Param[float]
+    log: Meta[str] = ""
+    seconds: Meta[float] = 0.0
+    cost: Meta[float] = 0.0
+
+    def execute(self) -> Outcome:
+        note(self.log, f"start {self.x}")
+        time.sleep(self.seconds)
+        note(self.log, f"end {self.x}")
+        return Outcome(self.x**2, [self.x], cost=self.cost)
+
+
+class Whole(Task):
+    """A whole number, whose number is its worth; negative ones fail."""
+
+    n: Param[int]
+    log: Meta[str] = ""
+    seconds: Meta[float] = 0.0
+
+    def execute(self) -> Any:
+        note(self.log, f"start {self.n}")
+        time.sleep(self.seconds)
+        if self.n < 0:
+            raise ValueError("negative")
+        note(self.log, f"end {self.n}")
+        return self.n
+
+
+class Failing(Task):
+    """Cannot be evaluated."""
+
+    x: Param[float]
+
+    def execute(self) -> Outcome:
+        return Outcome(failure="it never works", cost=0.5)
+
+
+class KillsItsRunner(Task):
+    """Kills its runner where x is above 0.5."""
+
+    x: Param[float]
+
+    def execute(self) -> float:
+        if self.x > 0.5:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(30)
+        return self.x
+
+
+def note(path: str, text: str) -> None:
+    """Appends a line, in one write."""
+    if path:
+        context = current_job.get()
+        assert context is not None
+        with Path(path).open("a") as file:
+            file.write(f"{text}\n")

@@ -1,0 +1,263 @@
+"""`tenuto evolve` and `tenuto search`, as processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.cli.exits import exit_code
+from tenuto.cli.main import commands
+from tenuto.errors import TenutoError
+
+SCRIPT = """
+import sys, time
+from tenuto import Meta, Param, Task
+from tenuto.search import Evolution, MapElites, Outcome, Real
+
+class One(Task):
+    x: Param[float]
+    seconds: Meta[float] = 0.0
+    def execute(self):
+        time.sleep(self.seconds)
+        if self.x > 0.9:
+            raise ValueError("too large \\x1b[31m")
+        return Outcome(self.x, [self.x, 1 - self.x], cost=0.5)
+
+if __name__ == "__main__":
+    Evolution("one", One.C(seconds=float(sys.argv[2])), space={"x": Real(0, 1)}, seed=2,
+              sampler=MapElites([4, 4], [(0, 1), (0, 1)], start=6), max_total_jobs=int(sys.argv[1]),
+              max_unfinished_jobs=6).run()
+"""
+
+
+def tenuto(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    if arguments[0] == "search":  # in this process: a new interpreter for each look takes too long
+        return looked(folder, *arguments)
+    return subprocess.run(
+        [sys.executable, "-m", "tenuto", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        **options,
+    )
+
+
+def looked(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = commands(list(arguments), standalone_mode=False)
+        except TenutoError as error:
+            err.write(str(error))
+            code = exit_code(error)
+    return subprocess.CompletedProcess(arguments, code or 0, out.getvalue(), err.getvalue())
+
+
+def evolving(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tenuto", "evolve", *arguments],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "one.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    found = tenuto(folder, "search", "show", "one", "-w", "workspace", "--json")
+    return dict(json.loads(found.stdout)) if found.returncode == 0 else {}
+
+
+def eventually(folder: Path, **wanted: int) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while True:
+        found = shown(folder)
+        if found and all(found[key] >= value for key, value in wanted.items()):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def test_a_search_is_run_shown_and_exported(folder: Path) -> None:
+    ran = tenuto(folder, "evolve", "--slots", "2", "--json", "one.py", "12", "0")
+    assert ran.returncode == 0, ran.stderr
+    [summary] = json.loads(ran.stdout)
+    assert (summary["name"], summary["state"], summary["reason"], summary["scheduled"]) == (
+        "one",
+        "ENDED",
+        "TOTAL",
+        12,
+    )
+    assert "one: started, 0 of 12 candidates" in ran.stderr
+    assert "one: ended (TOTAL): 12 candidates," in ran.stderr
+    assert "\x1b" not in ran.stderr
+    found = shown(folder)
+    assert (
+        list(found)
+        == (
+            "name state reason message scheduled told unfinished pending queued running succeeded "
+            "failed cancelled "
+            "reused cost best cells filled qd_score created started ended"
+        ).split()
+    )
+    assert (found["scheduled"], found["told"], found["cells"]) == (12, 12, 16)
+    assert found["cost"] == 0.5 * found["succeeded"]
+    assert found["qd_score"] == pytest.approx(summary["qd_score"])
+    exported = tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
+    rows = [json.loads(line) for line in exported]
+    assert (
+        list(rows[0])
+        == (
+            "id number status priority attempt objective measures cost metrics values solution parent "
+            "inspirations island cell told reused failure message task job directory worker created "
+            "scheduled started completed"
+        ).split()
+    )
+    best = json.loads(tenuto(folder, "search", "best", "one", "-w", "workspace", "--json").stdout)
+    assert best["objective"] == max(row["objective"] for row in rows if row["objective"] is not None)
+    there = tenuto(folder, "search", "best", "one", "--cell", "3,0", "-w", "workspace", "--json").stdout
+    assert json.loads(there)["cell"] == 12
+    table = tenuto(
+        folder, "search", "export", "one", "--format", "csv", "-w", "workspace"
+    ).stdout.splitlines()
+    assert len(table) == 13
+    assert "one  ended (TOTAL)" in tenuto(folder, "search", "list", "-w", "workspace").stdout
+
+
+def test_23_a_candidate_is_added_without_the_script(folder: Path) -> None:
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "2", "0")
+    assert (
+        tenuto(folder, "search", "add", "one", "-c", "x=0.25", "-w", "workspace").returncode == 2
+    )  # the cap
+    tenuto(folder, "evolve", "--slots", "2", "--once", "--no-workers", "one.py", "9", "0")
+    for values in (["x=0.5", "-c", "y=1"], ["y=1"], ["x=true"], []):
+        arguments = ["-c", *values] if values else []
+        assert tenuto(folder, "search", "add", "one", *arguments, "-w", "workspace").returncode == 2, values
+    before = shown(folder)["scheduled"]
+    added = tenuto(folder, "search", "add", "one", "-c", "x=0.25", "--priority", "3", "-w", "workspace")
+    assert added.returncode == 0, added.stderr
+    assert f"candidate {before + 1} is added" in added.stderr
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "9", "0")
+    rows = tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
+    row = next(row for row in map(json.loads, rows) if row["number"] == before + 1)
+    assert (row["values"], row["status"], row["objective"], row["priority"]) == (
+        {"x": 0.25},
+        "SUCCEEDED",
+        0.25,
+        3,
+    )
+
+
+def test_exit_codes(folder: Path) -> None:
+    assert tenuto(folder, "evolve").returncode == 2
+    assert tenuto(folder, "search", "show", "one", "-w", "workspace").returncode == 3
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "2", "0")
+    for verb in ("pause", "resume", "drain"):
+        assert tenuto(folder, "search", verb, "one", "-w", "workspace").returncode == 1, verb
+    assert tenuto(folder, "search", "cancel", "one", "-w", "workspace").returncode == 1
+    assert tenuto(folder, "search", "show", "two", "-w", "workspace").returncode == 3
+    (folder / "one.py").write_text(SCRIPT.replace("Real(0, 1)", "Real(0, 2)"))
+    refused = tenuto(folder, "evolve", "one.py", "2", "0")
+    assert refused.returncode == 2
+    assert "space.x.high was 1, and is 2 now" in refused.stderr
+    (folder / "one.py").write_text(
+        SCRIPT.replace("x > 0.9", "x > -1").replace('"one"', '"bad"').replace("seed=2", "seed=3")
+    )
+    failing = tenuto(folder, "evolve", "one.py", "3", "0")
+    assert failing.returncode == 1
+    assert "3 failed: ValueError: too large" in failing.stderr
+    assert "\x1b" not in failing.stderr
+    assert tenuto(folder, "search", "remove", "one", "-w", "workspace").returncode == 1
+    assert tenuto(folder, "search", "remove", "one", "--yes", "-w", "workspace").returncode == 0
+    assert tenuto(folder, "search", "show", "one", "-w", "workspace").returncode == 3
+
+
+@pytest.mark.slow
+def test_23_a_search_is_steered_while_it_runs(folder: Path) -> None:
+    process = evolving(folder, "--slots", "1", "one.py", "400", "0.3")
+    try:
+        eventually(folder, succeeded=1)
+        assert tenuto(folder, "search", "pause", "one", "-w", "workspace").returncode == 0
+        eventually(folder, told=1)
+        paused = eventually(folder, scheduled=1)
+        time.sleep(0.8)
+        assert shown(folder)["scheduled"] == paused["scheduled"]
+        assert shown(folder)["running"] == 0
+        waiting = [
+            row["number"]
+            for row in map(
+                json.loads, tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
+            )
+            if row["status"] in ("PENDING", "QUEUED")
+        ]
+        assert (
+            tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode
+            == 0
+        )
+        assert tenuto(folder, "search", "cancel", "one", str(waiting[0]), "-w", "workspace").returncode == 0
+        assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
+        assert tenuto(folder, "search", "resume", "one", "-w", "workspace").returncode == 0
+        eventually(folder, scheduled=paused["scheduled"] + 1, cancelled=1)
+        assert tenuto(folder, "search", "retry", "one", str(waiting[0]), "-w", "workspace").returncode == 0
+        assert tenuto(folder, "search", "drain", "one", "-w", "workspace").returncode == 0
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        ended = shown(folder)
+        assert (ended["state"], ended["reason"], ended["unfinished"]) == ("ENDED", "STOPPED", 0)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_24_an_interrupt_drains_and_a_second_one_leaves(folder: Path) -> None:
+    process = evolving(folder, "--slots", "2", "one.py", "400", "0.5")
+    eventually(folder, running=1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 5, said
+    assert "nothing more is started" in said
+    drained = shown(folder)
+    assert (drained["running"], drained["state"]) == (0, "RUNNING")
+    process = evolving(folder, "--slots", "2", "one.py", "400", "3")
+    eventually(folder, running=2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert time.monotonic() - began < 20
+    assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
+    last = tenuto(folder, "evolve", "--slots", "2", "--once", "one.py", "400", "0.1")
+    assert last.returncode == 0, last.stderr
+
+
+def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path) -> None:
+    environment = {**os.environ, "TENUTO_SEARCH__MAX_TOTAL_JOBS": "3"}
+    (tmp_path / "tenuto-search-demo").mkdir()
+    source = (Path(__file__).parents[2] / "examples" / "arm.py").read_text()
+    (tmp_path / "tenuto-search-demo" / "arm.py").write_text(source.replace("TOTAL = 1500", "TOTAL = 6"))
+    ran = tenuto(tmp_path, "evolve", "--demo", env=environment)
+    assert ran.returncode == 0, ran.stderr
+    assert "tenuto-search-demo/arm.py" in ran.stderr
+    assert "the arm reaches" in ran.stdout
+    assert "arm: ended (TOTAL): 6 candidates" in ran.stderr

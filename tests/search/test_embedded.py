@@ -1,0 +1,271 @@
+"""A search on this machine: real jobs, SQLite, no server."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import experiment
+from tenuto.errors import CapReached, SearchDiffers, SearchError
+from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearch, Real
+from tests.search.tasks_for_search import Failing, KillsItsRunner, Square, Whole
+
+ROOT = Path(__file__).parents[2]
+
+
+def square(tmp_path: Path, **options: Any) -> Evolution:
+    given: dict[str, Any] = {
+        "space": {"x": Real(-1, 1)},
+        "sampler": MapElites([10], [(-1, 1)], start=4),
+        "workdir": tmp_path / "w",
+        **options,
+    }
+    name = given.pop("name", "square")
+    task = given.pop("task", Square.C(log=str(tmp_path / "log")))
+    return Evolution(name, task, **given)
+
+
+def executions(tmp_path: Path) -> list[str]:
+    path = tmp_path / "log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_search_evaluates_each_candidate_once_and_goes_on_when_run_again(tmp_path: Path) -> None:
+    result = square(tmp_path, max_total_jobs=10).run(slots=2)
+    assert (result.state, result.reason, result.scheduled) == ("ENDED", "TOTAL", 10)
+    assert (result.succeeded, result.failed, result.reused) == (10, 0, 0)
+    assert len(executions(tmp_path)) == 20
+    assert result.best is not None
+    assert result.best.objective == max(row["objective"] for row in result.rows())
+    again = square(tmp_path, max_total_jobs=12).run(slots=2)  # 5: a larger cap opens it again
+    assert (again.scheduled, again.succeeded, again.reason) == (12, 12, "TOTAL")
+    assert len(executions(tmp_path)) == 24
+    fewer = square(tmp_path, max_total_jobs=5).run(slots=2)
+    assert (fewer.scheduled, fewer.state) == (12, "ENDED")
+
+
+def test_5_enqueue_at_the_cap_raises_and_leaves_nothing(tmp_path: Path) -> None:
+    evolution = square(tmp_path, max_total_jobs=2, max_unfinished_jobs=1)
+    assert [evolution.enqueue({"x": x}) for x in (0.1, 0.2)] == [1, 2]
+    with pytest.raises(CapReached, match="2"):
+        evolution.enqueue({"x": 0.3})
+    with pytest.raises(SearchError):
+        evolution.enqueue({"x": 0.1})
+    assert evolution.open().store.count_unfinished("square") == 2
+    evolution.close()
+
+
+def test_16_candidates_of_higher_priority_start_next(tmp_path: Path) -> None:
+    evolution = square(
+        tmp_path,
+        task=Whole.C(log=str(tmp_path / "log")),
+        space={"n": Integer(0, 99)},
+        sampler=GridSearch(1),
+        max_total_jobs=7,
+    )
+    for n in range(4):
+        evolution.enqueue({"n": n})
+    for n, priority in ((10, 1), (11, 3), (12, 2)):
+        evolution.enqueue({"n": n}, priority)
+    evolution.close()
+    result = evolution.run(slots=1)
+    started = [int(line.split()[1]) for line in executions(tmp_path) if line.startswith("start")]
+    assert started == [11, 12, 10, 0, 1, 2, 3]
+    assert result.succeeded == 7
+
+
+def test_19_a_small_space_ends_exhausted_and_nothing_runs_twice(tmp_path: Path) -> None:
+    result = square(
+        tmp_path, task=Whole.C(log=str(tmp_path / "log")), space={"n": Integer(1, 5)}, sampler=GridSearch()
+    ).run(slots=2)
+    assert (result.reason, result.scheduled) == ("EXHAUSTED", 5)
+    assert sorted(set(executions(tmp_path))) == sorted(executions(tmp_path))
+
+
+def test_19_what_another_search_or_an_experiment_has_done_is_not_run(tmp_path: Path) -> None:
+    task = Whole.C(log=str(tmp_path / "log"))
+    space = {"n": Integer(1, 4)}
+    first = square(tmp_path, task=task, space=space, sampler=GridSearch(), name="one").run(slots=2)
+    assert first.succeeded == 4
+    again = square(tmp_path, task=task, space=space, sampler=GridSearch(), name="two").run(slots=2)
+    assert (again.succeeded, again.reused) == (4, 4)
+    with experiment(tmp_path / "w", "xp"):
+        Whole.C(n=5, log=str(tmp_path / "log")).submit()
+    third = square(tmp_path, task=task, space={"n": Integer(4, 5)}, sampler=GridSearch(), name="three").run(
+        slots=2
+    )
+    assert third.succeeded == 2
+    assert len(executions(tmp_path)) == 10
+
+
+def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:
+    target = square(tmp_path, name="target", target=0.2).run(slots=2)
+    assert target.reason == "TARGET"
+    assert target.best is not None
+    assert target.best.objective >= 0.2
+    costly = square(tmp_path, name="cost", task=Square.C(cost=1.0), max_cost=6.0, seed=5).run(slots=2)
+    assert costly.reason == "COST"
+    assert 6.0 <= costly.cost <= 6.0 + 3
+    stalled = square(tmp_path, name="stall", sampler=MapElites([1], [(-1, 1)]), stall=5, seed=6).run(slots=2)
+    assert stalled.reason == "STALL"
+    failing = square(tmp_path, name="failing", task=Failing, seed=7).run(slots=2)
+    assert (failing.reason, failing.succeeded) == ("FAILING", 0)
+    assert failing.cost == 0.5 * failing.failed
+    for result in (target, costly, stalled, failing):
+        ended = [row for row in result.rows() if row["told"] is None]
+        assert (result.state, ended) == ("ENDED", [])
+
+
+def test_22_time_counts_over_restarts(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = square(tmp_path, task=Square.C(seconds=0.2), max_seconds=1.5).run(slots=2)
+    assert (result.reason, result.state) == ("TIME", "ENDED")
+    more = square(tmp_path, task=Square.C(seconds=0.2), max_seconds=2.5).run(slots=2)
+    assert more.scheduled > result.scheduled
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"space": {"x": Real(-1, 2)}}, "space.x.high was 1, and is 2"),
+        ({"seed": 3}, "seed"),
+        ({"direction": "min"}, "direction"),
+        ({"sampler": RandomSearch()}, "sampler.kind"),
+        ({"task": Failing, "space": {"x": Real(-1, 1)}}, "task"),
+    ],
+)
+def test_25_a_search_that_was_declared_otherwise_is_refused(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    square(tmp_path).open().close()
+    with pytest.raises(SearchDiffers, match=words):
+        square(tmp_path, **options).open()
+    evolution = square(tmp_path)
+    evolution.open()
+    evolution.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"space": {"y": Real(0, 1)}}, "y"),
+        ({"space": {"x": Real(0, 1), "z": Real(0, 1)}}, "z"),
+        ({"task": object}, "no task"),
+        ({"name": "a/b"}, "name"),
+        ({"max_total_jobs": -1}, "max_total_jobs"),
+        ({"space": None}, "either"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_at_once(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Exception, match=words):
+        square(tmp_path, **options).open()
+    assert not (tmp_path / "w" / "search.db").exists()
+
+
+@pytest.mark.slow
+def test_13_a_candidate_that_kills_its_runner_fails_after_three_tries(tmp_path: Path) -> None:
+    result = square(
+        tmp_path, task=KillsItsRunner, space={"x": Real(0, 1)}, sampler=GridSearch(3), max_unfinished_jobs=3
+    ).run(slots=2)
+    rows = {row["number"]: row for row in result.rows()}
+    assert [rows[n]["status"] for n in (1, 2, 3)] == ["SUCCEEDED", "SUCCEEDED", "FAILED"]
+    assert (rows[3]["failure"], rows[3]["attempt"]) == ("LOST", 3)
+
+
+SCRIPT = """
+import random, sys, time
+from tenuto import Meta, Param, Task
+from tenuto.search import Evolution, MapElites, Outcome, Real
+
+class Slow(Task):
+    x: Param[float]
+    log: Meta[str]
+    def execute(self):
+        with open(self.log, "a") as file:
+            file.write(f"start {self.x}\\n")
+        time.sleep(random.random() * 0.1)
+        if self.x < -0.8:
+            raise ValueError("too small")
+        with open(self.log, "a") as file:
+            file.write(f"end {self.x}\\n")
+        return Outcome(self.x, [self.x], cost=1)
+
+if __name__ == "__main__":
+    folder, total = sys.argv[1], int(sys.argv[2])
+    result = Evolution("slow", Slow.C(log=folder + "/log"), space={"x": Real(-1, 1)}, workdir=folder + "/w",
+                       sampler=MapElites([20], [(-1, 1)], start=5), max_total_jobs=total, seed=1,
+                       max_unfinished_jobs=4, reproducible="reproducible" in sys.argv).run(slots=4)
+    print(result.state, result.scheduled, result.succeeded, result.failed, result.cost)
+"""
+
+
+def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    script = tmp_path / "slow_search.py"
+    script.write_text(SCRIPT)
+    tmp_path.joinpath("w").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path), *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> list[str]:
+    printed, _ = process.communicate(timeout=110)
+    assert process.returncode == 0
+    return printed.split()
+
+
+@pytest.mark.slow
+def test_6_a_search_that_is_killed_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+    moments = random.Random(11)
+    for _ in range(4):
+        process = started(tmp_path, "40")
+        time.sleep(1.5 + moments.random() * 1.5)  # a moment of its own; whatever it does then
+        process.kill()
+        process.communicate()
+    state, scheduled, succeeded, failed, cost = finished(started(tmp_path, "40"))
+    assert (state, scheduled) == ("ENDED", "40")
+    assert int(succeeded) + int(failed) == 40
+    assert float(cost) == int(succeeded)
+    lines = executions(tmp_path)
+    begun = [line for line in lines if line.startswith("start")]
+    assert len(begun) == len(set(begun)) == 40
+    assert len([line for line in lines if line.startswith("end")]) == int(succeeded)
+
+
+@pytest.mark.slow
+def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path) -> None:
+    found = []
+    for killed in (False, True):
+        folder = tmp_path / str(killed)
+        folder.mkdir()
+        if killed:
+            process = started(folder, "24", "reproducible")
+            time.sleep(2.5)
+            process.kill()
+            process.communicate()
+        finished(started(folder, "24", "reproducible"))
+        rows = Evolution(
+            "slow", Square, space={"x": Real(-1, 1)}, workdir=folder / "w", sampler=RandomSearch()
+        )
+        from tenuto.search.export import candidate_rows
+        from tenuto.search.opening import open_database
+        from tenuto.search.store import Store
+        from tenuto.settings import Settings
+
+        database = open_database(Settings(), folder / "w")
+        kept = candidate_rows(Store(database), "slow")
+        database.close()
+        assert rows is not None
+        found.append(
+            [(r["number"], r["values"], r["told"], r["parent"], r["status"], r["cell"]) for r in kept]
+        )
+    assert found[0] == found[1]
+    assert [row[2] for row in found[0]] == list(range(1, 25))

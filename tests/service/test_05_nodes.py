@@ -1,0 +1,412 @@
+# ruff: noqa: ASYNC240  the tests own the loop
+"""What every node promises its server, embedded or over HTTP; and the older service on either side."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import threading
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, PayloadGone
+from tenuto.launchers.instructions import Limits
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.http_node import HttpNode, NodeAddress
+from tenuto.service.local_node import LocalNode
+from tenuto.service.node.node import EmbeddedNode, NodePlan
+from tenuto.service.node.routes import NodeFront, node_app, router
+from tenuto.service.node.sandbox import Sandbox, SandboxMode
+from tenuto.service.node.work import Terms
+from tenuto.service.nodes import Node, Outgoing
+from tenuto.service.uploads import UploadLimits
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Durability
+from tests.service.asgi import ask, run
+from tests.service.multipart import CONTENT_TYPE, body, file
+
+P = PayloadState
+LIMITS = UploadLimits(1 << 30, 100, 0, 10.0)
+
+
+def plan(directory: Path) -> NodePlan:
+    terms = {"": Terms(Limits(grace_s=1.0), Durability.NONE, 512)}
+    environment = {"PATH": os.environ["PATH"]}
+    sandbox = Sandbox(SandboxMode.NONE, os.geteuid() == 0)
+    return NodePlan(
+        "n", directory, directory / "node.sqlite", 2, "spawn", sandbox, terms, environment, 3600.0
+    )
+
+
+@asynccontextmanager
+async def local(directory: Path) -> AsyncIterator[tuple[Node, EmbeddedNode]]:
+    embedded = EmbeddedNode(plan(directory / "node"), this_machine())
+    await embedded.start()
+    yield LocalNode(embedded), embedded
+    await embedded.close()
+
+
+@asynccontextmanager
+async def http(directory: Path) -> AsyncIterator[tuple[Node, EmbeddedNode]]:
+    embedded = EmbeddedNode(plan(directory / "node"), this_machine())
+    await embedded.start()
+    machine = this_machine()
+    front = NodeFront(embedded, "secret", "1", machine.clock, LIMITS)
+    app = node_app(front, (), machine.randomness)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off", ws="none"))
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    serving = asyncio.create_task(server._serve())
+    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    node = HttpNode("n", NodeAddress(f"http://127.0.0.1:{port}", "secret"))
+    yield node, embedded
+    await node.close()
+    front.drain()
+    server.should_exit = True
+    await serving
+    await embedded.close()
+
+
+Made = Callable[[Path], Any]
+
+
+@pytest.fixture(params=[local, http], ids=["local", "http"])
+def made(request: pytest.FixtureRequest) -> Made:
+    found: Made = request.param
+    return found
+
+
+def job(directory: Path, script: str, key: str = "k-1") -> Outgoing:
+    files = directory / f"files-{key}"
+    files.mkdir()
+    (files / "run.sh").write_text(script)
+    return Outgoing(key, str(files), "example", "1", 1)
+
+
+async def ended(node: Node, id: int, target: Path) -> Any:
+    known = None
+    while True:
+        retrieved = await node.retrieve(id, known, 5, str(target))
+        if retrieved.status.state.is_final:
+            return retrieved
+        known = retrieved.status.state
+
+
+def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            assert await node.slots() == 2
+            assert await node.find("k-1") is None
+            status = await node.submit(job(tmp_path, "echo $JOB_ID $JOB_SERVICE; echo data > out\n"))
+            assert status.state in (P.PREPARED, P.RUNNING)
+            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
+            content = (tmp_path / "got.zip").read_bytes()
+            assert retrieved.packed.sha256 == hashlib.sha256(content).hexdigest()
+            archive = zipfile.ZipFile(io.BytesIO(content))
+            assert archive.read("out") == b"data\n"
+            assert await node.read_log(status.id, "stdout", 0, 100) == b"1 example\n"
+            assert await node.read_log(status.id, "stdout", 2, 100) == b"example\n"
+            assert not list(tmp_path.glob("*.part"))
+
+    run(main())
+
+
+def test_the_same_key_is_the_same_payload(made: Made, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            first = await node.submit(job(tmp_path, "echo x >> ledger\n"))
+            (tmp_path / "again").mkdir()
+            again = await node.submit(job(tmp_path / "again", "echo y >> ledger\n"))
+            assert again.id == first.id
+            found = await node.find("k-1")
+            assert found is not None
+            assert found.id == first.id
+            await ended(node, first.id, tmp_path / "got.zip")
+            assert zipfile.ZipFile(tmp_path / "got.zip").read("ledger") == b"x\n"
+
+    run(main())
+
+
+def test_a_payload_is_ended_and_what_it_left_is_kept(made: Made, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            status = await node.submit(job(tmp_path, "echo half > half; exec sleep 1000\n"))
+            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+            await node.kill(status.id)
+            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            assert (retrieved.status.state, retrieved.packed) == (P.KILLED, None)
+            packed = await node.retrieve_partial(status.id, str(tmp_path / "got.zip"))
+            assert packed.bytes == (tmp_path / "got.zip").stat().st_size
+            pieces = [piece async for piece in node.stream_partial(status.id)]
+            assert "half" in zipfile.ZipFile(io.BytesIO(b"".join(pieces))).namelist()
+
+    run(main())
+
+
+def test_a_failure_is_told_with_its_code(made: Made, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            status = await node.submit(job(tmp_path, "exit 7\n"))
+            retrieved = await ended(node, status.id, tmp_path / "x")
+            assert (retrieved.status.state, retrieved.status.exit_code) == (P.FAILED, 7)
+
+    run(main())
+
+
+def test_unknown_payloads_are_gone(made: Made, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            calls: list[Callable[[], Awaitable[Any]]] = [
+                lambda: node.retrieve(99, None, 0, str(tmp_path / "x")),
+                lambda: node.retrieve_partial(99, str(tmp_path / "x")),
+                lambda: node.kill(99),
+                lambda: node.read_log(99, "stdout", 0, 10),
+            ]
+            for call in calls:
+                with pytest.raises(PayloadGone):
+                    await call()
+            gone = Outgoing("k-2", str(tmp_path / "nowhere"), "s", "1", 2)
+            with pytest.raises(NodeRefusal):
+                await node.submit(gone)
+
+    run(main())
+
+
+def test_a_node_that_is_restarted_goes_on(made: Made, tmp_path: Path) -> None:
+    """N3: what was open is adopted, and started once."""
+
+    async def main() -> None:
+        async with made(tmp_path) as (node, _):
+            script = f"echo x >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+            status = await node.submit(job(tmp_path, script))
+            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+        (tmp_path / "go").touch()
+        async with made(tmp_path) as (node, _):
+            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
+            assert zipfile.ZipFile(tmp_path / "got.zip").read("ledger") == b"x\n"
+
+    run(main())
+
+
+def test_files_that_were_moved_before_a_crash_are_recognised(tmp_path: Path) -> None:
+    """N1: the files are there, the row is not."""
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, embedded):
+            sent = job(tmp_path, "true\n")
+            place = embedded.runner.place(sent.key)
+            Path(place.paths.directory).mkdir(parents=True)
+            Path(sent.directory).rename(place.work)
+            status = await node.submit(sent)
+            assert (await ended(node, status.id, tmp_path / "x")).status.state is P.COMPLETED
+
+    run(main())
+
+
+def test_a_payload_that_writes_too_much_is_stopped(tmp_path: Path) -> None:
+    """H28: disk limit."""
+
+    async def main() -> None:
+        terms = Terms(Limits(grace_s=1.0), Durability.NONE, 512, work_bytes=1 << 20)
+        small = plan(tmp_path / "node").__class__(
+            **{
+                **{name: getattr(plan(tmp_path / "node"), name) for name in NodePlan.__slots__},
+                "terms": {"": terms},
+            }
+        )
+        embedded = EmbeddedNode(small, this_machine())
+        await embedded.start()
+        node = LocalNode(embedded)
+        script = "for i in 1 2 3 4; do head -c 900000 /dev/urandom > f$i; done; sleep 1000\n"
+        status = await node.submit(job(tmp_path, script))
+        retrieved = await ended(node, status.id, tmp_path / "x")
+        assert retrieved.status.state is P.FAILED
+        assert "disk limit" in retrieved.status.message
+        await embedded.close()
+
+    run(main())
+
+
+# Over HTTP only
+
+
+def test_a_node_wants_its_secret(tmp_path: Path) -> None:
+    """H32."""
+
+    async def main() -> None:
+        embedded = EmbeddedNode(plan(tmp_path / "node"), this_machine())
+        machine = this_machine()
+        front = NodeFront(embedded, "secret", "1", machine.clock, LIMITS)
+        app = node_app(front, (), machine.randomness)
+        assert (await ask(app, "GET", "/health")).json["tenuto"] == "1"
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "secret"}):
+            assert (await ask(app, "GET", "/retrieve/1", headers)).status == 401
+            assert (await ask(app, "POST", "/kill/1", headers)).status == 401
+        assert (await ask(app, "GET", "/retrieve/1", {"authorization": "Bearer secret"})).status == 404
+        await embedded.close()
+
+    run(main())
+
+
+def test_every_route_of_a_node_asks_for_the_secret_or_is_open() -> None:
+    for route in router.routes:
+        asked = [getattr(one.call, "scope", None) for one in route.dependant.dependencies]  # type: ignore[attr-defined]
+        open_paths = {"/", "/health", "/openapi.json", "/swagger"}
+        assert any(asked) or route.path in open_paths  # type: ignore[attr-defined]
+
+
+def test_an_old_server_drives_our_node(tmp_path: Path) -> None:
+    """Acceptance 5: no key, no fields, and `input` in every answer."""
+
+    async def main() -> None:
+        embedded = EmbeddedNode(plan(tmp_path / "node"), this_machine())
+        await embedded.start()
+        machine = this_machine()
+        app = node_app(NodeFront(embedded, None, "1", machine.clock, LIMITS), (), machine.randomness)
+        content = body(file("run.sh", b"echo x > out\n", name=b"file"))
+        taken = await ask(app, "POST", "/submit", {"content-type": CONTENT_TYPE}, content)
+        said = taken.json
+        assert taken.status == 200
+        assert {"id", "input", "status", "loc", "pid", "killed"} <= said.keys()
+        assert said["status"] == "Prepared"
+        while True:
+            answer = await ask(app, "GET", f"/retrieve/{said['id']}?wait=5&known=Running")
+            if answer.headers["content-type"] == "application/zip":
+                break
+        assert zipfile.ZipFile(io.BytesIO(answer.body)).read("out") == b"x\n"
+        assert answer.headers["repr-digest"].startswith("sha-256=:")
+        assert 0 <= (await ask(app, "GET", "/load")).json <= 100
+        assert (await ask(app, "GET", "/retrieve/77")).status == 404
+        assert list((tmp_path / "node" / "uploads").iterdir()) == []
+        await embedded.close()
+
+    run(main())
+
+
+class OldNode(BaseHTTPRequestHandler):
+    """A node of the older service: knows no keys, and holds no question back."""
+
+    answers: dict[str, Any] = {}
+    asked: list[str] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path.startswith("/retrieve/"):
+            waits = self.answers["waits"]
+            self.answers["waits"] = waits - 1
+            if waits > 0:
+                body = {"id": 5, "input": {}, "status": "Prepared", "loc": "", "pid": 0, "killed": False}
+                self._send(json.dumps(body).encode(), "application/json")
+            else:
+                self._send(self.answers["zip"], "application/zip")
+        else:
+            self.send_error(404)
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.answers.get("drop"):
+            self.connection.close()
+            return
+        body = {"id": 5, "input": {}, "status": "Prepared", "loc": "x", "pid": 1, "killed": False}
+        self._send(json.dumps(body).encode(), "application/json")
+
+    def _send(self, content: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content) + self.answers.get("lie", 0)))
+        for name, value in self.answers.get("headers", {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def old_node() -> Iterator[str]:
+    OldNode.answers = {"waits": 2, "zip": b"PK zip"}
+    OldNode.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), OldNode)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_our_server_drives_an_old_node(old_node: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        node = HttpNode("old", NodeAddress(old_node, poll_s=0.01))
+        assert await node.slots() == 1
+        status = await node.submit(job(tmp_path, "true\n"))
+        assert (status.id, status.state) == (5, P.PREPARED)
+        known = None
+        for _ in range(3):
+            retrieved = await node.retrieve(5, known, 25, str(tmp_path / "x.zip"))
+            known = retrieved.status.state
+        assert known is P.COMPLETED
+        assert (tmp_path / "x.zip").read_bytes() == b"PK zip"
+        assert not any("known=" in path or "Idempotency" in path for path in OldNode.asked)
+        await node.close()
+
+    run(main())
+
+
+def test_an_old_node_that_does_not_answer_is_not_asked_again(old_node: str, tmp_path: Path) -> None:
+    """To ask again could run the job twice."""
+
+    async def main() -> None:
+        node = HttpNode("old", NodeAddress(old_node))
+        OldNode.answers["drop"] = True
+        with pytest.raises(NodeRefusal, match="cannot be asked again"):
+            await node.submit(job(tmp_path, "true\n"))
+        assert OldNode.asked.count("/submit") == 1
+        await node.close()
+
+    run(main())
+
+
+def test_damaged_results_are_seen(old_node: str, tmp_path: Path) -> None:
+    """H16: cut in half, or another's."""
+
+    async def main() -> None:
+        node = HttpNode("old", NodeAddress(old_node))
+        OldNode.answers |= {"waits": 0, "lie": 10}
+        with pytest.raises((DamagedResult, NodeSilent)):
+            await node.retrieve(5, None, 0, str(tmp_path / "x.zip"))
+        OldNode.answers |= {"lie": 0, "headers": {"Repr-Digest": "sha-256=:AAAA:"}}
+        with pytest.raises(DamagedResult):
+            await node.retrieve(5, None, 0, str(tmp_path / "x.zip"))
+        assert not list(tmp_path.glob("x.zip*"))
+        await node.close()
+
+    run(main())
+
+
+def test_a_node_that_is_not_there_was_not_reached(tmp_path: Path) -> None:
+    async def main() -> None:
+        for url in ("http://127.0.0.1:1", "http://no-such-host.invalid:9"):
+            node = HttpNode("x", NodeAddress(url))
+            with pytest.raises(NodeNotReached):
+                await node.submit(job(tmp_path, "true\n", key=f"k{len(url)}"))
+            await node.close()
+
+    run(main())

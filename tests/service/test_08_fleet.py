@@ -1,0 +1,156 @@
+"""Acceptance 8, 11 and part of 6: server and node apart; nodes die, are wiped, and lose answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.proxy import Proxy
+from tests.service.servers import Process, eventually
+
+Start = Callable[..., Process]
+pytestmark = pytest.mark.slow
+
+
+def node(start: Start, directory: Path, *more: str) -> Process:
+    directory.mkdir(exist_ok=True)
+    return start("node", "--sandbox", "none", *more, cwd=directory)
+
+
+def server(start: Start, directory: Path, *urls: str, **settings: object) -> Process:
+    directory.mkdir(exist_ok=True)
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    names = ", ".join(f'"{url}"' for url in urls)
+    text = (
+        "[service]\n"
+        + "\n".join(lines)
+        + f"\n[services.example]\nnodes = [{names}]\nruns_per_user = 50\nmax_runs = 50\n"
+    )
+    (directory / "tenuto.toml").write_text(text)
+    return start("serve", cwd=directory)
+
+
+def result(served: Process, id: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BytesIO(served.get(f"/download_partial/{id}").body))
+
+
+def test_a_node_that_is_killed_comes_back_and_nothing_is_lost(start: Start, tmp_path: Path) -> None:
+    worker = node(start, tmp_path / "n")
+    port = worker.url.rpartition(":")[2]
+    served = server(start, tmp_path / "s", worker.url)
+    script = f"echo start >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+    id = served.upload(script).json["id"]
+    eventually(lambda: served.job(id)["status"] == "Running")
+    assert b"start" in result(served, id).read("ledger")
+    worker.kill()
+    eventually(lambda: served.job(id)["status"] == "Unknown")
+    assert served.get(f"/download/{id}").status == 503
+    queued = served.upload("echo start >> ledger\n").json["id"]
+    (tmp_path / "go").touch()
+    node(start, tmp_path / "n", "--port", port)
+    for one in (id, queued):
+        assert served.final(one)["status"] == "Completed"
+        assert result(served, one).read("ledger") == b"start\n"
+
+
+def test_a_server_that_is_killed_finds_its_jobs_again(start: Start, tmp_path: Path) -> None:
+    """S5: Submitted; the result is fetched by the next server."""
+    worker = node(start, tmp_path / "n")
+    served = server(start, tmp_path / "s", worker.url)
+    id = served.upload(f"echo x >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n").json["id"]
+    eventually(lambda: served.job(id)["status"] == "Running")
+    served.kill()
+    (tmp_path / "go").touch()
+    served = server(start, tmp_path / "s", worker.url)
+    assert served.final(id)["status"] == "Completed"
+    assert result(served, id).read("ledger") == b"x\n"
+
+
+def test_jobs_go_to_the_node_that_answers(start: Start, tmp_path: Path) -> None:
+    """Failover: the first node is not there."""
+    worker = node(start, tmp_path / "n")
+    served = server(start, tmp_path / "s", "http://127.0.0.1:9", worker.url)
+    ids = [served.upload("true\n").json["id"] for _ in range(4)]
+    assert [served.final(id)["status"] for id in ids] == ["Completed"] * 4
+    assert {served.job(id)["node"] for id in ids} == {worker.url}
+
+
+def test_without_any_node_a_job_fails_with_the_reason(start: Start, tmp_path: Path) -> None:
+    """The seed's behaviour, with send_for_s = 0."""
+    served = server(start, tmp_path / "s", "http://127.0.0.1:9", send_for_s=0)
+    job = served.run("true\n")
+    assert job["status"] == "Failed"
+    assert "no node took the job" in job["message"]
+
+
+def test_a_node_that_was_wiped_lost_its_jobs_and_gives_no_others(start: Start, tmp_path: Path) -> None:
+    """Acceptance 11."""
+    worker = node(start, tmp_path / "n")
+    port = worker.url.rpartition(":")[2]
+    served = server(start, tmp_path / "s", worker.url)
+    ids = [served.upload("exec sleep 1000\n").json["id"] for _ in range(2)]
+    eventually(lambda: all(served.job(id)["status"] == "Running" for id in ids))
+    for id in ids:
+        served.job(id)
+    worker.kill()
+    shutil.move(tmp_path / "n" / "node", tmp_path / "lost")
+    node(start, tmp_path / "n", "--port", port)
+    for id in ids:
+        job = served.final(id)
+        assert (job["status"], job["message"]) == ("Failed", "the node lost the job")
+    fresh = served.run("echo fresh > out\n")
+    assert result(served, fresh["id"]).read("out") == b"fresh\n"
+    for pid in (tmp_path / "lost").rglob("payload.pid"):
+        os.kill(json.loads(pid.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def proxies() -> Iterator[list[Proxy]]:
+    made: list[Proxy] = []
+    yield made
+    for proxy in made:
+        proxy.close()
+
+
+def test_lost_late_and_cut_answers_start_nothing_twice(
+    start: Start, tmp_path: Path, proxies: list[Proxy]
+) -> None:
+    """Acceptance 8, in small."""
+    fates = {1: "drop", 3: "slow", 4: "cut"}
+
+    def spoil(count: int, request: bytes) -> str | None:
+        return None if request.startswith(b"GET /health") else fates.get(count % 7)
+
+    worker = node(start, tmp_path / "n")
+    proxies.append(Proxy(worker.url, spoil))
+    served = server(start, tmp_path / "s", proxies[0].url)
+    ids = [served.upload(f"echo {n} >> ledger\n").json["id"] for n in range(12)]
+    for n, id in enumerate(ids):
+        job = served.final(id)
+        assert job["status"] == "Completed", job
+        assert result(served, id).read("ledger") == f"{n}\n".encode()
+    served.stop()
+
+
+def test_a_node_beyond_loopback_makes_a_secret(start: Start, tmp_path: Path) -> None:
+    worker = node(start, tmp_path / "n", "--host", "0.0.0.0")
+    token = tmp_path / "n" / "node" / "node.token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    port = worker.url.rpartition(":")[2]
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "tenuto.toml").write_text(
+        f'[nodes.far]\nurl = "http://127.0.0.1:{port}"\ntoken_file = "{token}"\n'
+        '[services.example]\nnodes = ["far"]\n'
+    )
+    served = start("serve", cwd=tmp_path / "s")
+    job = served.run("true\n")
+    assert (job["status"], job["node"]) == ("Completed", "far")
+    assert token.read_text().strip() not in served.log + worker.log

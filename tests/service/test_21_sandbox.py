@@ -1,0 +1,169 @@
+"""Acceptance 21: what a payload tries and must not be able to do, in bubblewrap and with a uid of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tenuto.errors import UnsafeService
+from tenuto.launchers.instructions import Limits
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.local_node import LocalNode
+from tenuto.service.node.node import EmbeddedNode
+from tenuto.service.node.sandbox import Guest, Sandbox, SandboxMode, bwrap, choose
+from tenuto.service.node.work import Terms, passed_on
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Durability
+from tests.service.asgi import run
+from tests.service.test_05_nodes import ended, job, plan
+
+P = PayloadState
+
+ATTEMPTS = {
+    "read another job": "cat {other}/secret",
+    "list other jobs": "ls {jobs}",
+    "read the database": "head -c 1 {data}/node.sqlite",
+    "read the node's secret": "cat {data}/node.token",
+    "write beside its directory": "echo x > ../result.zip",
+    "forge a marker": "echo '{{}}' > ../payload.done",
+    "read its own records": "cat ../.tenuto/launch.json",
+    "write into the system": "echo x > /etc/tenuto-was-here",
+    "write into the home of root": "echo x > /root/tenuto-was-here",
+    "see the node's environment": "tr '\\0' '\\n' < /proc/{node}/environ | grep -q PATH",
+    "kill the node": "kill -0 {node}",
+    "kill its runner": "kill -0 {runner}",
+    "become root": "su root -c true < /dev/null",
+    "mount": "mount -t tmpfs x /mnt",
+}
+ONLY_IN_BWRAP = {
+    "reach the network": "exec 3<>/dev/tcp/127.0.0.1/{port}",
+    "see other processes": "ls /proc | grep -qx {node}",
+    "leave a file in the common /tmp": "touch {common} && false",
+}
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that other users may pass through; pytest's own is closed to them."""
+    made = Path(tempfile.mkdtemp(prefix="tn-sandbox-", dir="/tmp"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(params=["bwrap", "uid"])
+def sandbox(request: pytest.FixtureRequest, directory: Path, require: Callable[[str], None]) -> Sandbox:
+    if request.param == "bwrap":
+        require("bubblewrap")
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give payloads a uid of their own")
+    return choose(request.param, str(directory), must=True)
+
+
+def test_a_payload_cannot_harm_the_node_or_see_other_jobs(sandbox: Sandbox, directory: Path) -> None:
+    """H26."""
+
+    async def main() -> None:
+        embedded = EmbeddedNode(replace(plan(directory / "node"), sandbox=sandbox), this_machine())
+        await embedded.start()
+        node = LocalNode(embedded)
+        other = job(directory, "exec sleep 100\n", "other")
+        (Path(other.directory) / "secret").write_text("secret")
+        first = await node.submit(other)
+        (directory / "node" / "node.token").write_text("secret")
+        (directory / "node" / "node.token").chmod(0o600)
+        places = {
+            "other": embedded.runner.place("other").work,
+            "jobs": directory / "node" / "jobs" / "payload",
+            "data": directory / "node",
+            "node": os.getpid(),
+            "runner": "$PPID" if sandbox.mode is SandboxMode.UID else os.getppid(),
+            "port": 9,
+            "common": directory / "common",
+        }
+        attempts = {**ATTEMPTS, **(ONLY_IN_BWRAP if sandbox.mode is SandboxMode.BWRAP else {})}
+        script = "id -u > uid; echo works > own\n"
+        for name, attempt in attempts.items():
+            script += f"({attempt.format(**places)}) > /dev/null 2>&1 && echo '{name}' >> could\n"
+        status = await node.submit(job(directory, script + "true\n", "guest"))
+        retrieved = await ended(node, status.id, directory / "got.zip")
+        assert retrieved.status.state is P.COMPLETED, retrieved
+        made = zipfile.ZipFile(directory / "got.zip")
+        could = made.read("could").decode().splitlines() if "could" in made.namelist() else []
+        assert could == []
+        assert made.read("own") == b"works\n"
+        uid = sandbox.uid_of(status.id)
+        assert made.read("uid").decode().strip() == str(os.getuid() if uid is None else uid)
+        await node.kill(first.id)
+        await ended(node, first.id, directory / "x.zip")
+        await embedded.close()
+
+    run(main())
+
+
+def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: Path) -> None:
+    """H27: exit codes, time and processes."""
+
+    async def main() -> None:
+        terms = {"": Terms(Limits(walltime_s=1.5, grace_s=0.5), Durability.NONE, 40)}
+        embedded = EmbeddedNode(
+            replace(plan(directory / "node"), sandbox=sandbox, terms=terms), this_machine()
+        )
+        await embedded.start()
+        node = LocalNode(embedded)
+        for key, script, state, words in [
+            ("code", "exit 7\n", P.FAILED, "7"),
+            ("never", "trap '' TERM; while :; do sleep 1; done\n", P.FAILED, ""),
+            ("bomb", "b() { b | b & }; b; sleep 0.3; exit 3\n", P.FAILED, ""),
+        ]:
+            status = await node.submit(job(directory, script, key))
+            retrieved = await ended(node, status.id, directory / f"{key}.zip")
+            assert retrieved.status.state is state, (key, retrieved)
+            assert words in retrieved.status.message
+        assert (
+            "longer" in (await node.find("never")).message
+            or "time" in (await node.find("never")).message.lower()
+        )  # type: ignore[union-attr]
+        await embedded.close()
+
+    run(main())
+
+
+def test_the_network_is_given_where_the_service_has_it() -> None:
+    assert "--share-net" in bwrap(Guest("/w", None, network=True))
+    line = bwrap(Guest("/w", None, paths=("/opt/x",)))
+    assert "--share-net" not in line
+    assert "--unshare-all" in line
+    at = line.index("/opt/x")
+    assert line[at - 1] == "--ro-bind"
+
+
+def test_each_payload_has_a_uid_of_its_own() -> None:
+    root = Sandbox(SandboxMode.UID, is_root=True)
+    assert root.uid_of(1) != root.uid_of(2)
+    assert root.uid_of(5) == 61184 + 5
+    assert Sandbox(SandboxMode.NONE, is_root=True).uid_of(1) is None
+    assert Sandbox(SandboxMode.BWRAP, is_root=False).uid_of(1) is None
+
+
+def test_no_sandbox_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert choose("auto", str(tmp_path), must=False).mode is SandboxMode.NONE
+    assert choose("none", str(tmp_path), must=True).mode is SandboxMode.NONE
+    for wanted in ("auto", "bwrap", "uid"):
+        with pytest.raises(UnsafeService, match="--sandbox none"):
+            choose(wanted, str(tmp_path), must=True)
+
+
+def test_variables_are_passed_by_name() -> None:
+    given = {"PATH": "p", "LC_ALL": "C", "SECRET": "s", "TENUTO_X": "t"}
+    assert passed_on(given, ("PATH", "LC_*")) == {"PATH": "p", "LC_ALL": "C"}
+    assert "TENUTO_X" not in passed_on(given, ("*",))

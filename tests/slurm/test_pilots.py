@@ -1,0 +1,96 @@
+"""Owns pilots: many short jobs in one allocation, none lost and none twice, whatever ends first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.slurm.drivers import Driver, eventually
+
+PILOT = {
+    "TENUTO_SLURM__PILOTS": "1",
+    "TENUTO_SLURM__PILOT_CPUS": "2",
+    "TENUTO_SLURM__PILOT_IDLE_S": "3",
+}
+NOTES = """
+with experiment(HERE / "ws", "x"):
+    notes = [Note.C(name=f"n{i:02}").submit() for i in range(12)]
+    After.C(before=notes[0]).submit()
+    assert {note.job.result()[2] for note in notes} == {1}
+"""
+HOLD = """
+with experiment(HERE / "ws", "x"):
+    Hold.C(name="h").submit()
+"""
+
+
+def test_one_allocation_runs_many_jobs_and_is_given_back(driver: Driver) -> None:
+    driver.run(NOTES, **PILOT)
+    assert driver.began() == sorted(["after", *(f"n{i:02}" for i in range(12))])
+    assert len(driver.calls("sbatch")) == 1
+    eventually(lambda: not driver.running(), "the end of the pilot", 20)
+
+
+def test_a_job_that_wants_more_than_a_pilot_has_gets_its_own(driver: Driver) -> None:
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Note.C(name="wide").submit(requires="cpu(cores=3)")
+    Note.C(name="narrow").submit()
+""",
+        **PILOT,
+    )
+    calls = driver.calls("sbatch")
+    assert len(calls) == 2
+    assert sum("--cpus-per-task=3" in call for call in calls) == 1
+
+
+def test_jobs_of_a_pilot_that_is_cancelled_run_again(driver: Driver) -> None:
+    process = driver.start(driver.script(HOLD), **PILOT)
+    eventually(driver.ledger, "the payload")
+    driver.slurm.run("scancel", *driver.running())
+    eventually(lambda: len(driver.ledger()) == 2, "the second attempt")
+    driver.release()
+    driver.ended(process)
+    (job,) = driver.jobs()
+    assert (job["state"], job["attempt"]) == ("done", 2)
+
+
+def test_another_driver_awaits_the_jobs_of_a_pilot(driver: Driver) -> None:
+    script = driver.script(HOLD)
+    first = driver.start(script, **PILOT)
+    eventually(driver.ledger, "the payload")
+    first.kill()
+    first.communicate()
+    second = driver.start(script, **PILOT)
+    asked = len(driver.calls("squeue"))
+    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "the second driver to look")
+    driver.release()
+    driver.ended(second)
+    assert driver.began() == ["h"]
+    assert len(driver.calls("sbatch")) == 1
+
+
+def test_a_job_in_a_pilot_is_killed_alone(driver: Driver) -> None:
+    process = driver.start(
+        driver.script("""
+with experiment(HERE / "ws", "x"):
+    Hold.C(name="a").submit()
+    Hold.C(name="b").submit()
+"""),
+        **PILOT,
+    )
+    eventually(lambda: len(driver.ledger()) == 2, "two payloads")
+    first = driver.jobs()[0]
+    driver.tenuto("kill", first["id"])
+    driver.release()
+    driver.ended(process, 1)
+    assert sorted(job["state"] for job in driver.jobs()) == ["done", "error"]
+    assert driver.began() == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_pilots_that_run_nothing_are_given_up(driver: Driver) -> None:
+    (driver.directory / "tenuto.toml").write_text('[slurm]\nsetup = "exit 0"\n')
+    said = driver.run(HOLD, code=1, **PILOT)
+    assert "3 pilots in a row" in said
+    assert len(driver.calls("sbatch")) == 3
