@@ -199,11 +199,14 @@ def test_15_safe_is_the_same_in_both_languages(serve: Serve, visitor: Visitor) -
       return numbers.map(one => [one, safe(String.fromCodePoint(one))])
         .filter(([one, text]) => text !== String.fromCodePoint(one));
     }"""
-    changed = {number: text for number, text in page.evaluate(script, known)}
+    changed = dict(page.evaluate(script, known))
     expected = {number: safe(chr(number)) for number in known if safe(chr(number)) != chr(number)}
     assert changed == expected
     joined = page.evaluate(
-        "async texts => { const { safe } = await import('/static/dom.js'); return JSON.parse(texts).map(safe) }",
+        """async texts => {
+          const { safe } = await import("/static/dom.js");
+          return JSON.parse(texts).map(safe);
+        }""",
         json.dumps(HOSTILE),
     )
     assert joined == [safe(text) for text in HOSTILE]
