@@ -52,7 +52,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # (importing module, imported module) -> the extra whose absence it must survive. Only these imports of
 # Tenuto may sit inside a function.
-OPTIONAL: dict[tuple[str, str], str] = {}
+OPTIONAL: dict[tuple[str, str], str] = {
+    ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
+}
 
 
 # -- reading the source ----------------------------------------------------------------------------
