@@ -69,6 +69,8 @@ _TRANSIENT_MODULE = "tenuto.experiments.transient"
 # Most experiments have no requirement either.
 _PLACING_MODULE = "tenuto.jobs.placing"
 _FINDING_MODULE = "tenuto.launchers.finding"
+# Nor a monitor beside it.
+_MONITOR_MODULE = "tenuto.experiments.monitor_service"
 
 
 class experiment:
@@ -363,8 +365,6 @@ class experiment:
     # Entering and leaving
 
     def __enter__(self) -> experiment:
-        if self.port is not None:
-            say(f"there is no web monitor in this version yet, so port={self.port} is ignored")
         if current_job.get() is not None:
             raise ExperimentInJob(
                 f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "
@@ -394,6 +394,9 @@ class experiment:
         if reporter is not None:
             reporter.opened(self)
             self._run.subscribe(reporter.hear)
+        if self.port is not None:
+            monitor: Any = import_module(_MONITOR_MODULE)
+            monitor.start_monitor(self._run, self.port, say)
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()
