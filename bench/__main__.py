@@ -23,6 +23,7 @@ from bench import (
     w6_idle,
     w7_identity,
     w10_recovery,
+    w12_slurm,
 )
 from bench.measure import reference
 from bench.peers.environments import version
@@ -42,6 +43,7 @@ MODULES = (
     w6_idle,
     w7_identity,
     w10_recovery,
+    w12_slurm,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")

@@ -33,7 +33,7 @@ TenutoError
 │   ├── JobNotEnded           a job that has not ended cannot be forgotten
 │   └── MalformedEvent        a record does not describe an event
 ├── SchedulerClosed           the scheduler was closed, and answers no more
-├── NoResult                  a job has nothing to return, because it is not done
+├── NoResult                  a job has nothing to return, because it is not done or kept nothing
 ├── ExperimentError           an experiment cannot be run like this
 │   ├── ExperimentLocked      another process runs an experiment of this name
 │   ├── ExperimentInJob       an experiment was opened inside a job
@@ -225,7 +225,7 @@ class SchedulerClosed(TenutoError):
 
 
 class NoResult(TenutoError):
-    """A job has nothing to return, because it is not done."""
+    """A job has nothing to return, because it is not done or kept nothing."""
 
 
 class ExperimentError(TenutoError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_workload_of_the_core_is_there() -> None:
-    assert list(WORKLOADS) == ["floor", "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W10"]
+    assert list(WORKLOADS) == ["floor", "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W10", "W12"]
 
 
 def broken_peer(title: str, problem: Exception) -> Peer:
@@ -108,7 +109,10 @@ def test_prepared_jobs_are_like_real_ones(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.watchdog(600)
-def test_the_whole_suite_runs_at_its_smallest_without_peers(tmp_path: Path) -> None:
+def test_the_whole_suite_runs_at_its_smallest_without_peers(
+    tmp_path: Path, require: Callable[[str], None]
+) -> None:
+    require("slurm")
     command = [sys.executable, "-m", "bench", "--sizes", "tiny", "--no-peers", "--repetitions", "1"]
     places = ["--directory", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
     done = subprocess.run([*command, *places], cwd=ROOT, capture_output=True, text=True, check=False)

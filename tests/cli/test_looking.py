@@ -19,7 +19,7 @@ from .conftest import ESCAPES, TENUTO, Shell
 
 JOB_KEYS = (
     "task id state reason message experiment run attempt tags depends_on transient submitted started ended "
-    "duration_s progress progress_desc eta_s alarm"
+    "duration_s progress progress_desc eta_s alarm result"
 ).split()
 RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon tags".split()
 WHY_KEYS = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.scripts import Place, eventually, python, run, tenuto, terminal
+from tests.experiments.scripts import TASKS, Place, eventually, python, run, tenuto, terminal
 
 BODY = """
 with experiment(HERE / "ws", "sweep"):
@@ -87,6 +87,14 @@ def test_the_summary_as_json_is_alone_on_standard_output(place: Place) -> None:
     (group,) = summary["failures"]
     assert len(group["jobs"]) == 3
     assert Path(group["jobs"][0]["stderr"]).exists()
+
+
+def test_the_summary_says_which_jobs_were_not_forked_and_why(place: Place) -> None:
+    main = 'with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()'
+    script = place.script(main, tasks=f"{TASKS}\nimport random\nrandom.seed(3)")
+    result = run(tenuto("run", "--json", script), place.directory)
+    (remark,) = json.loads(result.stdout)["remarks"]
+    assert "starts in a fresh interpreter, since it seeds `random`" in remark
 
 
 def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:

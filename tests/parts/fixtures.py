@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.parts.postgresql import PostgreSQL
+from tests.parts.rabbitmq import RabbitMQ
+from tests.parts.redis import Redis
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,21 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "test.db")
     return str(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture(scope="session")
+def redis(require: Callable[[str], None]) -> Iterator[Redis]:
+    """A private Redis."""
+    require("redis")
+    server = Redis()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(require: Callable[[str], None]) -> Iterator[RabbitMQ]:
+    """A private RabbitMQ; its tests belong into one `xdist_group`."""
+    require("rabbitmq")
+    server = RabbitMQ()
+    yield server
+    server.end()

@@ -18,7 +18,7 @@ server=$!
 echo $server
 read -r end
 kill -$signal $server 2>/dev/null
-(sleep 10; kill -KILL $server 2>/dev/null) & late=$!
+(sleep 30; kill -KILL $server 2>/dev/null) & late=$!
 wait $server 2>/dev/null
 kill $late 2>/dev/null
 [ "$end" = keep ] || rm -rf "$directory"
@@ -62,4 +62,4 @@ class Kept:
         self._shell.stdin.write("keep\n" if keep_directory else "\n")
         self._shell.stdin.close()
         self._shell.stdout.close()
-        self._shell.wait(30)
+        self._shell.wait(60)

@@ -36,7 +36,7 @@ class Link(Config):
 class Step(Task):
     number: Param[int]
     before: Param["Step | None"] = None
-    result: Meta[Path] = field(default_factory=PathGenerator("result"))
+    made: Meta[Path] = field(default_factory=PathGenerator("result"))
 
 
 class Data(Config):
@@ -157,7 +157,7 @@ def test_a_chain_of_tasks_costs_each_task_the_same(experiment: Any, hashes: Coun
     assert set(hashed) == {1}
     assert max(hashes.sizes) < 1000
     assert abs(sizes[1] - sizes[0]) < 50  # the numbers of the jobs have more digits
-    assert task.result == experiment.root / "jobs" / str(DEPTH - 1) / "result"
+    assert task.made == experiment.root / "jobs" / str(DEPTH - 1) / "result"
 
 
 def test_a_chain_of_tasks_keeps_little_for_each_task(experiment: Any) -> None:

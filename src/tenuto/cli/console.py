@@ -118,6 +118,7 @@ def table_lines(
     paint: Callable[[Cell, str], str] = lambda _, text: text,
 ) -> list[str]:
     """The lines of a table that fits `room` cells."""
+    columns = [column._replace(title=safe(column.title)) for column in columns]  # a tag, a key of a result
     texts = [[safe(cell if isinstance(cell, str) else cell.text) for cell in row] for row in rows]
     natural = [
         max([width(column.title), *(width(row[place]) for row in texts)])

@@ -20,6 +20,7 @@ COMMANDS = {
     "top": "Watch and steer in the terminal.",
     "ui": "Watch and steer in a browser.",
     "jobs": "List jobs, filtered and sorted.",
+    "results": "Show what jobs returned, the best first.",
     "logs": "Show what a job printed.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",
@@ -27,6 +28,7 @@ COMMANDS = {
     "clean": "Delete the directories of jobs.",
     "runs": "List, show and prune runs.",
     "evolve": "Run a search, and watch its archive fill.",
+    "worker": "Evaluate candidates of searches, on any machine.",
     "search": "List, show, steer, export and remove searches.",
     "launchers": "Say which launchers there are, and which one a requirement leads to.",
     "doctor": "Show the settings, and check this machine.",
@@ -41,6 +43,7 @@ COMMANDS = {
 EXTRAS = {
     "evolve": "search",
     "search": "search",
+    "worker": "search",
     "serve": "service",
     "node": "service",
     "token": "service",

@@ -12,7 +12,7 @@ from tenuto.cli.console import note
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.fields import FIELDS, own_fields
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.results import ResultReader, flat_result, is_result
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.filters import Filter, names, parse_filter
@@ -40,26 +40,31 @@ def matching(view: WorkspaceView, jobs: Sequence[JobView], wanted: Filter | None
 def fields_of(
     view: WorkspaceView, jobs: Sequence[JobView], asked: set[str]
 ) -> Callable[[JobView], dict[str, Any]]:
-    """What can be asked of a job: its fields over its tags over, only if need be, its parameters."""
+    """What can be asked of a job: its fields over its tags over, only if need be, parameters and results."""
     now = view.machine.clock.now()
     tags = {name for job in jobs for name in job.tags}
-    others = asked - set(FIELDS) - tags
+    reader = ResultReader(view.machine.files, view.layout)
+    results = {name for name in asked if is_result(name)} - tags
+    others = asked - set(FIELDS) - tags - results
     found: set[str] = set()
 
     def fields(job: JobView) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        if results:
+            values.update(flat_result(reader.result(job)))
         if others:
-            stored = read_stored(view.machine.files, view.layout.job(*job.key)).parameters
+            stored = reader.parameters(job.key)
             values.update({name: stored[name] for name in others if name in stored})
         return {**values, **job.tags, **own_fields(job, now)}
 
-    if others and jobs:
+    unsure = others | results
+    if unsure and jobs:
         for job in jobs:
-            found.update(others & fields(job).keys())
-            if found == others:
+            found.update(unsure & fields(job).keys())
+            if found == unsure:
                 break
-        for name in sorted(others - found):
-            note(f"no job here has a field, tag or parameter {name!r}")
+        for name in sorted(unsure - found):
+            note(f"no job here has a field, tag, parameter or result {name!r}")
     return fields
 
 

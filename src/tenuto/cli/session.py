@@ -5,6 +5,7 @@ What is shown meanwhile is the business of the `Progress` it is given.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import os.path
 import shutil
@@ -33,6 +34,8 @@ from tenuto.jobs.text import safe, safe_lines
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
 
+_LAUNCHERS = logging.getLogger("tenuto.launchers")
+
 
 class Request(NamedTuple):
     """What a person wants to be run."""
@@ -55,6 +58,18 @@ def is_yaml(file: str) -> bool:
     return file.endswith((".yaml", ".yml"))
 
 
+class Remarks(logging.Handler):
+    """Keeps what launchers say of jobs that they do not fork, for the summary."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "action", None) == "not_warm" and record.getMessage() not in self.said:
+            self.said.append(record.getMessage())
+
+
 class Session:
     """One call of the command line, from its first experiment to its exit code."""
 
@@ -62,15 +77,18 @@ class Session:
         self.progress = progress
         self.problem: str | None = None
         """Why the script stopped before its end, in one line."""
+        self.remarks = Remarks()
         self._clock = progress.overview.clock
         self._began = self._clock.monotonic()
 
     def run(self, request: Request, mode: RunMode | None = None) -> int:
         """Runs the file to its end, whatever happens in it; the exit code."""
         reporting, imposed = current_reporter.set(self.progress), imposed_mode.set(mode)
+        _LAUNCHERS.addHandler(self.remarks)
         try:
             code = self._run(request)
         finally:
+            _LAUNCHERS.removeHandler(self.remarks)
             self.progress.end()
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
@@ -114,6 +132,7 @@ class Session:
             program,
             retry,
             exit_code,
+            tuple(self.remarks.said),
         )
 
 

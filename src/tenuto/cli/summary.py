@@ -34,6 +34,8 @@ class Summary(NamedTuple):
     retry: Sequence[str]
     """Its arguments that try again what failed."""
     exit_code: int = 0
+    remarks: tuple[str, ...] = ()
+    """What launchers did otherwise than they would by default, and why."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -47,6 +49,7 @@ class Summary(NamedTuple):
             "unfinished": self.counts.waiting + self.counts.running,
             "duration_s": round(self.took_s, 3),
             "exit_code": self.exit_code,
+            "remarks": list(self.remarks),
             "failures": [
                 {
                     "reason": group.reason.name,
@@ -61,6 +64,7 @@ class Summary(NamedTuple):
     def lines(self, directory: str) -> Iterator[str]:
         """For people; paths under `directory` are shown from there."""
         yield self._headline()
+        yield from map(safe, self.remarks)
         for run in self.left:
             running = self.counts.running
             yield f"{safe(run.name)} was left" + (f"; {running} jobs go on" if running else "")

@@ -54,6 +54,11 @@ class JobView(NamedTuple):
     def key(self) -> JobKey:
         return JobKey(self.task_id, self.job_id)
 
+    @property
+    def small_result(self) -> Any:
+        """What the task returned; None also for a result too large for a list (see `results.result_of`)."""
+        return self.marker.result if self.state is JobState.DONE and self.marker is not None else None
+
     def duration_s(self, now: datetime) -> float | None:
         """How long it ran, or has been running."""
         if self.starttime is None:
@@ -216,6 +221,7 @@ def plain_job(job: JobView, now: datetime) -> dict[str, Any]:
         "progress_desc": job.progress.desc if job.progress else None,
         "eta_s": job.progress.left_s(now) if job.progress else None,
         "alarm": job.alarm,
+        "result": job.small_result,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import SettingsError
 from tenuto.launchers.choice import SLURM
+from tenuto.launchers.plugins import plugin_names
 from tenuto.launchers.requirements import Host
 from tenuto.launchers.requirements_values import about_size
 from tenuto.launchers.this_host import this_host
@@ -37,7 +38,8 @@ def offers(settings: Settings) -> list[Offer]:
         Offer(name, True, f"this machine: {host}", None, settings.launcher == name)
         for name in ("warm", "spawn")
     ]
-    return [*local, _slurm(settings), _user_file()]
+    plugins = [Offer(name, True, "a plug-in", None, settings.launcher == name) for name in plugin_names()]
+    return [*local, _slurm(settings), *plugins, _user_file()]
 
 
 def _slurm(settings: Settings) -> Offer:

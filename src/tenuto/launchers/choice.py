@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto.errors import InvalidSetting
+from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
@@ -52,7 +52,8 @@ class Launchers:
         if name in _LOCAL:
             return choose_launcher(name, self._settings.slots)
         if name != SLURM:
-            raise InvalidSetting(f"there is no launcher {name!r}: it is one of {', '.join([*_LOCAL, SLURM])}")
+            plugin: Launcher = load_plugin(name)(self._settings)
+            return plugin
         slurm: Any = import_module(_SLURM_MODULE)
         launcher: Launcher = slurm.SlurmLauncher(settings=self._settings.slurm)
         return launcher

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tenuto.errors import LauncherNotFound
+from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Process
 from tenuto.light import import_module
 from tenuto.workspace.derive import ClusterReport
@@ -96,14 +98,11 @@ class Clusters:
 
 
 def _loaded(name: str) -> Cluster | None:
-    loader = _LOADERS.get(name)
-    if loader is None:
-        problem = "nothing of that name is installed"
-    else:
-        try:
-            return loader()
-        except ImportError as error:
-            problem = str(error)
+    try:
+        loader = _LOADERS[name] if name in _LOADERS else load_plugin(name).cluster
+        return loader()
+    except (ImportError, AttributeError, LauncherNotFound) as error:
+        problem = str(error)
     logger.warning(
         "jobs of launcher %s cannot be asked for: %s", name, problem, extra={"action": "cluster_unknown"}
     )

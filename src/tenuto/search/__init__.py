@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
+    from tenuto.search.optuna_sampler import OptunaSampler
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
     from tenuto.search.proposals import Candidate, Proposal
@@ -37,6 +38,7 @@ _ON_DEMAND = {
     "MapElites": "map_elites",
     "MapElitesSampler": "sampling",
     "Mixed": "variation",
+    "OptunaSampler": "optuna_sampler",
     "Outcome": "outcome",
     "Proposal": "proposals",
     "RandomSearch": "plain_samplers",
@@ -62,6 +64,7 @@ __all__ = [
     "MapElites",
     "MapElitesSampler",
     "Mixed",
+    "OptunaSampler",
     "Outcome",
     "Proposal",
     "RandomSearch",

@@ -64,15 +64,18 @@ class Agent:
         slots: int,
         only: Collection[str] | None = None,
         is_leased: bool = False,
+        is_passing: bool = False,
     ) -> None:
         """`only`: the searches to work for. `is_leased`: payloads end when the agent cannot renew its leases,
-        since another machine may take their rows; not needed where all share one workspace."""
+        since another machine may take their rows; not needed where all share one workspace. `is_passing`: it
+        ends when nothing is left to claim."""
         self._store = store
         self._settings = settings
         self._machine = machine
         self._slots = slots
         self._only = only
         self._is_leased = is_leased
+        self._is_passing = is_passing
         self._workspace = workspace
         self._layout = Layout(str(workspace))
         self._lease_ms = int(settings.search.lease_s * 1000)
@@ -88,6 +91,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
         self._is_leaving = False
+        self._is_abandoning = False
         self._is_suspicious = False
         """After an error of the database: which rows are ours is read back."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,7 +99,6 @@ class Agent:
         self._thread = threading.Thread(target=self._main, name="agent", daemon=True)
         self._calls = ThreadPoolExecutor(2, "agent-database")
         self._guard = threading.Lock()
-        self.on_claim: Callable[[int], None] | None = None
         self.evaluated = 0
 
     # -- from any thread ---------------------------------------------------------------------------
@@ -114,6 +117,11 @@ class Agent:
     def leave(self) -> None:
         """Ends at once: running jobs go on, and are adopted by the next agent of the workspace."""
         self._is_leaving = self._is_draining = True
+        self.wake()
+
+    def abandon(self) -> None:
+        """Stops what runs, gives the rows back, in this order, and ends."""
+        self._is_abandoning = self._is_draining = True
         self.wake()
 
     def join(self, timeout_s: float | None = None) -> bool:
@@ -165,6 +173,9 @@ class Agent:
         try:
             while not self._is_leaving:
                 try:
+                    if self._is_abandoning:
+                        await self.stop_payloads()
+                        break
                     await self._step()
                 except DatabaseError as error:
                     log.warning("the agent waits for its database: %s", error)
@@ -189,8 +200,8 @@ class Agent:
             rows = await self._call(self._store.claim, self.name, free, self._lease_ms, self._only)
             for row in rows:
                 self._begin(row)
-            if rows and self.on_claim is not None:
-                self.on_claim(len(rows))
+            if self._is_passing and not rows and not self._held:
+                self._is_draining = True
 
     @property
     def _wake_event(self) -> asyncio.Event:
@@ -241,6 +252,8 @@ class Agent:
         except Exception as error:  # whatever goes wrong, the row must not hang
             log.exception("a candidate could not be run")
             end = _failed(held.row, f"{type(error).__name__}: {error}")
+        if self._is_abandoning and end.status is not EvolutionStatus.SUCCEEDED:
+            return  # stopped by ourselves: the row is given back
         self._ends.append(end)
         self._wake_event.set()
 
@@ -330,11 +343,10 @@ class Agent:
 
     async def stop_payloads(self) -> int:
         """Ends what runs and gives the rows back, in this order; how many rows."""
-        held = list(self._held.values())
-        for one in held:
-            if one.job is not None:
-                await self._withdraw_one(one.job, self._owners[one.row.search_id])
-        return await self._call(self._store.give_back, {one.row.key for one in held})
+        jobs = [(one.job, self._owners[one.row.search_id]) for one in self._held.values() if one.job]
+        await asyncio.gather(*(self._withdraw_one(job, owner) for job, owner in jobs))
+        await self._finish()
+        return await self._call(self._store.give_back, {one.row.key for one in self._held.values()})
 
     def _touch(self) -> None:
         """Says to the runners of this workspace that the leases hold."""

@@ -26,10 +26,11 @@ _TIMES = {
 def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
     """One mapping for each candidate of a search, by number; times in seconds since 1970."""
     query = select(evolution_jobs).where(jobs.search_id == name).order_by(jobs.number)
-    return store.database.read(lambda c: [_candidate(row._mapping) for row in c.execute(query)])
+    return store.database.read(lambda c: [candidate_of(row._mapping) for row in c.execute(query)])
 
 
-def _candidate(row: Any) -> dict[str, Any]:
+def candidate_of(row: Any) -> dict[str, Any]:
+    """A row as a plain mapping."""
     proposal = json.loads(row["proposal"])
     outcome = json.loads(row["outcome"]) if row["outcome"] else {}
     kept = {key: row[key] for key in ("id", "number", "status", "priority", "attempt", "objective")}

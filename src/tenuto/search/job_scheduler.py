@@ -8,12 +8,16 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tenuto.clock import Clock, SystemClock
 from tenuto.search.opening import default_workspace, open_database
-from tenuto.search.queues import NoQueue, Queue
+from tenuto.search.queues import Queue, open_queue
 from tenuto.search.rows import Refusal, Sent
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
+
+_SENDS_S = 5.0
+_PROBE_S = 3.0
 
 
 class Console(Protocol):
@@ -40,16 +44,20 @@ class JobScheduler:
         *,
         store: Store | None = None,
         queue: Queue | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`store`: by default where the settings say."""
+        """`store` and `queue`: by default where the settings say."""
         self._settings = settings.search
         self._max_unfinished = settings.search.max_unfinished_jobs or 2 * settings.slots
         self._console = console
         self._sampler = sampler
         self._experiment_id = experiment_id
         self._store = store or Store(open_database(settings, default_workspace(settings)))
-        self._queue: Queue = queue or NoQueue()
+        self._queue: Queue = queue or open_queue(settings)
+        self._clock: Clock = clock or SystemClock()
         self._is_total_told = False
+        self._failed_at: float | None = None
+        """When a send failed last, while the broker is down."""
 
     def count_unfinished_jobs(self) -> int:
         """How many jobs are PENDING, QUEUED or RUNNING."""
@@ -80,7 +88,15 @@ class JobScheduler:
 
     def dispatch_pending_jobs(self) -> int:
         """Promotes jobs that wait to QUEUED, by priority and age, and sends them; how many were sent."""
-        return self._send(self._store.dispatch(self._experiment_id, self._settings.dispatch_batch_size))
+        rows = self._store.dispatch(self._experiment_id, self._settings.dispatch_batch_size)
+        now = self._clock.monotonic()
+        if not rows and self._failed_at is not None and now - self._failed_at >= _PROBE_S:
+            rows = self._store.dispatch(self._experiment_id, 1, is_probe=True)
+        return self._send(rows)
+
+    def close(self) -> None:
+        """Closes the connection to the broker."""
+        self._queue.close()
 
     def _schedule_one(self) -> Any:
         try:
@@ -107,13 +123,21 @@ class JobScheduler:
 
     def _send(self, rows: Sequence[Sent]) -> int:
         failed: list[str] = []
+        began = self._clock.monotonic()
         for row in rows:
+            if failed and self._clock.monotonic() - began > _SENDS_S:
+                failed.append(row.id)  # a broker that does not answer must not hold up the tick
+                continue
             try:
                 self._queue.send(row.id)
             except Exception as error:  # noqa: BLE001  whatever a broker's client raises; the others are sent
                 self._trouble(f"candidate {row.number} could not be sent", error)
                 failed.append(row.id)
+        if self._failed_at is not None and len(failed) < len(rows):
+            self._failed_at = None
+            self._store.forget_backoff(self._experiment_id)
         if failed:
+            self._failed_at = self._clock.monotonic()
             backoff_ms = int(self._settings.send_backoff_s * 1000)
             self._store.send_failed(self._experiment_id, failed, backoff_ms)
         return len(rows) - len(failed)

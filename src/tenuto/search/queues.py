@@ -1,10 +1,14 @@
 """Queues: how workers are woken for a candidate. A message is a hint; the row is the truth.
-Here the protocol and the queue for a search without a broker; Dramatiq's is in `dramatiq_queue`.
+Here the protocol, the queue for a search without a broker, and the choice; Dramatiq's is in `dramatiq_queue`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tenuto.errors import SearchError
+from tenuto.settings import Settings
 
 
 class Queue(Protocol):
@@ -25,3 +29,41 @@ class NoQueue:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class Listener(Protocol):
+    """Hears the messages of a broker."""
+
+    def close(self) -> None: ...
+
+
+def open_queue(settings: Settings) -> Queue:
+    """The queue that the settings name."""
+    url = settings.queue.url
+    if url is None:
+        return NoQueue()
+    queue: Queue = _dramatiq().DramatiqQueue(url, settings.queue.namespace)
+    return queue
+
+
+def open_listener(settings: Settings, wake: Callable[[], None]) -> Listener:
+    """Calls back for each message of the broker that the settings name; never without one."""
+    url = settings.queue.url
+    if url is None:
+        return NoQueue()
+    listener: Any = _dramatiq().DramatiqListener(url, settings.queue.namespace, wake)
+    listener.start()
+    heard: Listener = listener
+    return heard
+
+
+def _dramatiq() -> Any:
+    try:
+        from tenuto.search import dramatiq_queue  # noqa: PLC0415  needs the extra `dramatiq`
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("tenuto"):
+            raise
+        raise SearchError(
+            f"[queue] url needs Dramatiq ({error.name} is missing): pip install 'tenuto[dramatiq]'"
+        ) from None
+    return dramatiq_queue

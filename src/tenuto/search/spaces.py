@@ -60,6 +60,10 @@ class Numeric:
         """The point of the unit cube where a value lies."""
         return [self.unit(number) for number in _flat(value)]
 
+    def flat(self, value: Any) -> list[Any]:
+        """The numbers of a value in one list."""
+        return _flat(value)
+
     def number(self, unit: float) -> float:
         raise NotImplementedError
 

@@ -121,19 +121,27 @@ class Store(ClaimStore, ControlStore):
 
     # -- dispatching -------------------------------------------------------------------------------
 
-    def dispatch(self, name: str, limit: int) -> list[Sent]:
-        """Promotes the candidates that are due to QUEUED, the best first."""
-        return self.database.write(
-            lambda connection: _promote(
-                connection,
-                name,
-                select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
-                .where(jobs.search_id == name, is_status(S.PENDING), is_due(now_ms()))
-                .order_by(*DISPATCH_ORDER)
-                .limit(limit)
-                .with_for_update(skip_locked=True),
-            )
+    def dispatch(self, name: str, limit: int, is_probe: bool = False) -> list[Sent]:
+        """Promotes the candidates that are due to QUEUED, the best first; a probe does not wait until due."""
+        query = (
+            select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+            .where(jobs.search_id == name, is_status(S.PENDING))
+            .order_by(*DISPATCH_ORDER)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
         )
+        if not is_probe:
+            query = query.where(is_due(now_ms()))
+        return self.database.write(lambda connection: _promote(connection, name, query))
+
+    def forget_backoff(self, name: str) -> None:
+        """Lets candidates that could not be sent go out at once: the broker is back."""
+        statement = (
+            update(evolution_jobs)
+            .where(jobs.search_id == name, is_status(S.PENDING), jobs.not_before.is_not(None))
+            .values(not_before=None, sends=0)
+        )
+        self.database.write(lambda connection: connection.execute(statement))
 
     def promote(self, name: str, ids: Sequence[str]) -> list[Sent]:
         """Promotes these candidates to QUEUED, as far as they are PENDING."""

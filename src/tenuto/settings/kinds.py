@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tenuto.light import pattern, shlex
+from tenuto.light import import_module, pattern, shlex
 from tenuto.settings.urls import Url
 
 T = TypeVar("T")
@@ -192,6 +192,20 @@ def choice(*words: str) -> Kind[str]:
         return str(value)
 
     return Kind(" or ".join(f'"{word}"' for word in words), take)
+
+
+def choice_or_plugin(group: str, *words: str) -> Kind[str]:
+    """One of some words, or the name of an entry point of a group that some distribution here has."""
+
+    def take(value: Any) -> str:
+        if value in words:
+            return str(value)
+        metadata: Any = import_module("importlib.metadata")
+        if not isinstance(value, str) or not metadata.entry_points(group=group, name=value):
+            raise Unfit
+        return value
+
+    return Kind(" or ".join(f'"{word}"' for word in words) + ", or the name of a plug-in", take)
 
 
 def optional(kind: Kind[T]) -> Kind[T | None]:

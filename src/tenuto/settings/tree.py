@@ -21,7 +21,18 @@ from tenuto.settings.declaration import (
     rows,
     setting,
 )
-from tenuto.settings.kinds import BYTES, FLAG, PATH, SECONDS, TEXT, VARIABLES, choice, integer, optional
+from tenuto.settings.kinds import (
+    BYTES,
+    FLAG,
+    PATH,
+    SECONDS,
+    TEXT,
+    VARIABLES,
+    choice,
+    choice_or_plugin,
+    integer,
+    optional,
+)
 from tenuto.settings.search import DatabaseSettings, QueueSettings, SearchSettings
 from tenuto.settings.service import NodeSettings, OfferedSettings, RemoteNodeSettings, ServiceSettings
 from tenuto.settings.slurm import SlurmSettings
@@ -117,7 +128,7 @@ class Settings:
         optional(TEXT), None, "The workspace used where none is given: a name under `workspaces`."
     )
     launcher: str = setting(
-        choice("warm", "spawn", "slurm", "auto"),
+        choice_or_plugin("tenuto.launchers", "warm", "spawn", "slurm", "auto"),
         "warm",
         'How jobs are started. "warm": forked from a process that has imported their modules, where that is '
         'safe. "spawn": a fresh interpreter for each. "slurm": by a cluster, see docs/slurm.md. "auto": as '

@@ -51,7 +51,8 @@ class ConfigBase:
     """The common base of configurations and live objects.
 
     ``_state`` is a `ConfigState` for a configuration. For a live object it is
-    absent, or a function that fills the object in on first use.
+    absent, or knows the job of the task: it reads its result, and in a job it is also a function that fills
+    the object in on first use.
     """
 
     __slots__ = ("_state",)

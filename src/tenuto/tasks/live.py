@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
+from tenuto.errors import NoResult
 from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.graph import configs_in, folders, postorder
@@ -18,6 +19,8 @@ from tenuto.tasks.sealing import check
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tenuto.tasks.ports import SubmittedJob
 
 
 def instantiate(value: Any, directory: Path | str) -> Any:
@@ -35,8 +38,29 @@ def instantiate(value: Any, directory: Path | str) -> Any:
             cls = live_class(type(node))
             if caches(cls):
                 values[IDENTITY_ATTRIBUTE] = (schema_of(cls).id, identity(node))
-            built[id(node)] = alive(object.__new__(cls), values)
+            live: Any = object.__new__(cls)
+            if node._state.job is not None:
+                live._state = _Submitted(node._state.job)
+            built[id(node)] = alive(live, values)
     return thawed(value, built)
+
+
+class _Submitted:
+    """Tells a live object the result of the job that its config became."""
+
+    def __init__(self, job: SubmittedJob | None) -> None:
+        self._job = job
+
+    def result(self) -> Any:
+        """What the task returned; waits for the job."""
+        if self._job is None:
+            raise NoResult(
+                "the job of this task is known in the process that submitted it, and not in others"
+            )
+        return self._job.result()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Submitted, (None,)
 
 
 def alive(live: Any, values: dict[str, Any]) -> Any:

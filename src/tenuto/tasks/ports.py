@@ -98,6 +98,10 @@ class JobContext(Protocol):
         """Seconds until the launcher stops the job; None without a limit."""
         ...
 
+    def result(self, directory: str) -> Any:
+        """What the task of another job, which has this directory, returned."""
+        ...
+
     def register_task_output(
         self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> None:

@@ -15,6 +15,7 @@ from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
 from tenuto.tasks.live import instantiate
+from tenuto.tasks.ports import job_context
 from tenuto.tasks.serialization import (
     MAX_BYTES,
     PARAMS_FILE,
@@ -161,16 +162,16 @@ def _filled_on_first_use(file: str, upstream: Upstream) -> Any:
 
 
 class _Filling:
-    """Fills in a live task from its job's directory, once, whichever thread asks first.
+    """Fills in a live task from its job's directory, once, whichever thread asks first; reads its result.
 
     An object that is still to be filled can be pickled, for a task may send its model to
     worker processes before it looked at it.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, filled: bool = False) -> None:
         self.directory = directory
         self.lock = RLock()
-        self.begun = False
+        self.begun = self.filled = filled
 
     def __call__(self, task: Any) -> None:
         with self.lock:
@@ -182,10 +183,14 @@ class _Filling:
             except BaseException:
                 self.begun = False  # the next use tries again, and fails with the same reason
                 raise
-            del task._state
+            self.filled = True
+
+    def result(self) -> Any:
+        """What the task returned in its job."""
+        return job_context().result(self.directory)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Filling, (self.directory,)
+        return _Filling, (self.directory, self.filled)
 
 
 def _upstream_file(file: str, relative: Any) -> str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from tenuto.errors import GraphError, ParameterError, SealedConfig
+from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, pathlib
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
@@ -20,6 +20,7 @@ from tenuto.tasks.sealing import check, seal
 
 C = TypeVar("C", bound=Config)
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Own:
@@ -42,6 +43,14 @@ class Dependency(Protocol):
 
     def __call__(self, config: C) -> C:
         """Returns the config, which now depends on the task."""
+        ...
+
+
+class Executed(Protocol[Result_co]):
+    """A task whose `execute()` says what it returns."""
+
+    def execute(self) -> Result_co:
+        """What the job does."""
         ...
 
 
@@ -139,6 +148,23 @@ class Task(Config, Generic[Out_co]):
     def stderr(self) -> Path:
         """The file with what the job prints to standard error."""
         return self.job.stderr
+
+    def result(self: Executed[Result]) -> Result:
+        """What the job returned.
+
+        In a script it waits for the job. In `execute()` of a task that depends on this one, as in
+        ``self.trained.result()``, the job is done already. `NoResult` says why there is none.
+        """
+        task: Any = self
+        if type(task).__is_config__:
+            return task.job.result()  # type: ignore[no-any-return]
+        job = getattr(task, "_state", None)
+        if job is None:
+            raise NoResult(
+                f"this {class_name(task)} has no result: only a task that was submitted before, and given to "
+                f"this one as a parameter, has one here"
+            )
+        return job.result()  # type: ignore[no-any-return]
 
     def wait(self) -> Any:
         """Blocks until the job reached a final state, and returns that state."""

@@ -77,6 +77,8 @@ def derive_state(evidence: Evidence) -> Derived:
         reason = evidence.cluster.reason
         message = evidence.cluster.message or row.message
         blameless = evidence.cluster.blameless
+    elif row.cluster is not None:
+        message = evidence.cluster.message or row.message
     alarm = _joined(row.message if row.alarming else None, current.alarm)
     return Derived(
         state=row.state,

@@ -9,6 +9,7 @@ import click
 from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
+from tenuto.jobs.results import result_text
 from tenuto.jobs.text import duration
 from tenuto.jobs.view import JobView, plain_job
 
@@ -20,7 +21,7 @@ MOST_TAG_COLUMNS = 12
 @click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
 @click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
 @click.option(
-    "-s", "--sort", metavar="FIELD", help="Sort by a field, tag or parameter; -FIELD: largest first."
+    "-s", "--sort", metavar="FIELD", help="Sort by a field, tag, parameter or result; -FIELD: largest first."
 )
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")
 @workspace_option
@@ -74,6 +75,7 @@ def show_jobs(jobs: list[JobView], now: datetime) -> None:
         Column("took", right=True, rank=1),
         Column("ended", right=True, rank=40),
         *([Column("run", rank=41)] if several_runs else []),
+        Column("result", least=10, rank=2),
         Column("message", least=10, rank=2),
     ]
     table(columns, [_row(job, tags, now, several_runs) for job in jobs])
@@ -91,5 +93,6 @@ def _row(job: JobView, tags: list[str], now: datetime, several_runs: bool) -> li
         duration(job.duration_s(now)),
         ago(job.endtime, now),
         *([f"{job.experiment_id or ''}/{job.run_id or ''}"] if several_runs else []),
+        result_text(job.small_result),
         message,
     ]

@@ -12,10 +12,12 @@ from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.experiments.reasons import explain_job
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.results import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
 from tenuto.jobs.why import Why
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import plain_metrics, total
 
 MOST_PARAMETERS = 40
@@ -55,6 +57,7 @@ def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
         }
     return {
         **plain_job(detail.job, now),
+        "result": _result(view, detail),
         "directory": detail.paths.directory,
         "because": list(why.because),
         "reuse": why.reuse,
@@ -68,6 +71,11 @@ def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
         "earlier_logs": detail.earlier_logs,
         "carbon": plain_metrics(used) if used else None,
     }
+
+
+def _result(view: WorkspaceView, detail: JobDetail) -> Any:
+    is_done = detail.job.state is JobState.DONE
+    return result_of(view.machine.files, detail.paths, detail.job.marker) if is_done else None
 
 
 def _used(detail: JobDetail) -> CarbonMetricsData | None:
@@ -99,6 +107,11 @@ def _show(view: WorkspaceView, why: Why) -> None:
             _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
     if detail.launch is not None and detail.launch.retry_count:
         _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
+    result = _result(view, detail)
+    if result is not None:
+        _heading("result")
+        for name, value in list(flat_result(result).items())[:MOST_PARAMETERS]:
+            _bullet(f"{name} = {_worded(value)}")
     if detail.stored.parameters:
         _heading("parameters")
         for path, value in list(detail.stored.parameters.items())[:MOST_PARAMETERS]:

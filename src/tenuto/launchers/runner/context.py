@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # What a task without outputs and progress need not pay for.
 _OUTPUTS_MODULE = "tenuto.launchers.outputs"
 _REPORTS_MODULE = "tenuto.launchers.runner.reports"
+_UPSTREAM_MODULE = "tenuto.launchers.runner.upstream"
 
 
 class RunningJob:
@@ -52,6 +53,10 @@ class RunningJob:
     def remaining_time(self) -> float | None:
         deadline = self._assignment.deadline
         return None if deadline is None else max(deadline - self._assignment.machine.clock.monotonic(), 0.0)
+
+    def result(self, directory: str) -> Any:
+        read: Any = import_module(_UPSTREAM_MODULE).read_upstream_result
+        return read(self._assignment.machine.files, directory)
 
     def progress(self, value: float, level: int, desc: str | None) -> None:
         with self._lock:

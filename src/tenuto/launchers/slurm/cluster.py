@@ -38,6 +38,8 @@ logger = logging.getLogger("tenuto.slurm")
 
 ASKING = 2
 """Commands that ask or cancel at once; besides those that submit."""
+GATHER_S = 0.02
+"""How long rings are gathered: a thousand jobs may end in a second."""
 LISTEN_S = 1.0
 """How often the bells are read, whatever the kernel says of them."""
 CLOSELY_S = 1.0
@@ -69,6 +71,8 @@ class SlurmCluster:
         self._trouble = ""
         self._configuration: dict[str, str] | None = None
         self._wishes: set[Future[Any]] = set()
+        self._gathering = threading.Event()
+        """Never set: to wait for it is to let more rings come in."""
         self._steps: list[Callable[[], None]] = []
         self._open_places = OpenPlaces(self.machine.files)
         self._rows: dict[str, Row] = {}
@@ -291,6 +295,7 @@ class SlurmCluster:
         timeout_s = min([LISTEN_S, max(self._pace.due - now, 0.0) or LISTEN_S, *closely])
         with suppress(OSError, ValueError):  # a watch of a directory that is gone
             select.select([self._wake_end, *bells.descriptors()], [], [], timeout_s)
+        self._gathering.wait(GATHER_S)
         with suppress(BlockingIOError):
             while os.read(self._wake_end, 4096):
                 pass
@@ -334,6 +339,8 @@ class SlurmCluster:
             if row is None and began < attempt.since:
                 continue
             is_news = attempt.take(row) or is_news
+            if row is None and attempt.found is None:
+                attempt.is_new = True  # the process that submits it may not have written its manifest yet
             is_missing = attempt.missing >= MISSING_ANSWERS and not attempt.is_forgotten
             if is_missing and attempt.job is not None:
                 lost.append(attempt)

@@ -146,7 +146,9 @@ class Submitter:
         self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
     ) -> None:
         if job is not None:
-            submission.write_answer(self._cluster.machine.files, place, job)
+            # A command that found every job of it ended may have cleared the directory away by now.
+            with suppress(OSError):
+                submission.write_answer(self._cluster.machine.files, place, job)
         is_array = len(orders) > 1
         for index, handed in enumerate(orders):
             own = None if job is None else submission.task_id(job, index, is_array=is_array)

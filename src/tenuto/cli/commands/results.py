@@ -1,0 +1,235 @@
+"""`tenuto results`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.plots import Point, bars, histogram, scatter
+from tenuto.cli.selection import jobs_of_runs, matching, read_filter
+from tenuto.errors import NotFound
+from tenuto.jobs.results import (
+    ResultReader,
+    ResultRow,
+    best_column,
+    cell_text,
+    less_is_better,
+    number,
+    result_columns,
+    sorted_rows,
+    tag_columns,
+    varying_parameters,
+)
+from tenuto.jobs.text import safe
+from tenuto.lifecycle.states import JobState
+
+PLOT_COLUMNS = 80
+
+
+@click.command()
+@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
+@click.option(
+    "-s",
+    "--sort",
+    metavar="COLUMN",
+    help="Sort by a column, such as result.accuracy; -COLUMN: largest first. By default the best are first.",
+)
+@click.option(
+    "-c",
+    "--columns",
+    metavar="COLUMN,...",
+    help="Show these columns: tags, parameters such as model.lr, result or result.accuracy.",
+)
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@click.option(
+    "--plot",
+    metavar="COLUMN[,COLUMN]",
+    help="Draw a column (how its values lie), or the second over the first.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with every column.")
+@workspace_option
+@json_option
+def command(
+    filter_: tuple[str, ...],
+    run: str | None,
+    every: bool,
+    sort: str | None,
+    columns: str | None,
+    limit: int | None,
+    plot: str | None,
+    as_csv: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> None:
+    """Show what jobs returned, the best first: by default those of the last run of each experiment.
+
+    FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know < and >.
+    """
+    if run is not None and every:
+        raise click.UsageError("--run and --all exclude each other")
+    if as_json + as_csv + (plot is not None) > 1:
+        raise click.UsageError("--json, --csv and --plot exclude each other")
+    wanted = read_filter(filter_)
+    view = open_workspace(workspace)
+    jobs = view.all_jobs() if every else jobs_of_runs(view, run)
+    found = matching(view, jobs, wanted)
+    read = ResultReader(view.machine.files, view.layout).rows(found)
+    rows = [row for row in read if row.result is not None]
+    if not rows and not (as_json or as_csv):
+        note(_nothing(len(jobs), found, read))
+        return
+    rows, by = _ordered(rows, sort)
+    shown = rows[:limit]
+    chosen = _chosen(columns, rows)
+    if plot is not None:
+        _plot(plot, shown)
+    elif as_json:
+        print_json([_plain(row) for row in shown])
+    elif as_csv:
+        click.echo(_csv(shown, chosen), nl=False)
+    else:
+        _show(shown, chosen)
+        _tell(rows, shown, len(read), by)
+
+
+def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
+    if not jobs:
+        return "there are no jobs; --all shows those of no run"
+    if not found:
+        return f"none of {jobs} jobs matches"
+    if not read:
+        return f"none of {len(found)} jobs is done yet; `tenuto jobs` lists them"
+    return f"{len(read)} jobs are done, but none returned a result: what execute() returns is kept"
+
+
+def _ordered(rows: list[ResultRow], sort: str | None) -> tuple[list[ResultRow], str | None]:
+    """The rows in the order that was asked for, or the best first, and then by which column."""
+    if sort is not None:
+        name = sort.removeprefix("-")
+        _known(name, rows)
+        return sorted_rows(rows, name, largest_first=sort.startswith("-")), None
+    first, ordered, left = best_column(rows), list[ResultRow](), rows
+    while (by := best_column(left)) is not None:  # tasks that return other things come below, each by its own
+        here = [row for row in left if row.get(by) is not None]
+        ordered += sorted_rows(here, by, largest_first=not less_is_better(by))
+        left = [row for row in left if row.get(by) is None]
+    return ordered + left, first
+
+
+def _chosen(columns: str | None, rows: Sequence[ResultRow]) -> list[str] | None:
+    if columns is None:
+        return None
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    for name in names:
+        _known(name, rows)
+    return names
+
+
+def _known(name: str, rows: Sequence[ResultRow]) -> None:
+    """Refuse a column that no row has, and name those that there are."""
+    if not rows or any(row.get(name) is not None for row in rows):
+        return
+    there = [*tag_columns(rows), *varying_parameters(rows), *result_columns(rows)]
+    raise NotFound(f"no result here has a column {name!r}; there are: {', '.join(dict.fromkeys(there))}")
+
+
+def _show(rows: Sequence[ResultRow], chosen: list[str] | None) -> None:
+    several_tasks = len({row.job.task_id for row in rows}) > 1
+    names = chosen or [*tag_columns(rows), *varying_parameters(rows), *result_columns(rows)]
+    results = set(result_columns(rows))
+    heads = [Column("id"), *([Column("task", least=8)] if several_tasks else [])]
+    for place, name in enumerate(names):
+        is_number = all(number(row.get(name)) is not None for row in rows if row.get(name) is not None)
+        rank = 0 if chosen else 1 + place + (0 if name in results else 100)
+        heads.append(Column(name, right=is_number, least=0 if is_number else 5, rank=rank))
+    lines: list[list[Cell]] = [
+        [
+            row.job.job_id[:8],
+            *([row.job.task_id] if several_tasks else []),
+            *(cell_text(row.get(name)) for name in names),
+        ]
+        for row in rows
+    ]
+    table(heads, lines)
+
+
+def _tell(rows: Sequence[ResultRow], shown: Sequence[ResultRow], done: int, by: str | None) -> None:
+    if len(shown) < len(rows):
+        note(f"{len(rows) - len(shown)} more; raise --limit to see them")
+    if done > len(rows):
+        note(f"{done - len(rows)} other {'job' if done - len(rows) == 1 else 'jobs'} returned nothing")
+    if by is not None and len(rows) > 1:
+        end = "smallest" if less_is_better(by) else "largest"
+        note(f"sorted by {by}, the {end} first; --sort COLUMN for another")
+
+
+def _plain(row: ResultRow) -> dict[str, Any]:
+    return {
+        "task": row.job.task_id,
+        "id": row.job.job_id,
+        "state": JobState.DONE.name.lower(),
+        "experiment": row.job.experiment_id,
+        "run": row.job.run_id,
+        "tags": dict(row.job.tags),
+        "parameters": dict(row.parameters),
+        "result": row.result,
+    }
+
+
+def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:
+    parameters = dict.fromkeys(name for row in rows for name in row.parameters)
+    names = chosen or list(dict.fromkeys([*tag_columns(rows), *parameters, *result_columns(rows)]))
+    written = io.StringIO()
+    writer = csv.writer(written)
+    writer.writerow(["task", "id", *names])
+    for row in rows:
+        cells = [row.get(name) for name in names]
+        writer.writerow(
+            [
+                row.job.task_id,
+                row.job.job_id,
+                *(repr(cell) if isinstance(cell, float) else cell_text(cell) for cell in cells),
+            ]
+        )
+    return written.getvalue()
+
+
+def _plot(wanted: str, rows: Sequence[ResultRow]) -> None:
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if not 1 <= len(names) <= 2:
+        raise click.UsageError("--plot takes one or two columns, such as lr,result.accuracy")
+    for name in names:
+        _known(name, rows)
+    room = window_width() or PLOT_COLUMNS
+    upright = names[-1]
+    measured = [(row, size) for row in rows if (size := number(row.get(upright))) is not None]
+    if not measured:
+        raise NotFound(f"{upright} has no numbers to draw")
+    if len(names) == 1:
+        lines = [safe(upright), *histogram([size for _, size in measured], room)]
+    else:
+        lines = _over(names[0], upright, measured, room)
+    for line in lines:
+        say(line)
+    if len(measured) < len(rows):
+        note(f"{len(rows) - len(measured)} without a number in {upright} are left out")
+
+
+def _over(across: str, upright: str, measured: Sequence[tuple[ResultRow, float]], room: int) -> list[str]:
+    """The second column over the first: points, or the mean for each word if the first is none of numbers."""
+    points = [Point(x, size) for row, size in measured if (x := number(row.get(across))) is not None]
+    if len(points) == len([row for row, _ in measured if row.get(across) is not None]):
+        return scatter(points, across, upright, room)
+    groups: dict[str, list[float]] = {}
+    for row, size in measured:
+        groups.setdefault(cell_text(row.get(across)) or "–", []).append(size)
+    means = [(label, sum(sizes) / len(sizes)) for label, sizes in groups.items()]
+    return [safe(f"mean of {upright} by {across}"), *bars(means, room)]

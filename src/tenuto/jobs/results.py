@@ -1,0 +1,221 @@
+"""Results of jobs as rows and columns: tags, parameters that vary, and what tasks returned.
+Reads only. How a table, a page or a plot shows them is up to its face.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.view import JobView
+from tenuto.lifecycle.states import JobState
+from tenuto.workspace.attempt_files import read_result
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.markers import Marker
+from tenuto.workspace.ports import Files
+
+RESULT = "result"
+_DEEPEST = 8
+_MOST_UPSTREAM = 1000
+_LESS_IS_BETTER = (
+    "loss error err cost rmse mse mae perplexity ppl regret nll wer cer time seconds latency duration".split()
+)
+
+
+class ResultRow(NamedTuple):
+    """A job that is done, and what it returned."""
+
+    job: JobView
+    parameters: Mapping[str, Any]
+    """path -> value, also those of the jobs that it used, such as `trained.lr`."""
+    result: Any
+    """None if the task returned nothing, or nothing that can be read."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The result by column: `result`, or `result.accuracy` and its like."""
+        return flat_result(self.result)
+
+    def get(self, column: str) -> Any:
+        """The cell of a column: of the result, else the tag, else the parameter of that name."""
+        if is_result(column):
+            return self.values.get(column)
+        return self.job.tags.get(column, self.parameters.get(column))
+
+
+def is_result(name: str) -> bool:
+    """True for the name of a column of results."""
+    return name == RESULT or name.startswith(f"{RESULT}.")
+
+
+def result_of(files: Files, paths: JobPaths, marker: Marker | None) -> Any:
+    """What a job returned; None if it returned nothing, or nothing that can be read."""
+    if marker is None or marker.reason is not None:
+        return None
+    try:
+        return read_result(files, paths, marker)
+    except (OSError, ValueError):
+        return None  # the directory was removed, or the file damaged
+
+
+def flat_result(result: Any) -> dict[str, Any]:
+    """A result by column: a mapping is spread, deeper ones as in `result.test.f1`."""
+    return dict(_flattened(RESULT, result, 0)) if result is not None else {}
+
+
+def _flattened(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value and depth < _DEEPEST:
+        for key, item in value.items():
+            yield from _flattened(f"{name}.{key}", item, depth + 1)
+    else:
+        yield name, value
+
+
+def result_text(result: Any) -> str:
+    """A result in one short line, such as `accuracy=0.93 loss=0.21`."""
+    if isinstance(result, dict):
+        return " ".join(
+            f"{name.removeprefix(f'{RESULT}.')}={cell_text(value)}"
+            for name, value in flat_result(result).items()
+        )
+    return cell_text(result)
+
+
+def cell_text(value: Any) -> str:
+    """A value for a person: numbers with six digits, texts as they are, the rest as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+class ResultReader:
+    """Reads the rows of one workspace; a job that many others used is read once."""
+
+    def __init__(self, files: Files, layout: Layout) -> None:
+        self._files = files
+        self._layout = layout
+        self._stored: dict[JobKey, Stored] = {}
+
+    def rows(self, jobs: Iterable[JobView]) -> list[ResultRow]:
+        """The rows of the jobs that are done, in their order."""
+        return [
+            ResultRow(job, self.parameters(job.key), self.result(job))
+            for job in jobs
+            if job.state is JobState.DONE
+        ]
+
+    def result(self, job: JobView) -> Any:
+        """What a job returned."""
+        return result_of(self._files, self._layout.job(*job.key), job.marker)
+
+    def parameters(self, key: JobKey) -> dict[str, Any]:
+        """The parameters of a job, and those of the jobs it used below the parameter that names them."""
+        found: dict[str, Any] = {}
+        waiting: list[tuple[str, JobKey, int]] = [("", key, 0)]
+        while waiting and len(found) < _MOST_UPSTREAM:
+            prefix, one, depth = waiting.pop(0)
+            stored = self._read(one)
+            for path, value in stored.parameters.items():
+                found[f"{prefix}{path}"] = value
+            if depth < _DEEPEST:
+                waiting += [(f"{prefix}{path}.", other, depth + 1) for path, other in stored.upstream.items()]
+        return found
+
+    def _read(self, key: JobKey) -> Stored:
+        if key not in self._stored:
+            self._stored[key] = read_stored(self._files, self._layout.job(*key))
+        return self._stored[key]
+
+
+# -- columns -----------------------------------------------------------------------------------------
+
+
+def result_columns(rows: Sequence[ResultRow]) -> list[str]:
+    """The columns of the results, those of numbers first."""
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    return sorted(names, key=lambda name: not any(number(row.values.get(name)) is not None for row in rows))
+
+
+def tag_columns(rows: Sequence[ResultRow]) -> list[str]:
+    """The tags, in the order they come."""
+    return list(dict.fromkeys(name for row in rows for name in row.job.tags))
+
+
+def varying_parameters(rows: Sequence[ResultRow]) -> list[str]:
+    """The parameters that tell jobs of one task apart, without those that a tag or another path says already.
+
+    A parameter that holds a config or a job varies if something in it does, so it is not named itself.
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    said = {tuple(row.job.tags.get(tag) for row in rows) for tag in tag_columns(rows)}
+    for name in dict.fromkeys(name for row in rows for name in row.parameters):
+        values = tuple(_text(row.parameters.get(name)) for row in rows)
+        is_inner = any(other.startswith((f"{name}.", f"{name}[")) for row in rows for other in row.parameters)
+        if is_inner or values in said or not _varies(rows, name):
+            continue
+        said.add(values)
+        found[name] = values
+    return list(found)
+
+
+def _varies(rows: Sequence[ResultRow], name: str) -> bool:
+    by_task: dict[str, set[str | None]] = {}
+    for row in rows:
+        if name in row.parameters:
+            by_task.setdefault(row.job.task_id, set()).add(_text(row.parameters[name]))
+    return any(len(values) > 1 for values in by_task.values())
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) else json.dumps(value, sort_keys=True, default=str)
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+def number(value: Any) -> float | None:
+    """A value as a number, also one in the text of a tag; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def less_is_better(column: str) -> bool:
+    """True for a column whose name says so, such as `result.val_loss`."""
+    words = column.lower().replace(".", "_").replace("-", "_").replace("/", "_").split("_")
+    return any(word in _LESS_IS_BETTER for word in words)
+
+
+def best_column(rows: Sequence[ResultRow]) -> str | None:
+    """The column by which jobs are compared unless told otherwise: the first number of the results."""
+    for name in result_columns(rows):
+        if any(number(row.values.get(name)) is not None for row in rows):
+            return name
+    return None
+
+
+def sorted_rows(rows: Sequence[ResultRow], column: str, *, largest_first: bool) -> list[ResultRow]:
+    """The rows by a column: numbers by size, then texts; rows without a value last."""
+
+    def key(row: ResultRow) -> tuple[int, float, str]:
+        value = row.get(column)
+        size = number(value)
+        return (0, size, "") if size is not None else (1, 0.0, cell_text(value))
+
+    known = [row for row in rows if row.get(column) is not None]
+    known.sort(key=key, reverse=largest_first)
+    if largest_first:  # numbers stay before texts
+        known.sort(key=lambda row: key(row)[0])
+    return known + [row for row in rows if row.get(column) is None]

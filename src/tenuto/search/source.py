@@ -1,0 +1,323 @@
+"""The candidates of searches as a monitor sees them: each search a group, each candidate a row.
+The only module of this room that a monitor imports; it changes nothing but by `act`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from tenuto.database import Database
+from tenuto.errors import NotFound
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import (
+    CHUNK_ROWS,
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Detail,
+    Feed,
+    Group,
+    Log,
+    Moment,
+    Panels,
+    Result,
+    Row,
+    Target,
+    Why,
+    row_key,
+)
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.search.export import candidate_of
+from tenuto.search.store import Store
+from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
+from tenuto.workspace.layout import Layout
+
+S = EvolutionStatus
+_STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
+    S.PENDING: (JobState.WAITING, None),
+    S.QUEUED: (JobState.SCHEDULED, None),
+    S.RUNNING: (JobState.RUNNING, None),
+    S.SUCCEEDED: (JobState.DONE, None),
+    S.FAILED: (JobState.ERROR, JobFailureStatus.FAILED),
+    S.CANCELLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
+}
+_PREFIX = f"{Door.SEARCH.value}:"
+
+
+class SearchSource:
+    """A `Source` over the database of searches and the workspace that holds their jobs."""
+
+    door = Door.SEARCH
+
+    def __init__(self, database: Database, workspace: str) -> None:
+        self._database = database
+        self._store = Store(database)
+        self._layout = Layout(workspace)
+
+    def groups(self) -> Sequence[Group]:
+        query = select(searches).order_by(searches.c.created_at.desc(), searches.c.id)
+        return [_group(row) for row in self._database.read(lambda c: c.execute(query).all())]
+
+    def rows(self, group: str) -> Iterator[Sequence[Row]]:
+        after = 0
+        while chunk := self._database.read(lambda c, n=after: _page(c, _name(group), n)):  # type: ignore[misc]
+            yield [_row(row) for row in chunk]
+            after = chunk[-1].number
+
+    def feed(self) -> Feed:
+        return SearchFeed(self._database)
+
+    def detail(self, key: str) -> Detail:
+        row = self._candidate(key)
+        return Detail(_row(row), candidate_of(row._mapping))
+
+    def parameters(self, key: str) -> Mapping[str, Any]:
+        values = json.loads(self._candidate(key).proposal)["values"]
+        return values if isinstance(values, dict) else {}
+
+    def why(self, key: str) -> Why:
+        row = self._candidate(key)
+        sentences = [f"{row.status}: {_MEANINGS[S(row.status)]}"]
+        if row.reused:
+            sentences.append("its outcome was known from before, so it was not run")
+        if row.message:
+            sentences.append(row.message)
+        if row.parent is not None:
+            sentences.append(f"it is a child of candidate {row.parent}")
+        following: tuple[str, ...] = ()
+        if S(row.status) in (S.FAILED, S.CANCELLED):
+            following = (f"tenuto search retry {row.search_id} {row.number}",)
+        return Why(tuple(sentences), next=following)
+
+    def log(self, key: str, stream: str, earlier: int) -> Log:
+        row = self._candidate(key)
+        paths = self._layout.job(row.task_id, row.job_id)
+        return CandidateLog(
+            paths.out if stream == "out" else paths.err, row.attempt, S(row.status).finished()
+        )
+
+    def moments(self, group: str) -> Iterator[Moment]:
+        after, name = 0, _name(group)
+        while chunk := self._database.read(lambda c, n=after: _moves(c, n, name)):  # type: ignore[misc]
+            for move in chunk:
+                state, reason = _STATES[S(move.status)]
+                yield Moment(_at(move.at), _key(name, move.number), state, move.attempt, reason)
+            after = chunk[-1].id
+
+    def results(self, group: str) -> Iterator[Result]:
+        for chunk in self.rows(group):
+            for row in chunk:
+                if row.state is JobState.DONE:
+                    kept = candidate_of(self._candidate(row.key)._mapping)
+                    values = {key: kept[key] for key in ("objective", "measures", "cost", "metrics")}
+                    yield Result(row.key, row.task, row.state, row.tags, values)
+
+    def panels(self, only: str | None = None) -> Panels:
+        if only not in (None, "archives"):
+            return Panels()
+        return Panels(archives=[_archive(self._database, group.name) for group in self.groups()])
+
+    def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
+        return [self._act(action, target, dry_run, by) for target in targets]
+
+    def _act(self, action: Action, target: Target, dry_run: bool, by: str) -> Acted:
+        if action in (Action.PAUSE, Action.RESUME):
+            return self._steer(action, target, dry_run)
+        try:
+            row = self._candidate(target.key)
+        except NotFound:
+            return Acted(target.key, ActedAs.GONE)
+        status = S(row.status)
+        if action is Action.CLEAN:
+            return Acted(target.key, ActedAs.REFUSED, "remove the whole search: tenuto search remove")
+        is_possible = status.unfinished() if action is Action.KILL else status in (S.FAILED, S.CANCELLED)
+        if not is_possible:
+            return Acted(target.key, ActedAs.NOT_RUNNING, f"it is {status.value}", row.attempt)
+        if row.attempt != target.attempt:
+            return Acted(target.key, ActedAs.STALE, "it was tried again meanwhile", row.attempt)
+        if dry_run:
+            would = ActedAs.WOULD_KILL if action is Action.KILL else ActedAs.WOULD_RETRY
+            return Acted(target.key, would, attempt=row.attempt)
+        if action is Action.KILL:
+            self._store.cancel(row.search_id, [row.number], f"cancelled by {by}")
+            return Acted(target.key, ActedAs.ASKED, attempt=row.attempt)
+        self._store.retry(row.search_id, [row.number])
+        return Acted(target.key, ActedAs.RETRIED, attempt=row.attempt)
+
+    def _steer(self, action: Action, target: Target, dry_run: bool) -> Acted:
+        name = _name(target.key)
+        if self._store.search(name) is None:
+            return Acted(target.key, ActedAs.GONE)
+        state = SearchState.PAUSED if action is Action.PAUSE else SearchState.RUNNING
+        if dry_run or self._store.set_state(name, state):
+            return Acted(target.key, ActedAs.ASKED)
+        return Acted(target.key, ActedAs.REFUSED, f"it cannot be {action.value}d now")
+
+    def _candidate(self, key: str) -> Any:
+        name, _, number = _name(key).rpartition("/")
+        row = None
+        if number.isdecimal() and len(number) < 10:
+            query = select(evolution_jobs).where(jobs.search_id == name, jobs.number == int(number))
+            row = self._database.read(lambda c: c.execute(query).one_or_none())
+        if row is None:
+            raise NotFound(f"there is no candidate {key!r:.100} of a search")
+        return row
+
+
+_MEANINGS = {
+    S.PENDING: "made, and waits to be sent",
+    S.QUEUED: "sent; the next worker with a free slot claims it",
+    S.RUNNING: "a worker evaluates it",
+    S.SUCCEEDED: "evaluated",
+    S.FAILED: "it could not be evaluated",
+    S.CANCELLED: "a person, or the end of the search, did not want it",
+}
+
+
+class SearchFeed:
+    """What happens from now on, found by the numbers of moves."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        query = select(func.coalesce(func.max(evolution_moves.c.id), 0))
+        self._after = database.read(lambda c: c.execute(query).scalar_one())
+
+    def read(self, groups: Collection[str], limit: int) -> Changes:
+        if not groups:
+            return Changes()
+        names = {_name(group) for group in groups}
+        moves = self._database.read(lambda c: _moves(c, self._after, None, limit))
+        if not moves:
+            return Changes()
+        self._after = moves[-1].id
+        rows: list[Row] = []
+        for name in names & {move.search_id for move in moves}:
+            numbers = {move.number for move in moves if move.search_id == name}
+            query = select(evolution_jobs).where(jobs.search_id == name, jobs.number.in_(numbers))
+            rows += [_row(row) for row in self._database.read(lambda c, q=query: c.execute(q).all())]  # type: ignore[misc]
+        return Changes(rows=rows)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing to close: the database is the caller's."""
+
+
+class CandidateLog:
+    """What the job of a candidate printed in this workspace; empty if it ran in another one."""
+
+    def __init__(self, path: str, attempt: int, has_ended: bool) -> None:
+        self.attempt = attempt
+        self._path = path
+        self._has_ended = has_ended
+
+    def size(self) -> int:
+        return os.path.getsize(self._path) if os.path.exists(self._path) else 0
+
+    def read(self, offset: int, limit: int) -> bytes:
+        if not os.path.exists(self._path):
+            return b""
+        with open(self._path, "rb") as log:
+            log.seek(offset)
+            return log.read(limit)
+
+    def ended(self) -> bool:
+        return self._has_ended
+
+
+def _archive(database: Database, name: str) -> dict[str, Any]:
+    """The filled cells of a search, as plain values: cell, objective, and the key of the elite."""
+    search = database.read(lambda c: c.execute(select(searches).where(searches.c.id == name)).one())
+    definition = json.loads(search.definition)
+    sampler = definition.get("sampler") or {}
+    sign = 1 if definition.get("direction", "max") == "max" else -1
+    query = select(jobs.number, jobs.cell, jobs.objective).where(
+        jobs.search_id == name, jobs.status == S.SUCCEEDED.value, jobs.cell.is_not(None)
+    )
+    best: dict[int, tuple[float, int]] = {}
+    for row in database.read(lambda c: c.execute(query.order_by(jobs.told)).all()):
+        if row.cell not in best or sign * row.objective > sign * best[row.cell][0]:
+            best[row.cell] = (row.objective, row.number)
+    return {
+        "group": f"{_PREFIX}{name}",
+        "cells": sampler.get("cells"),
+        "ranges": sampler.get("ranges"),
+        "measures": sampler.get("measures"),
+        "filled": [[cell, objective, _key(name, number)] for cell, (objective, number) in best.items()],
+        "best": search.best_objective,
+    }
+
+
+def _page(connection: Connection, name: str, after: int) -> Sequence[Any]:
+    query = select(evolution_jobs).where(jobs.search_id == name, jobs.number > after)
+    return connection.execute(query.order_by(jobs.number).limit(CHUNK_ROWS)).all()
+
+
+def _moves(connection: Connection, after: int, name: str | None, limit: int = CHUNK_ROWS) -> Sequence[Any]:
+    query = select(evolution_moves).where(evolution_moves.c.id > after)
+    if name is not None:
+        query = query.where(evolution_moves.c.search_id == name)
+    return connection.execute(query.order_by(evolution_moves.c.id).limit(limit)).all()
+
+
+def _name(key: str) -> str:
+    return key.removeprefix(_PREFIX)
+
+
+def _key(name: str, number: int) -> str:
+    return row_key(Door.SEARCH, name, str(number))
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _instant(ms: int | None) -> datetime | None:
+    return None if ms is None else _at(ms)
+
+
+def _group(row: Any) -> Group:
+    state = SearchState(row.state)
+    return Group(
+        f"{_PREFIX}{row.id}",
+        Door.SEARCH,
+        row.id,
+        state=state.value if row.reason is None else f"{state.value} ({row.reason})",
+        live=state is not SearchState.ENDED,
+        started=_at(row.created_at),
+        ended=_instant(row.ended_at),
+        total=row.scheduled,
+        message=row.message,
+    )
+
+
+def _row(row: Any) -> Row:
+    state, reason = _STATES[S(row.status)]
+    if row.failure in JobFailureStatus.__members__:
+        reason = JobFailureStatus[row.failure]
+    return Row(
+        _key(row.search_id, row.number),
+        f"{_PREFIX}{row.search_id}",
+        Door.SEARCH,
+        row.search_id,
+        str(row.number),
+        state,
+        row.status,
+        reason if state is JobState.ERROR else None,
+        row.message,
+        row.attempt,
+        owner=f"search/{row.search_id}",
+        where=row.worker or "",
+        submitted=_at(row.created_at),
+        started=_instant(row.started_at),
+        ended=_instant(row.completed_at),
+    )

@@ -1,0 +1,192 @@
+"""Owns `tenuto results`: what it shows, in which order, and as what."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from tenuto.cli.plots import Point, bars, histogram, scatter
+from tenuto.jobs.results import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
+from tenuto.jobs.text import width
+from tenuto.jobs.view import JobView
+from tenuto.lifecycle.states import JobState
+
+from .conftest import ESCAPES, Shell
+
+SWEEP = """
+import sys
+from tenuto import Param, Task, experiment
+
+ESCAPES = "\\x1b[31mred"
+
+class Train(Task):
+    lr: Param[float]
+    kind: Param[str] = "sgd"
+    def execute(self):
+        return {"accuracy": 1 - self.lr, "test": {"f1": self.lr}, ESCAPES: ESCAPES}
+
+class Evaluate(Task):
+    trained: Param[Train]
+    def execute(self):
+        return {"loss": 1 - self.trained.result()["accuracy"], "curve": list(range(1000))}
+
+class Nothing(Task):
+    n: Param[int]
+    def execute(self):
+        pass
+
+if __name__ == "__main__":
+    with experiment(sys.argv[1], "sweep"):
+        for lr, kind in ((0.1, "sgd"), (0.3, "adam"), (0.2, "sgd")):
+            Evaluate.C(trained=Train.C(lr=lr, kind=kind).submit()).submit()
+        Nothing.C(n=1).submit()
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A workspace with the results of a sweep."""
+    shell = Shell(tmp_path_factory.mktemp("swept"))
+    shell.script.write_text(SWEEP, encoding="utf-8")
+    assert shell.experiment("sweep") == 0
+    return shell
+
+
+def test_the_best_come_first_with_what_tells_them_apart(swept: Shell) -> None:
+    shown = swept.run("results", "task~train")
+    head, *lines = shown.stdout.splitlines()
+    assert head.split()[:5] == ["id", "kind", "lr", "result.accuracy", "result.test.f1"]
+    assert [line.split()[2] for line in lines] == ["0.1", "0.2", "0.3"]
+    assert "sorted by result.accuracy, the largest first" in shown.stderr
+    assert "\x1b" not in shown.stdout
+
+
+def test_a_loss_is_best_when_it_is_small(swept: Shell) -> None:
+    rows = swept.json("results", "task~evaluate")
+    assert [row["result"]["loss"] for row in rows] == sorted(row["result"]["loss"] for row in rows)
+
+
+def test_parameters_of_the_jobs_that_a_job_used_are_columns(swept: Shell) -> None:
+    shown = swept.run("results", "trained.lr>0.15", "--columns", "trained.lr,result.loss")
+    head, *lines = shown.stdout.splitlines()
+    assert head.split() == ["id", "trained.lr", "result.loss"]
+    assert [line.split()[1] for line in lines] == ["0.2", "0.3"]
+
+
+def test_results_choose_and_sort_jobs(swept: Shell) -> None:
+    jobs = swept.json("jobs", "result.accuracy>0.75", "--sort=-result.accuracy")
+    assert [job["result"]["accuracy"] for job in jobs] == [0.9, 0.8]
+    assert swept.json("runs", "show", "sweep")["job_list"][0]["result"]["accuracy"] == 0.9
+    assert "accuracy=0.9 test.f1=0.1" in swept.run("jobs", "task~train").stdout
+
+
+def test_a_large_result_is_whole_in_results_and_why(swept: Shell) -> None:
+    (row, *_) = swept.json("results", "task~evaluate", "--limit", "1")
+    assert row["result"]["curve"][-1] == 999
+    (job,) = [job for job in swept.json("jobs", "task~evaluate") if job["id"] == row["id"]]
+    assert job["result"] is None
+    assert swept.json("why", row["id"])["result"]["curve"][-1] == 999
+    assert "result.loss = 0.09" in swept.run("why", row["id"]).stdout
+
+
+def test_csv_has_every_column(swept: Shell) -> None:
+    rows = list(csv.DictReader(io.StringIO(swept.run("results", "--csv").stdout)))
+    assert len(rows) == 6
+    best = next(row for row in rows if row["lr"] == "0.1")
+    assert (best["task"], best["kind"], best["result.accuracy"]) == ("script.Train", "sgd", "0.9")
+
+
+def test_jobs_without_a_result_are_told_of(swept: Shell) -> None:
+    assert "1 other job returned nothing" in swept.run("results").stderr
+    assert "none returned a result" in swept.run("results", "task~nothing").stderr
+    assert swept.json("results", "task~nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--sort", "result.acuracy"], 3, "no result here has a column 'result.acuracy'; there are: kind"),
+        (["--columns", "nope"], 3, "'nope'"),
+        (["--plot", "nope"], 3, "'nope'"),
+        (["--plot", "kind"], 3, "no numbers"),
+        (["--plot", "a,b,c"], 2, "one or two columns"),
+        (["--csv", "--json"], 2, "exclude each other"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(swept: Shell, arguments: list[str], code: int, said: str) -> None:
+    found = swept.run("results", "task~train", *arguments, check=code)
+    assert said in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_plots_are_drawn(swept: Shell) -> None:
+    assert swept.run("results", "task~train", "--plot", "lr,result.accuracy").stdout.count("•") == 3
+    assert "█" in swept.run("results", "task~train", "--plot", "result.accuracy").stdout
+    assert (
+        "mean of result.accuracy by kind"
+        in swept.run("results", "task~train", "--plot", "kind,result.accuracy").stdout
+    )
+
+
+# -- pure parts --------------------------------------------------------------------------------------
+
+
+def row(result: object, tags: dict[str, str] | None = None, **parameters: object) -> ResultRow:
+    return ResultRow(JobView("T", "j", JobState.DONE, tags=tags or {}), parameters, result)
+
+
+def test_nested_results_are_spread() -> None:
+    assert flat_result({"a": {"b": 1, "c": [1]}, "d": {}}) == {
+        "result.a.b": 1,
+        "result.a.c": [1],
+        "result.d": {},
+    }
+    assert flat_result(3) == {"result": 3}
+    assert flat_result(None) == {}
+
+
+def test_a_parameter_that_a_tag_tells_is_no_second_column() -> None:
+    rows = [
+        row(1, {"lr": str(lr)}, lr=lr, data="d", seed=seed) for lr, seed in ((0.1, 1), (0.2, 2), (0.3, 2))
+    ]
+    assert varying_parameters(rows) == ["seed"]
+
+
+def test_numbers_come_before_texts_and_nothing_last() -> None:
+    rows = [row(result) for result in ("b", 2, None, 10, "a")]
+    assert [one.result for one in sorted_rows(rows, "result", largest_first=True)] == [10, 2, "b", "a", None]
+    assert [one.result for one in sorted_rows(rows, "result", largest_first=False)] == [2, 10, "a", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("result.val_loss", True),
+        ("result.RMSE", True),
+        ("result.accuracy", False),
+        ("result.lossless", False),
+    ],
+)
+def test_a_name_says_whether_less_is_better(name: str, expected: bool) -> None:
+    assert less_is_better(name) is expected
+
+
+@pytest.mark.parametrize("columns", [12, 40, 200])
+def test_plots_fit_the_window(columns: int) -> None:
+    points = [Point(10.0**-n, float(n)) for n in range(6)]
+    lines = [
+        *scatter(points, "lr", "y", columns),
+        *scatter([Point(1, 1)], ESCAPES, ESCAPES, columns),
+        *histogram([1.0, 2.0, 2.5], columns),
+        *histogram([1.0], columns),
+    ]
+    assert max(map(width, lines)) <= max(columns, 40)
+    assert "\x1b" not in "".join([*lines, *bars([(ESCAPES, -1.0), ("b", 3.0)], columns)])
+
+
+def test_the_page_of_the_command_line_knows_the_fields() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert "`task`, `id`, `state`, `experiment`, `run`, `tags`, `parameters`" in page

@@ -1,0 +1,84 @@
+"""21: Optuna as a sampler: the same as a study driven by hand, also after a rebuild."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenuto.errors import SearchError
+from tenuto.search import Choice, Integer, OptunaSampler, Outcome, Real, Study
+from tenuto.search.proposals import chance
+
+optuna = pytest.importorskip("optuna")
+
+SPACE: dict[str, Any] = {
+    "x": Real(-2, 2, shape=2),
+    "rate": Real(1e-4, 1, log=True),
+    "n": Integer(1, 9),
+    "kind": Choice(["a", "b"]),
+}
+
+
+def objective(values: dict[str, Any]) -> float:
+    return -sum(x**2 for x in values["x"]) - values["rate"] + values["n"] / 10
+
+
+def proposals(kind: str, count: int) -> list[Any]:
+    study = Study(SPACE, OptunaSampler(kind), seed=3)
+    found = []
+    for _ in range(count):
+        candidate = study.ask()
+        assert candidate is not None
+        found.append(candidate.values)
+        study.tell(
+            candidate.number, None if candidate.number % 7 == 0 else Outcome(objective(candidate.values))
+        )
+    return found
+
+
+@pytest.mark.parametrize("kind", ["random", "tpe"])
+def test_21_proposals_are_those_of_the_study_driven_by_hand(kind: str) -> None:
+    count = 25
+    found = proposals(kind, count)
+    assert found == proposals(kind, count)
+    make = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[kind]
+    more = {"constant_liar": True} if kind == "tpe" else {}
+    kinds = optuna.distributions
+    space = {
+        "x[0]": kinds.FloatDistribution(-2, 2),
+        "x[1]": kinds.FloatDistribution(-2, 2),
+        "rate": kinds.FloatDistribution(1e-4, 1, log=True),
+        "n": kinds.IntDistribution(1, 9),
+        "kind": kinds.CategoricalDistribution(["a", "b"]),
+    }
+    study = optuna.create_study(direction="maximize")
+    for number, values in enumerate(found, 1):
+        study.sampler = make(seed=chance(3, number, 0).getrandbits(32), **more)
+        trial = study.ask(space)
+        mine = {
+            "x": [trial.params["x[0]"], trial.params["x[1]"]],
+            **{k: trial.params[k] for k in ("rate", "n", "kind")},
+        }
+        assert mine == values, number
+        if number % 7 == 0:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, objective(mine))
+
+
+def test_21_twenty_in_flight_are_twenty_different_points() -> None:
+    study = Study({"x": Real(0, 1)}, OptunaSampler("tpe", n_startup_trials=3), seed=1)
+    for _ in range(6):
+        candidate = study.ask()
+        assert candidate is not None
+        study.tell(candidate.number, Outcome(candidate.values["x"]))
+    flying = [study.ask() for _ in range(20)]
+    assert len({candidate.values["x"] for candidate in flying if candidate}) == 20
+
+
+def test_21_what_optuna_has_not_is_refused() -> None:
+    with pytest.raises(SearchError, match="tpe"):
+        OptunaSampler("magic")
+    with pytest.raises(SearchError, match="space"):
+        Study(sampler=OptunaSampler(), start=lambda rng: 1, vary=lambda p, i, rng: 2)

@@ -1,0 +1,93 @@
+"""The searches as a monitor sees them: the contract of sources, and what is a search's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.lifecycle.source import ActedAs, Action, Target
+from tenuto.lifecycle.states import JobState
+from tenuto.search.rows import End
+from tenuto.search.source import SearchSource
+from tenuto.search.store import Store
+from tenuto.testing.contracts.sources import SourceContract, all_rows
+from tests.search.builders import added, claimed, opened, succeeded, tell_all
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """A search with a candidate of each kind."""
+    opened(store)
+    added(store, 4)
+    store.dispatch("s", 3)
+    first, second = claimed(store, 2)
+    failed = End(second.id, second.attempt, EvolutionStatus.FAILED, failure="TIMEOUT", message="too slow")
+    store.finish([succeeded(first), failed], 3)
+    tell_all(store)
+    return store
+
+
+@pytest.fixture
+def source(filled: Store, tmp_path: Path) -> SearchSource:
+    return SearchSource(filled.database, str(tmp_path))
+
+
+@pytest.fixture
+def group() -> str:
+    return "search:s"
+
+
+class TestSearchSource(SourceContract):
+    """The contract, on both databases."""
+
+
+def test_rows_have_the_states_of_jobs_and_the_words_of_the_door(source: SearchSource, group: str) -> None:
+    rows = all_rows(source, group)
+    assert [row.door_state for row in rows] == ["SUCCEEDED", "FAILED", "QUEUED", "PENDING"]
+    assert [row.state for row in rows] == [
+        JobState.DONE,
+        JobState.ERROR,
+        JobState.SCHEDULED,
+        JobState.WAITING,
+    ]
+    assert rows[1].reason is not None
+    assert rows[1].reason.name == "TIMEOUT"
+    assert "too slow" in source.why(rows[1].key).because
+    assert source.parameters(rows[2].key) == {"x": 3}
+
+
+def test_a_feed_tells_what_moved(filled: Store, source: SearchSource, group: str) -> None:
+    feed = source.feed()
+    assert not feed.read([group], 100)
+    claimed(filled)
+    changes = feed.read([group], 100)
+    assert [(row.id, row.state) for row in changes.rows] == [("3", JobState.RUNNING)]
+    assert not feed.read([group], 100)
+
+
+def test_a_person_cancels_retries_and_pauses(filled: Store, source: SearchSource, group: str) -> None:
+    rows = all_rows(source, group)
+    (killed,) = source.act(Action.KILL, [Target(rows[2].key, rows[2].attempt)], dry_run=False, by="ann")
+    (retried,) = source.act(Action.RETRY, [Target(rows[1].key, rows[1].attempt)], dry_run=False, by="ann")
+    (paused,) = source.act(Action.PAUSE, [Target(group)], dry_run=False, by="ann")
+    assert (killed.outcome, retried.outcome, paused.outcome) == (
+        ActedAs.ASKED,
+        ActedAs.RETRIED,
+        ActedAs.ASKED,
+    )
+    after = all_rows(source, group)
+    assert [row.door_state for row in after] == ["SUCCEEDED", "PENDING", "CANCELLED", "PENDING"]
+    search = filled.search("s")
+    assert search is not None
+    assert search.state is SearchState.PAUSED
+
+
+def test_the_archive_has_the_best_of_each_cell(source: SearchSource) -> None:
+    archives = source.panels("archives").archives
+    assert archives is not None
+    [archive] = archives
+    assert archive["filled"] == [[0, 1.0, "search:s/1"]]
+    json.dumps(archive)

@@ -1,0 +1,227 @@
+"""Workers: processes of their own, with PostgreSQL and Redis, that are drained, killed and frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.database import Database, migrate
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.export import candidate_rows
+from tenuto.search.opening import MIGRATIONS
+from tenuto.search.store import Store
+from tests.parts.redis import Redis
+
+SCRIPT = """
+import os, sys, time
+from tenuto import Meta, Param, Task
+from tenuto.search import Evolution, Outcome, RandomSearch, Real
+
+def note(path, *words):
+    with open(path, "a") as file:
+        file.write(" ".join(map(str, words)) + "\\n")
+
+class Slow(Task):
+    x: Param[float]
+    log: Meta[str]
+    seconds: Meta[float]
+    def execute(self):
+        note(self.log, "start", self.x, time.time(), os.getcwd())
+        end = time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            note(self.log, "alive", self.x, time.time(), os.getcwd())
+        note(self.log, "end", self.x, time.time(), os.getcwd())
+        return Outcome(self.x, cost=1)
+
+if __name__ == "__main__":
+    total, seconds, log = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    Evolution("slow", Slow.C(log=log, seconds=seconds), space={"x": Real(0, 1)}, sampler=RandomSearch(),
+              max_total_jobs=total, max_unfinished_jobs=6).run()
+"""
+
+
+class Theatre:
+    """A database, a broker, schedulers and workers, all ended in the end."""
+
+    def __init__(self, folder: Path, url: str, queue: str | None, **settings: str) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        (folder / "slow.py").write_text(SCRIPT)
+        self._environment = {**os.environ, "TENUTO_DATABASE__URL": url, **settings}
+        if queue is not None:
+            self._environment["TENUTO_QUEUE__URL"] = queue
+        self._processes: list[subprocess.Popen[str]] = []
+        self._url = url
+        database = Database(url)
+        migrate(database, MIGRATIONS)
+        database.close()
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            # Nothing of it outlives the test, also if the watchdog ends that.
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tenuto", *arguments],
+            cwd=self.folder,
+            env=self._environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def evolve(self, total: int, seconds: float) -> subprocess.Popen[str]:
+        return self.start("evolve", "--no-workers", "slow.py", str(total), str(seconds), str(self.log))
+
+    def worker(self, *options: str, workspace: str = "workspace") -> subprocess.Popen[str]:
+        process = self.start("worker", "-w", f"./{workspace}", *options)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "ready" in line, line
+        return process
+
+    def rows(self) -> list[dict[str, Any]]:
+        database = Database(self._url)
+        try:
+            return candidate_rows(Store(database), "slow")
+        finally:
+            database.close()
+
+    def until(self, is_so: Callable[[list[dict[str, Any]]], bool], timeout_s: float = 90) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_so(rows := self.rows()):
+            assert time.monotonic() < deadline, [
+                (row["number"], row["status"], row["worker"]) for row in rows
+            ]
+            time.sleep(0.1)
+
+    def noted(self, word: str) -> list[list[str]]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line.split() for line in lines if line.startswith(word)]
+
+    def end(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.communicate()
+
+
+def running(count: int) -> Callable[[list[dict[str, Any]]], bool]:
+    return lambda rows: sum(row["status"] == EvolutionStatus.RUNNING.value for row in rows) >= count
+
+
+@pytest.fixture
+def stage(tmp_path: Path, postgresql_url: str) -> Iterator[Callable[..., Theatre]]:
+    made: list[Theatre] = []
+
+    def build(queue: str | None = None, **settings: str) -> Theatre:
+        made.append(Theatre(tmp_path, postgresql_url, queue, **settings))
+        return made[-1]
+
+    yield build
+    for theatre in made:
+        theatre.end()
+
+
+@pytest.mark.slow
+def test_8_workers_lose_nothing_whatever_happens_to_the_broker(
+    stage: Callable[..., Theatre], redis: Redis
+) -> None:
+    theatre = stage(redis.url)
+    scheduler = theatre.evolve(24, 0.2)
+    workers = [theatre.worker("--slots", "2") for _ in range(2)]
+    theatre.until(lambda rows: any(row["started"] for row in rows))
+    redis.empty()
+    theatre.until(lambda rows: sum(row["status"] == "SUCCEEDED" for row in rows) >= 6)
+    redis.stop()
+    time.sleep(2)  # what cannot be sent waits
+    redis.start()
+    _, said = scheduler.communicate(timeout=90)
+    assert scheduler.returncode == 0, said
+    assert "slow: ended (TOTAL): 24 candidates, 24 succeeded" in said
+    assert len(theatre.noted("start")) == len(theatre.noted("end")) == 24
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+        assert worker.returncode == 0
+
+
+@pytest.mark.slow
+def test_24_a_worker_drains_and_told_twice_gives_its_rows_back(stage: Callable[..., Theatre]) -> None:
+    theatre = stage()
+    theatre.evolve(3, 8)
+    first = theatre.worker("--slots", "3")
+    theatre.until(running(3))
+    first.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert first.poll() is None  # it waits for what runs
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=30)
+    assert first.returncode == 0
+    alive = len(theatre.noted("alive"))
+    assert [row["attempt"] for row in theatre.rows()] == [0, 0, 0]
+    theatre.worker("--slots", "3", workspace="other")
+    theatre.until(running(3))
+    assert len(theatre.noted("end")) == 0
+    assert len(theatre.noted("alive")) >= alive
+
+
+@pytest.mark.slow
+def test_10_a_frozen_workers_payload_ends_before_another_machine_begins(
+    stage: Callable[..., Theatre],
+) -> None:
+    theatre = stage(TENUTO_SEARCH__LEASE_S="4")
+    theatre.evolve(1, 6)
+    frozen = theatre.worker("--slots", "1", workspace="mine")
+    theatre.until(running(1))
+    deadline = time.monotonic() + 30
+    while not theatre.noted("alive"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    frozen.send_signal(signal.SIGSTOP)
+    theatre.worker("--slots", "1", workspace="other")
+    theatre.until(lambda rows: rows[0]["attempt"] == 2)
+    theatre.until(lambda rows: rows[0]["status"] == "SUCCEEDED")
+    mine = [float(line[2]) for line in theatre.noted("alive") if "/mine/" in line[3]]
+    other = [float(line[2]) for line in theatre.noted("start") if "/other/" in line[3]]
+    assert max(mine) < other[0]
+    frozen.send_signal(signal.SIGCONT)  # what it writes now has no effect
+    time.sleep(2)
+    assert theatre.rows()[0]["attempt"] == 2
+    assert theatre.rows()[0]["cost"] == 1.0
+
+
+@pytest.mark.slow
+def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[..., Theatre]) -> None:
+    theatre = stage()
+    theatre.evolve(2, 3)
+    first = theatre.worker("--slots", "2")
+    theatre.until(running(2))
+    deadline = time.monotonic() + 30
+    while len(theatre.noted("start")) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.kill()
+    theatre.worker("--slots", "2")
+    theatre.until(lambda rows: all(row["status"] == "SUCCEEDED" for row in rows))
+    assert len(theatre.noted("start")) == len(theatre.noted("end")) == 2
+
+
+def test_a_worker_that_passes_leaves_when_nothing_is_left(stage: Callable[..., Theatre]) -> None:
+    theatre = stage()
+    scheduler = theatre.evolve(3, 0)
+    theatre.until(lambda rows: len(rows) == 3)
+    worker = theatre.worker("--slots", "2", "--once")
+    _, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert "ended, 3 candidates" in said
+    scheduler.communicate(timeout=60)
+    assert scheduler.returncode == 0
