@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.parts.slurm_configuration import Shape
 
+END_S = 20.0
 KEEPER = Path(__file__).with_name("slurm_keeper.py")
 
 
@@ -64,8 +66,13 @@ class PrivateSlurm:
         self._tell(f"again {name}")
 
     def cancel_all(self) -> None:
-        """Ends every job."""
-        self.run("scancel", "-Q", "--me", check=False)
+        """Ends every job, and waits until Slurm shows none: the next test would take it for its own."""
+        give_up = time.monotonic() + END_S
+        while time.monotonic() < give_up:
+            self.run("scancel", "-Q", "--me", check=False)
+            if not self.run("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", check=False).strip():
+                return
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Ends the cluster; nothing of it is left."""

@@ -23,6 +23,7 @@ with experiment(HERE / "ws", "x"):
 
 def test_a_held_job_says_that_it_will_not_start(driver: Driver) -> None:
     process = driver.start(driver.script(HOLD), TENUTO_SLURM__EXTRA="--hold")
+    eventually(lambda: driver.workspace.exists() and driver.calls("sbatch"), "the call of sbatch")
     eventually(lambda: [job for job, state in driver.queue() if state == "PENDING"], "a held job")
     (job,) = driver.jobs()
     why = json.loads(driver.tenuto("why", job["id"], "--json"))
@@ -152,3 +153,23 @@ with experiment(HERE / "ws", "x"):
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+def test_arrays_are_no_larger_than_the_cluster_allows(require: Callable[[str], None], tmp_path: Path) -> None:
+    require("slurm")
+    tmp_path.chmod(0o755)
+    cluster = PrivateSlurm(Shape(extra=("MaxArraySize=5",)))
+    driver = Driver(tmp_path, cluster)
+    try:
+        driver.run("""
+with experiment(HERE / "ws", "x"):
+    for i in range(12):
+        Note.C(name=f"n{i:02}").submit()
+""")
+        assert driver.began() == [f"n{i:02}" for i in range(12)]
+        largest = max(int(call.split("--array=0-")[1].split()[0]) for call in driver.calls("sbatch"))
+        assert largest == 4
+    finally:
+        driver.close()
+        cluster.close()

@@ -1,0 +1,48 @@
+"""Owns what a run without a cluster does not pay for, and what is taken for ours in Slurm's list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tenuto.launchers.manifest import Header
+from tenuto.launchers.slurm.attempt import Attempt
+from tenuto.launchers.slurm.cluster import _own
+from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.submission import Found, Place
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.records import LaunchRecord
+from tests.experiments.scripts import python, run
+
+SCRIPT = """
+import sys
+from tenuto import Task, experiment
+
+class Note(Task):
+    __requires__ = "cpu(cores=1)"
+    def execute(self):
+        return 1
+
+if __name__ == "__main__":
+    with experiment("ws", "x"):
+        assert Note.C().submit().job.result() == 1
+    assert not [name for name in sys.modules if "slurm" in name and name != "tenuto.settings.slurm"]
+"""
+
+
+def test_a_run_without_a_cluster_loads_nothing_of_slurm(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run(python(tmp_path / "script.py"), tmp_path, TENUTO_DIRTY_GIT="ignore")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path))
+    launch = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
+    attempt = Attempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)
+    place = Place(layout.launchers, "0123456789abcdef")
+    attempt.take_found(Found(place, 0, False, "7", Header(30.0)))
+    ours = Row("7", "RUNNING", "None", "2030-01-01T00:00:00", 0, f"Task{place.suffix}")
+    assert _own(attempt, ours) is ours
+    assert _own(attempt, ours._replace(name="Task-fedcba98")) is None
