@@ -23,6 +23,7 @@ from bench import (
     w6_idle,
     w7_identity,
     w10_recovery,
+    w11_monitor,
     w12_slurm,
 )
 from bench.measure import reference
@@ -43,6 +44,7 @@ MODULES = (
     w6_idle,
     w7_identity,
     w10_recovery,
+    w11_monitor,
     w12_slurm,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
