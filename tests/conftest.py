@@ -106,6 +106,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "git": _command("git"),
     "right to mount a disk": lambda: os.geteuid() == 0 and _works("unshare", "--mount", "true")(),
     "pid namespace": _works(*"unshare --user --map-root-user --pid --fork --mount-proc true".split()),
+    "loop device": lambda: _can_mount() and _command("mkfs.ext4")() and _works("losetup", "--find")(),
     "memory cgroups": _memory_cgroups,
     "mypy": _module("mypy"),
     "npm": _command("npm"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, start, tokens
+from proof.models import cancel, claims, handover, start, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -46,6 +46,13 @@ SUBJECTS: dict[str, Subject] = {
         claims.PLANTED,
         small={"faults": 2},
         full={"faults": 3},
+    ),
+    handover.Handover.name: Subject(
+        handover.Handover,
+        "servers that die or freeze, nodes that refuse, submissions and answers that are lost or come late",
+        handover.PLANTED,
+        small={"faults": 3},
+        full={"faults": 3, "servers": 3},
     ),
     tokens.TokensWithTickets.name: Subject(
         tokens.TokensWithTickets,

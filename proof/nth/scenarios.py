@@ -74,7 +74,7 @@ class Place:
         attempt_files.request_stop(files, job, self.stop(launch.attempt))
         for log in (job.out, job.err):
             files.write(log, b"said\n")
-        marker = attempt_files.keep_result(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
+        marker = attempt_files.preserve(files, job, Marker(launch.attempt, launch.nonce, reason), LARGE)
         attempt_files.finish(files, job, marker, self.status(launch.attempt))
         return launch
 
@@ -151,14 +151,14 @@ class MarkerWritten(Scenario):
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
+        place.files.make_directory(f"{place.job.directory}/deep")
+        place.files.write(f"{place.job.directory}/deep/output", b"left by the task")
 
     def act(self, place: Place) -> None:
         reserve_marker(place.files, place.job)
         self.marker = Marker(self._launch.attempt, self._launch.nonce, self._reason)
         if self._reason is None:
-            self.marker = attempt_files.keep_result(
-                place.files, place.job, self.marker, LARGE, self._durability
-            )
+            self.marker = attempt_files.preserve(place.files, place.job, self.marker, LARGE, self._durability)
         attempt_files.finish(place.files, place.job, self.marker, place.status(1), self._durability)
 
     def check(self, place: Place, *, finished: bool) -> None:

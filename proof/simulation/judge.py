@@ -47,6 +47,11 @@ class Payload:
         self.completed = False
 
 
+def left_by(paths: JobPaths, nonce: str) -> tuple[str, bytes]:
+    """The file that the payload of an attempt leaves when it ends well."""
+    return f"{paths.directory}/output/of-the-task", f"left by {nonce}".encode()
+
+
 class Excuses(NamedTuple):
     """What happened to the world that may explain a failure."""
 
@@ -132,6 +137,7 @@ class Judge:
         for need in self._jobs[name].needs:
             if self._disk.peek(self._paths[need].done) is None:
                 self.broken(f"{name} runs before {need}, which it depends on, is done")
+            self._look_at_outputs(need)
         is_far_and_dark = self._jobs[name].fate is not None and self.excuses.power_losses  # it was pending
         if self._disk.peek(self._paths[name].params) != self._params and not is_far_and_dark:
             self.broken(f"{name} runs with half-written parameters")
@@ -214,6 +220,20 @@ class Judge:
         runs = [run for run in self.ledger[name] if run.attempt == marker.get("attempt")]
         if not any(run.completed and run.nonce == marker.get("nonce") for run in runs):
             self.broken(f"{name} is said to be done, but attempt {marker.get('attempt')} never ended well")
+        self._look_at_outputs(name)
+
+    def _look_at_outputs(self, name: str) -> None:
+        """What a job that is done has left is whole, and so are its parameters."""
+        paths = self._paths[name]
+        marker = self._record(paths.done)
+        if marker is None:
+            return
+        output, content = left_by(paths, marker.get("nonce", ""))
+        if self._disk.peek(output) != content:
+            self.broken(f"{name} is done, and what it left is not whole")
+        is_far_and_dark = self._jobs[name].fate is not None and self.excuses.power_losses  # as it began
+        if self._disk.peek(paths.params) != self._params and not is_far_and_dark:
+            self.broken(f"{name} is done, and its parameters are not whole")
 
     def _is_excused(self, name: str, scheduler: str, reason: JobFailureStatus | None) -> bool:
         job, excuses = self._jobs[name], self.excuses
@@ -285,6 +305,7 @@ class Judge:
                 self.broken(f"{name} was done, and its marker is gone")
             if self._disk.peek(paths.failed) is not None:
                 self.broken(f"{name} was done, and is marked as failed, too")
+            self._look_at_outputs(name)
         if not self._was_interrupted():
             for path in self._disk.below(paths.directory):
                 if path.endswith("-tmp"):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from proof.simulation.judge import Payload
+from proof.simulation.judge import Payload, left_by
 from proof.simulation.loop import Actor, Process, Timer
 from proof.simulation.person import TOKENS
 from proof.simulation.scenario import Does
@@ -135,6 +135,7 @@ class SimulatedLauncher(FakeLauncher):
         if self.world.jobs[name].does is not Does.BADLY:
             payload = next(p for p in self.world.judge.ledger[name] if p.nonce == order.launch.nonce)
             self.world.note(f"payload of {name} attempt {order.launch.attempt} completes")
+            self.world.disk.leave(*left_by(order.paths, order.launch.nonce))
             self.world.judge.completes(self.world.turns.time, name, payload)
 
     # What goes wrong.

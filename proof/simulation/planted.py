@@ -163,6 +163,16 @@ def _marker_not_synced(patch: Patch) -> None:
     patch.set(attempt_files, "write_marker", write_marker)
 
 
+@_bug("what a task left is not on the disk when its job counts as done")
+def _outputs_not_synced(patch: Patch) -> None:
+    patch.set(attempt_files, "_sync_outputs", lambda files, paths: None)
+
+
+@_bug("nobody looks whether the parameters of a job that is done survived a power loss")
+def _params_not_mended(patch: Patch) -> None:
+    patch.set(attempts.Attempts, "mend", lambda self, job, found, lock=None: True)
+
+
 @_bug("the failure of an earlier attempt counts as that of the current one")
 def _markers_of_older_attempts_counted(patch: Patch) -> None:
     def read_markers(files: Any, paths: Any) -> Any:

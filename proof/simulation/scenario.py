@@ -18,6 +18,8 @@ FAR, FAR_AT = 7, 3
 """One world in so many, and which, has a cluster."""
 ONCE, ONCE_AT = 8, 5
 """One world in so many, and which, has jobs that run once."""
+REOPENED, REOPENED_AT = 16, 9
+"""One world in so many, and which, has two schedulers that both try again what failed."""
 
 
 @unique
@@ -138,7 +140,29 @@ def draw(seed: int) -> Scenario:
         scenario = _with_cluster(scenario)
     if seed % ONCE == ONCE_AT:
         scenario = _with_once(scenario)
+    if seed % REOPENED == REOPENED_AT:
+        scenario = _reopened(scenario)
     return _crowd(scenario) if seed % CROWDED == CROWDED_AT else scenario
+
+
+def _reopened(scenario: Scenario) -> Scenario:
+    """Jobs that fail once, and two schedulers that try them again: each sees the other open attempts."""
+    random = Random(f"reopened {scenario.seed}")
+    jobs = tuple(
+        JobPlan(f"j{number}", duration_s=round(random.uniform(0.5, 3.0), 4))
+        for number in range(random.randint(5, 15))
+    )
+    deeds = [DeedPlan(0.1, Deed.KILL_PAYLOAD, job=job.name, is_armed=True) for job in jobs]
+    names = tuple(job.name for job in jobs)
+    return scenario._replace(
+        jobs=jobs,
+        runs=(RunPlan(names), RunPlan(names)),
+        deeds=tuple(deeds),
+        tokens=(),
+        slots=8,
+        hears=True,
+        jitter=0.5,
+    )
 
 
 def _with_cluster(scenario: Scenario) -> Scenario:

@@ -51,7 +51,7 @@ def bench(tmp_path: Path, machine: Machine) -> Iterator[JobBench]:
         runner = machine.processes.open(pid.identity) if pid else None
         if runner is not None:
             runner.send_signal(signal.SIGKILL)
-            for left in find_leftovers(machine, job.paths, job.launch.nonce):
+            for left in find_leftovers(machine, job.paths, job.launch):
                 left.send_signal(signal.SIGKILL)
                 left.close()
             runner.close()

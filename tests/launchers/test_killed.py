@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,59 @@ def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
     run(scenario())
 
 
+LEFT_BARE = {
+    "to the logs": "env -i sleep 1000000",
+    "to the logs, in a session of its own": "env -i setsid sleep 1000000",
+    "elsewhere, in the directory of the job": "env -i sleep 1000000 >/dev/null 2>&1",
+}
+
+
+@pytest.mark.parametrize("left", LEFT_BARE)
+def test_a_program_without_stamp_and_lock_is_swept_after_its_runner_was_killed(
+    bench: JobBench, launcher: Launcher, run: Run, task: TaskBuilder, pids: Pids, alive: Alive, left: str
+) -> None:
+    """A program that was given another environment ran on beside the next attempt."""
+    job = task(f"""
+    import subprocess
+    child = subprocess.Popen(["sh", "-c", "exec {LEFT_BARE[left]}"], env={{"PATH": os.environ["PATH"]}})
+    print(child.pid)
+    time.sleep(1000000)
+    """)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        (child,) = await pids(job)
+        process.kill()
+        await process.wait()
+        assert alive(child)
+        assert await launcher.sweep(job.paths, read_launch(bench.machine.files, job.paths)) == ()
+        assert not alive(child)
+
+    run(scenario())
+
+
+def test_a_person_who_reads_the_logs_of_a_lost_job_is_not_swept(
+    bench: JobBench, launcher: Launcher, run: Run, task: TaskBuilder, pids: Pids
+) -> None:
+    job = task("print(os.getpid()); time.sleep(1000000)")
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await pids(job)
+        process.kill()
+        await process.wait()
+
+    run(scenario())
+    with open(job.paths.out, "rb") as log:
+        reader = subprocess.Popen(["sleep", "1000000"], cwd=job.paths.directory, stdout=log)
+    try:
+        run(launcher.sweep(job.paths, read_launch(bench.machine.files, job.paths)))
+        assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
+
+
 def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: Launcher, run: Run) -> None:
     job = bench.command("true")
     run(finished(launcher, job))
@@ -136,7 +190,7 @@ STEPS = [
     "Supervisor",  # the payload runs
     "judge",  # the payload ended
     "finish",  # everything is known but not written
-    "keep_result",
+    "preserve",
 ]
 
 

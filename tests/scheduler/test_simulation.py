@@ -137,3 +137,42 @@ def test_a_start_that_the_machine_refused_costs_no_retry(world: World) -> None:
     scheduler.wait(owner, HOUR_S)
     assert (job.state, job.attempt) == (JobState.DONE, 7)
     assert world.ledger == 2 * [("begin", "job0"), ("end", "job0")]
+
+
+@pytest.mark.parametrize("lost", [b"", None])
+def test_the_parameters_of_a_done_job_that_the_power_took_are_written_again(
+    world: World, lost: bytes | None
+) -> None:
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    job = scheduler.submit(world.job("job"), owner)
+    scheduler.wait(owner, HOUR_S)
+    scheduler.kill()
+    if lost is None:
+        world.host.disk.remove(job.paths.params)
+    else:
+        world.host.disk.write(job.paths.params, lost)
+    second, other = world.scheduler(), FakeOwner("second")
+    found = second.submit(world.job("job"), other)
+    second.wait(other, HOUR_S)
+    assert found.state is JobState.DONE
+    assert world.host.disk.read(job.paths.params, 100) == b"{}"
+    assert len(world.ledger) == 2
+
+
+def test_parameters_are_written_again_once_the_disk_has_room(world: World) -> None:
+    owner = FakeOwner()
+    scheduler = world.scheduler()
+    job = scheduler.submit(world.job("job"), owner)
+    scheduler.wait(owner, HOUR_S)
+    scheduler.kill()
+    world.host.disk.write(job.paths.params, b"")
+    world.host.disk.capacity = 0
+    second, other = world.scheduler(), FakeOwner("second")
+    found = second.submit(world.job("job"), other)
+    world.loop.run_until_complete(asyncio.sleep(1.0))
+    assert found.state is not JobState.DONE
+    world.host.disk.capacity = None
+    second.wait(other, HOUR_S)
+    assert found.state is JobState.DONE
+    assert world.host.disk.read(job.paths.params, 100) == b"{}"

@@ -142,6 +142,30 @@ def test_a_search_is_run_shown_and_exported(folder: Path) -> None:
     assert "one  ended (TOTAL)" in tenuto(folder, "search", "list", "-w", "workspace").stdout
 
 
+def test_23_a_candidate_is_added_without_the_script(folder: Path) -> None:
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "2", "0")
+    assert (
+        tenuto(folder, "search", "add", "one", "-c", "x=0.25", "-w", "workspace").returncode == 2
+    )  # the cap
+    tenuto(folder, "evolve", "--slots", "2", "--once", "--no-workers", "one.py", "9", "0")
+    for values in (["x=0.5", "-c", "y=1"], ["y=1"], ["x=true"], []):
+        arguments = ["-c", *values] if values else []
+        assert tenuto(folder, "search", "add", "one", *arguments, "-w", "workspace").returncode == 2, values
+    before = shown(folder)["scheduled"]
+    added = tenuto(folder, "search", "add", "one", "-c", "x=0.25", "--priority", "3", "-w", "workspace")
+    assert added.returncode == 0, added.stderr
+    assert f"candidate {before + 1} is added" in added.stderr
+    tenuto(folder, "evolve", "--slots", "2", "one.py", "9", "0")
+    rows = tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
+    row = next(row for row in map(json.loads, rows) if row["number"] == before + 1)
+    assert (row["values"], row["status"], row["objective"], row["priority"]) == (
+        {"x": 0.25},
+        "SUCCEEDED",
+        0.25,
+        3,
+    )
+
+
 def test_exit_codes(folder: Path) -> None:
     assert tenuto(folder, "evolve").returncode == 2
     assert tenuto(folder, "search", "show", "one", "-w", "workspace").returncode == 3

@@ -103,3 +103,13 @@ def test_fake_randomness_repeats_itself() -> None:
     one, two = FakeRandomness(7), FakeRandomness(7)
     assert [one.nonce(), one.uniform()] == [two.nonce(), two.uniform()]
     assert one.nonce() != one.nonce()
+
+
+def test_syncing_a_tree_makes_durable_all_of_it_but_what_is_skipped(disk: FakeDisk) -> None:
+    disk.make_directory("/d/deep/er")
+    for path in ("/d/mine", "/d/yours", "/d/deep/er/file"):
+        disk.write(path, b"content")
+    disk.sync_tree("/d", lambda name: name == "yours")
+    disk.power_loss()
+    assert disk.read("/d/mine", 100) == disk.read("/d/deep/er/file", 100) == b"content"
+    assert disk.read("/d/yours", 100) == b""

@@ -79,3 +79,53 @@ def test_a_temporary_name_left_by_a_dead_process_is_stepped_over(tmp_path: Path,
     DiskFiles().replace(f"{tmp_path}/a", b"mine", durable=False)
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert (tmp_path / "taken").read_text() == "of another"
+
+
+def synced(monkeypatch: pytest.MonkeyPatch, tree: Path) -> list[str]:
+    """What `sync_tree` brings to the disk, by the names of descriptors; `all` for the whole file system."""
+    found = []
+
+    def fsync(fd: int) -> None:
+        found.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tree))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr("tenuto.workspace.files._sync_file_system", lambda path: found.append("all"))
+    DiskFiles().sync_tree(str(tree), lambda name: name == "ours")
+    return sorted(found)
+
+
+def test_few_files_are_synced_one_by_one_with_their_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ours").write_text("")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc")
+    assert synced(monkeypatch, tmp_path) == [".", "deep", "deep/file"]
+
+
+def test_nothing_is_synced_where_nothing_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "file").write_text("")
+    assert synced(monkeypatch, tmp_path) == []
+
+
+def test_many_files_are_synced_with_the_whole_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).write_text("")
+    assert synced(monkeypatch, tmp_path) == ["all"]
+
+
+def test_what_may_not_be_opened_is_synced_with_the_whole_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("")
+
+    def refuse(path: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr("tenuto.workspace.files._sync", refuse)
+    assert synced(monkeypatch, tmp_path) == ["all"]

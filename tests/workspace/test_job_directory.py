@@ -17,7 +17,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing import Crash, FakeHost
 from tenuto.workspace import job_directory as steps
 from tenuto.workspace.claims import Claimer, claim, is_claimed
-from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive import ClusterReport, Derived
 from tenuto.workspace.derive_table import Action, ClusterSays
 from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import JobPaths, Layout
@@ -405,6 +405,10 @@ def test_logs_of_earlier_attempts_are_kept(host: FakeHost) -> None:
     assert machine.files.read(f"{JOB.err}.3", 10) == b"three"
 
 
+MODEL = "models/best"
+"""What the task leaves in its directory."""
+
+
 def whole_life(machine: Machine) -> None:
     """Everything a scheduler and a runner write, from a failed first attempt to a done second one."""
     lock = taken(machine)
@@ -416,9 +420,11 @@ def whole_life(machine: Machine) -> None:
         steps.write_pid(machine.files, JOB, pid_record(machine, launch.attempt))
         steps.write_locks(machine.files, JOB, LocksRecord(launch.attempt))
         machine.files.write(JOB.out, b"hello")
-        marker = steps.keep_result(
-            machine.files, JOB, Marker(launch.attempt, launch.nonce, reason), "x" * 3000
-        )
+        machine.files.make_directory(f"{JOB.directory}/{MODEL.rpartition('/')[0]}")
+        machine.files.write(f"{JOB.directory}/{MODEL}", launch.nonce.encode())
+        appender = machine.files.open_append(JOB.task_outputs)
+        appender.append(launch.nonce.encode())
+        marker = steps.preserve(machine.files, JOB, Marker(launch.attempt, launch.nonce, reason), "x" * 3000)
         steps.finish(machine.files, JOB, marker, status(attempt=launch.attempt))
     lock.close()
 
@@ -474,9 +480,42 @@ def test_a_power_loss_at_any_step_leaves_a_directory_that_can_be_taken_up(
         lock = taken(machine)
         found = steps.settle(machine, JOB, lock)
         assert found.derived.action in (Action.START, Action.KEEP)
+        check_what_a_done_job_left(machine, found.derived)
         launch = steps.open_attempt(machine, JOB, lock, found, launcher="spawn", job_name="job")
         write_marker(machine.files, JOB, Marker(launch.attempt, launch.nonce))
         assert steps.settle(machine, JOB, lock).derived.state is JobState.DONE
+
+
+def check_what_a_done_job_left(machine: Machine, derived: Derived) -> None:
+    if derived.state is JobState.DONE:
+        assert derived.marker is not None
+        nonce = derived.marker.nonce.encode()
+        assert machine.files.read(f"{JOB.directory}/{MODEL}", 100) == nonce
+        assert machine.files.read(JOB.task_outputs, 1000).endswith(nonce)
+        params = machine.files.read(JOB.params, 100)
+        assert steps.has_its_params(machine.files, JOB, derived.marker) == (params == b"{}")
+
+
+def test_without_durability_nothing_that_a_task_left_is_synced(host: FakeHost) -> None:
+    machine, disk = host.machine(), host.disk
+    lock = taken(machine)
+    launch = opened(machine, lock)
+    disk.write(f"{JOB.directory}/model", b"content")
+    steps.preserve(disk, JOB, Marker(1, launch.nonce), None, Durability.NONE)
+    assert not [path for operation, path in disk.operations if operation.startswith("sync")]
+
+
+def test_a_task_that_leaves_nothing_costs_one_look(host: FakeHost) -> None:
+    machine, disk = host.machine(), host.disk
+    lock = taken(machine)
+    launch = opened(machine, lock)
+    steps.write_params(disk, JOB, b"{}")
+    disk.write(JOB.out, b"hello")
+    disk.write(f"{JOB.out}.1", b"hello")
+    before = len(disk.operations)
+    marker = steps.preserve(disk, JOB, Marker(1, launch.nonce), None)
+    assert [operation for operation, _ in disk.operations[before:]] == ["list", "stat", "stat"]
+    assert marker.params_bytes == 2
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])

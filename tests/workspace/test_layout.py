@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tenuto.errors import InvalidName
 from tenuto.workspace.layout import (
     ROOT_FROM_JOB,
+    JobPaths,
     Layout,
     TokenPlace,
     directory_name,
@@ -172,3 +173,12 @@ def test_the_files_of_tokens_cannot_be_mistaken_for_each_other() -> None:
 def test_the_workspace_is_found_from_a_job() -> None:
     layout = Layout("/ws")
     assert posixpath.normpath(f"{layout.job('a.Task', 'ab12').directory}/{ROOT_FROM_JOB}") == layout.root
+
+
+def test_what_is_ours_in_a_job_is_told_apart_from_what_its_task_left() -> None:
+    paths = JobPaths("/ws/jobs/a.Train/ab", "Train")
+    ours = [paths.params, paths.locks, paths.private, paths.out, paths.err, f"{paths.err}.12", paths.done]
+    ours += [paths.failed, f"{paths.done}.corrupt-1", paths.pid, paths.lock, paths.reserve, paths.script]
+    assert all(paths.is_own(path.rpartition("/")[2]) for path in ours)
+    theirs = ["Train", "Train.csv", "Train.out.csv", "params.json.bak", "other.out", "model", "TrainX.out"]
+    assert not any(map(paths.is_own, theirs))

@@ -1,15 +1,18 @@
 """Ends what a job left running: daemons, forgotten children, what a killed runner could not end any more.
-Two ways to find them: as descendants, from the runner that adopted them; by lock and stamp, from outside.
+Two ways to find them: as descendants, from the runner that adopted them; from outside, by what they have of
+the job: its lock, its stamp, its logs, or the session of its runner.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from tenuto.workspace.attempt_files import read_pid
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, ProcessHandle
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Liveness, Machine, ProcessHandle
+from tenuto.workspace.records import LaunchRecord
 
 STAMP = "_TENUTO_ATTEMPT"
 """The variable, in the environment of everything a payload starts, that holds the attempt's nonce."""
@@ -40,13 +43,18 @@ def kill_descendants() -> None:
             continue  # it ended; nothing else can have its pid yet, since its parent is still below us
 
 
-def find_leftovers(machine: Machine, paths: JobPaths, nonce: str | None = None) -> list[ProcessHandle]:
-    """What an attempt left, seen from outside: whoever holds the second byte of its lock, or bears its stamp.
+def find_leftovers(
+    machine: Machine, paths: JobPaths, launch: LaunchRecord | None = None, members: Iterable[int] = ()
+) -> list[ProcessHandle]:
+    """The processes that an attempt left, seen from outside.
 
     The stamp finds what the lock cannot: programs started with all descriptors closed, as `subprocess` does.
-    Without `nonce` only the lock is asked.
+    Logs and session find what was given another environment besides. Without `launch` only the lock and the
+    logs are asked. `members`: pids that are known to be of the attempt.
     """
-    pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *(_stamped(nonce) if nonce else ())}
+    pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *members, *_writers(paths)}
+    if launch is not None:
+        pids |= {*_stamped(launch.nonce), *_session(machine, paths, launch.attempt)}
     # Whoever has the first byte too is no leftover: a scheduler that prepares the job, or its runner.
     pids -= {*machine.locks.holders(paths.lock, RUNNER_BYTE), machine.processes.own().pid}
     handles = []
@@ -65,6 +73,55 @@ def _parent(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return int(text[text.rindex(b")") + 2 :].split()[1])
+
+
+def _writers(paths: JobPaths) -> Iterator[int]:
+    """Processes whose output goes to the job's logs: a person only reads those."""
+    for pid in _pids():
+        if any(_writes_to(pid, fd, (paths.out, paths.err)) for fd in (1, 2)):
+            yield pid
+
+
+def _writes_to(pid: int, fd: int, logs: tuple[str, ...]) -> bool:
+    try:
+        if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith(logs):
+            return False
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
+            flags = next(line for line in stream if line.startswith(b"flags:"))
+    except (OSError, StopIteration):
+        return False  # it ended, has no such descriptor, or is not ours to look at
+    return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
+    """The processes of the session that the dead runner of an attempt led.
+
+    The number of a session is not given to another process while one of its processes lives. Once all have
+    gone it may be, and the new leader may die as well: so one must be at home in the job's directory.
+    """
+    record = read_pid(machine.files, paths, attempt)
+    if record is None or machine.processes.liveness(record.identity) is not Liveness.DEAD:
+        return []
+    runner = record.identity.pid
+    if machine.processes.identify(runner) is not None:
+        return []  # the number was given away: nothing of the session is left
+    found = [pid for pid in _pids() if _session_of(pid) == runner]
+    return found if any(_is_at_home(pid, paths) for pid in found) else []
+
+
+def _is_at_home(pid: int, paths: JobPaths) -> bool:
+    try:
+        place = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return False
+    return place == paths.directory or place.startswith(f"{paths.directory}/")
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
 
 
 def _stamped(nonce: str) -> Iterator[int]:

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from tenuto.launchers.leftovers import find_leftovers
-from tenuto.launchers.runner.memory import clear_group
+from tenuto.launchers.runner.memory import clear_group, group_members
 from tenuto.launchers.runner.signals import READY, REFUSAL
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine, ProcessHandle
@@ -200,7 +200,7 @@ async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | 
     """End what a dead runner left; the pids that would not go."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + _SWEEP_GIVES_UP_S
-    while handles := find_leftovers(machine, paths, launch.nonce if launch else None):
+    while handles := find_leftovers(machine, paths, launch, group_members(launch.nonce) if launch else ()):
         try:
             for handle in handles:
                 handle.send_signal(signal.SIGKILL)

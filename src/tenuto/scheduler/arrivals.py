@@ -80,6 +80,8 @@ class Arrivals:
         found = _NOT_LOOKED
         try:
             settled = self._attempts.look(job)
+            if not self._attempts.mend(job, settled):
+                return found  # its start looks again, under the lock
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
             is_to_run = on_arrival(found, once=job.once) is Arrival.RUN

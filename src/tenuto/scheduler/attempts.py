@@ -77,6 +77,27 @@ class Attempts:
         """What the directory of a job shows, and its cluster knows; from any thread."""
         return job_directory.look(self.machine, job.paths, ask=self._ask)
 
+    def mend(self, job: Job, found: Settled, lock: LockHandle | None = None) -> bool:
+        """Writes the parameters of a job that is done once more, if a power loss took them.
+
+        `lock`: the job's, if the caller has it. False if it is needed, and another has it.
+        """
+        marker = found.derived.marker
+        if marker is None or found.derived.state is not JobState.DONE:
+            return True
+        if job_directory.has_its_params(self.machine.files, job.paths, marker):
+            return True
+        taken = lock or job_directory.take_lock(self.machine, job.paths)
+        if taken is None:
+            return False
+        try:
+            params = job.work.params(job.layout, job.paths)
+            self.machine.files.replace(job.paths.params, params, durable=True)
+        finally:
+            if lock is None:
+                taken.close()
+        return True
+
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
 
@@ -116,6 +137,7 @@ class Attempts:
             self._schedule(job, found)
             found = await self._swept(job, lock, found)
             if _answers(job, found):
+                self.mend(job, found, lock)
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(job, found):
                 held.close()

@@ -72,6 +72,9 @@ def complaint(
             ErrorCode.BAD_HOST,
             "This Host is not served here; the server's setting service.hosts names those that are",
         )
+    if b"content-length" in found and b"transfer-encoding" in found:
+        # A proxy in front may believe the one and we the other: what is a body there is a request here.
+        return Complaint(ErrorCode.BAD_REQUEST, "The length of the body is given twice")
     if any(name.lower() in SECRET_PARAMETERS for name, _ in parse_qsl(query.decode("latin-1"), True)):
         return Complaint(
             ErrorCode.TOKEN_IN_URL,

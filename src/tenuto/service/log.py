@@ -86,7 +86,8 @@ def log_to_stderr(form: str) -> None:
     """Sends the lines of this program to its standard error, in one of the two forms."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    for name, level in (("tenuto", logging.INFO), ("uvicorn.error", logging.WARNING)):
+    levels = {"tenuto": logging.WARNING, "tenuto.service": logging.INFO, "uvicorn.error": logging.WARNING}
+    for name, level in levels.items():
         one = logging.getLogger(name)
         one.handlers[:] = [handler]
         one.setLevel(level)

@@ -81,7 +81,7 @@ class Requests:
             row = connection.execute(insert(jobs).values(values).returning(*jobs.c)).one()
             _record(connection, row.id, ServiceState.QUEUED, "", now)
             announce(connection, QUEUE_CHANNEL)
-            return _job(row), True
+            return job_of(row), True
 
         return self._database.write(once)
 
@@ -106,7 +106,7 @@ class Requests:
             query = query.where(jobs.c.state == page.state.value)
         if page.before is not None:
             query = query.where(jobs.c.id < page.before)
-        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def waiting(self, service: str, user_id: str) -> Waiting:
         """How many jobs are active, of the user and of the service."""
@@ -120,7 +120,7 @@ class Requests:
     def moves_of(self, job_id: int, after: int = 0) -> list[Move]:
         """The moves of a job since the one with this id."""
         query = select(moves).where(moves.c.job_id == job_id, moves.c.id > after).order_by(moves.c.id)
-        return self._database.read(lambda connection: [_move(row) for row in connection.execute(query)])
+        return self._database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
 
     def moved_since(self, after: int) -> list[tuple[int, int]]:
         """(id of the move, job) of the moves since the one with this id."""
@@ -177,12 +177,12 @@ class Requests:
         ).one()
         _record(connection, job_id, ServiceState.PROCESSING, "", now)
         announce(connection, MOVES_CHANNEL)
-        return _job(row)
+        return job_of(row)
 
     def mine(self) -> list[JobRow]:
         """The active jobs that this server has claimed."""
         query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
-        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
         """Claims the active jobs of servers that are gone; of all others with None."""
@@ -192,7 +192,7 @@ class Requests:
         query = query.values(claim=jobs.c.claim + 1, server_id=self.server_id)
 
         def once(connection: Connection) -> list[JobRow]:
-            return [_job(row) for row in connection.execute(query.returning(*jobs.c))]
+            return [job_of(row) for row in connection.execute(query.returning(*jobs.c))]
 
         return sorted(self._database.write(once), key=lambda row: row.id)
 
@@ -283,7 +283,7 @@ class Requests:
         """Jobs that ended longer ago than this and still have their files."""
         query = select(jobs).where(HAS_ENDED, jobs.c.ended_at < now_ms() - max_age_ms)
         query = query.order_by(jobs.c.ended_at).limit(limit)
-        return self._database.read(lambda connection: [_job(row) for row in connection.execute(query)])
+        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def forget(self, age_ms: int, limit: int = 1000) -> int:
         """Deletes the rows of cleaned jobs that ended longer ago than this; how many."""
@@ -314,26 +314,28 @@ def _now(connection: Connection) -> int:
     return int(connection.execute(select(now_ms())).scalar_one())
 
 
-def _job(row: Row[Any]) -> JobRow:
-    values = row._asdict()
+def job_of(row: Row[Any], skip: int = 0) -> JobRow:
+    """A row of the table as a value; ``skip`` columns come before it."""
+    values = dict(zip(JobRow._fields, row[skip:], strict=True))
     return JobRow(**{**values, "state": ServiceState(values["state"])})
 
 
-def _move(row: Row[Any]) -> Move:
+def move_of(row: Row[Any]) -> Move:
+    """A row of the table of moves as a value."""
     values = row._asdict()
     return Move(**{**values, "state": ServiceState(values["state"])})
 
 
 def _row(connection: Connection, condition: Any) -> JobRow | None:
     found = connection.execute(select(jobs).where(condition)).one_or_none()
-    return None if found is None else _job(found)
+    return None if found is None else job_of(found)
 
 
 def _swapped(connection: Connection, row: JobRow, values: Mapping[str, Any]) -> JobRow | None:
     """The compare-and-set: changes a row that is still in the state and claim that the caller saw."""
     same = (jobs.c.id == row.id) & (jobs.c.state == row.state.value) & (jobs.c.claim == row.claim)
     found = connection.execute(update(jobs).where(same).values(**values).returning(*jobs.c)).one_or_none()
-    return None if found is None else _job(found)
+    return None if found is None else job_of(found)
 
 
 def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:

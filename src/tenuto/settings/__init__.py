@@ -3,13 +3,14 @@ What may be said of a value is in `kinds`, what there is in `tree`, where it is 
 """
 
 from tenuto.settings.loading import load_settings, process_environment, user_directory
-from tenuto.settings.tree import CarbonSettings, Settings, state_directory
+from tenuto.settings.tree import CarbonSettings, Settings, expanded, state_directory
 from tenuto.settings.urls import Url
 
 __all__ = [
     "CarbonSettings",
     "Settings",
     "Url",
+    "expanded",
     "load_settings",
     "process_environment",
     "state_directory",

@@ -144,8 +144,8 @@ class Settings:
     durability: str = setting(
         choice("marker", "none"),
         "marker",
-        '"marker": the end of a job is on the disk before it counts. "none": faster, but a power loss '
-        "can undo it.",
+        '"marker": what a task left in its directory, and then the end of its job, is on the disk before '
+        'the job counts as done. "none": faster, but a power loss can undo it, or empty the files.',
     )
     log_bytes: int = setting(BYTES, 64 << 20, "Size that each log of a job is kept under.")
     grace_s: float = setting(SECONDS, 10.0, "Time that a job gets to stop before it is killed.")
@@ -200,7 +200,7 @@ class Settings:
         A text is first taken as a name under ``workspaces``, then as a path; ``./name`` is always a path.
         """
         if isinstance(given, Path):
-            return given
+            return expanded(given)
         if given is None:
             given = self.default_workspace or (
                 next(iter(self.workspaces)) if len(self.workspaces) == 1 else None
@@ -211,7 +211,12 @@ class Settings:
                     f'default_workspace = "main" and [workspaces.main] path = "..." into {FILE_NAME}'
                 )
         known = self.workspaces.get(given)
-        return known.path if known else Path(given)
+        return known.path if known else expanded(given)
+
+
+def expanded(path: Path | str) -> Path:
+    """A path in which a leading ``~`` stands for a home directory."""
+    return Path(os.path.expanduser(path))
 
 
 SECTIONS: dict[str, Any] = {

@@ -264,6 +264,22 @@ class FakeDisk:
             node = child
         node.durable_entries = dict(node.entries)
 
+    def sync_tree(self, path: str, skip: Callable[[str], bool]) -> None:
+        self._step("list", path)
+        found = [name for name in sorted(self._directory(path).entries) if not skip(name)]
+        for name in found:
+            self._sync_node(f"{path}/{name}")
+        if found:
+            self.sync_directory(path)
+
+    def _sync_node(self, path: str) -> None:
+        node = self._find(path)
+        if node is not None and node.kind is FileKind.FILE:
+            self._step("sync", path)
+            node.durable_data = node.data
+        elif node is not None and node.kind is FileKind.DIRECTORY:
+            self.sync_tree(path, lambda name: False)
+
     def free_space(self, path: str) -> FreeSpace:
         self._step("free_space", path)
         return FreeSpace(self._room(), 1 << 20)

@@ -346,8 +346,12 @@ class FakeRunner:
             endtime=self._machine.clock.now(),
         )
         if marker.reason is None:
-            marker = job_directory.keep_result(
-                self._machine.files, self.order.paths, marker, self._ending.report.result
+            marker = job_directory.preserve(
+                self._machine.files,
+                self.order.paths,
+                marker,
+                self._ending.report.result,
+                self._instructions.durability,
             )
         self._finish(marker)
         self.go_on(Step.EXIT)

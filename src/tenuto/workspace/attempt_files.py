@@ -97,6 +97,40 @@ def finish(
         write_status(files, paths, status)
 
 
+def preserve(
+    files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
+) -> Marker:
+    """Keep what a task that ended well has left, and return its marker with what is to be known of that.
+
+    With `Durability.MARKER` all of it is on the disk on return: the files of the task in the job's directory,
+    what it handed to those who watch, and the result. Raises as `keep_result`, and `OSError` of the disk.
+    """
+    if durability is Durability.MARKER:
+        _sync_outputs(files, paths)
+    params = files.stat(paths.params)
+    marker = marker._replace(params_bytes=None if params is None else params.size)
+    return keep_result(files, paths, marker, result, durability)
+
+
+def _sync_outputs(files: Files, paths: JobPaths) -> None:
+    files.sync_tree(paths.directory, paths.is_own)
+    if files.stat(paths.task_outputs) is not None:
+        handed = files.open_append(paths.task_outputs)
+        try:
+            handed.sync()
+        finally:
+            handed.close()
+        files.sync_directory(paths.private)
+
+
+def has_its_params(files: Files, paths: JobPaths, marker: Marker) -> bool:
+    """False if a power loss took the content of `params.json`: it is not synced, as every job would pay."""
+    if marker.params_bytes is None:
+        return True
+    found = files.stat(paths.params)
+    return found is not None and found.size == marker.params_bytes
+
+
 def keep_result(
     files: Files, paths: JobPaths, marker: Marker, result: object, durability: Durability = Durability.MARKER
 ) -> Marker:

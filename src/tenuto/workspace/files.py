@@ -7,10 +7,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from tenuto.errors import FileTooLarge, NotRegularFile
+from tenuto.light import ctypes
 from tenuto.workspace.ports import FileKind, FileStat, FreeSpace, temporary_name
 
 DIRECTORY_MODE = 0o700
@@ -21,6 +22,10 @@ _CHUNK = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_MOST_SYNCED = 4
+"""Above so many files and directories the whole file system is synced at once: each sync of a file waits for
+a commit of the file system's journal, and one commit takes all."""
 
 _temporary_numbers = count()
 
@@ -160,6 +165,18 @@ class DiskFiles:
         with _closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
             os.fsync(fd)
 
+    def sync_tree(self, path: str, skip: Callable[[str], bool]) -> None:
+        try:
+            found = _found_below(path, skip)
+            if len(found) > _MOST_SYNCED:
+                _sync_file_system(path)
+            elif found:
+                for each in found:
+                    _sync(each)
+                self.sync_directory(path)
+        except PermissionError:  # a task of another user left it
+            _sync_file_system(path)
+
     def free_space(self, path: str) -> FreeSpace:
         found = os.statvfs(path)
         return FreeSpace(found.f_bavail * found.f_frsize, found.f_favail)
@@ -232,6 +249,41 @@ def _write_all(fd: int, data: bytes) -> None:
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
+
+
+def _found_below(top: str, skip: Callable[[str], bool]) -> list[str]:
+    """Files and directories below a directory, the deepest last; no more than are synced one by one, and one.
+
+    Links and the like have no content: the directory that lists them is enough.
+    """
+    with os.scandir(top) as entries:
+        pending = [entry for entry in entries if not skip(entry.name)]
+    found: list[str] = []
+    while pending and len(found) <= _MOST_SYNCED:
+        entry = pending.pop()
+        if entry.is_dir(follow_symlinks=False):
+            found.append(entry.path)
+            with os.scandir(entry.path) as entries:
+                pending.extend(entries)
+        elif entry.is_file(follow_symlinks=False):
+            found.append(entry.path)
+    return found
+
+
+def _sync(path: str) -> None:
+    try:
+        fd = os.open(path, _READ)
+    except FileNotFoundError:
+        return  # what has gone meanwhile needs no disk
+    with _closing(fd):
+        os.fsync(fd)
+
+
+def _sync_file_system(path: str) -> None:
+    with _closing(os.open(path, _ENTER)) as fd:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
 
 
 def _open_temporary(path: str, reserve: str | None) -> tuple[int, str]:

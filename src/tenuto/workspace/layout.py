@@ -88,6 +88,10 @@ class JournalPlace(NamedTuple):
         return int(digits) if self.file_name(int(digits)) == file_name else None
 
 
+_OWN_NAMES = frozenset((".tenuto", "params.json", "locks.json"))
+_OWN_KINDS = frozenset("py out err done failed pid lock reserve".split())
+
+
 class JobPaths:
     """The files of one job. Needs no workspace: a runner has only its directory and script name."""
 
@@ -171,6 +175,15 @@ class JobPaths:
     @property
     def reserve(self) -> str:
         return f"{self.directory}/{self.script_name}.reserve"
+
+    def is_own(self, name: str) -> bool:
+        """Whether this entry of the directory is Tenuto's, and not what the task left."""
+        if name in _OWN_NAMES:
+            return True
+        kind, _, rest = name.removeprefix(f"{self.script_name}.").partition(".")
+        if kind not in _OWN_KINDS or not name.startswith(f"{self.script_name}."):
+            return False
+        return not rest or rest.isdigit() or rest.startswith("corrupt-")
 
     def rotated(self, log: str, number: int) -> str:
         """Where an earlier attempt's `out` or `err` goes."""

@@ -46,6 +46,8 @@ class Marker(NamedTuple):
     """git commit, digest of the task's file."""
     flags: tuple[str, ...] = ()
     """`truncated` logs, `leftovers`, ..."""
+    params_bytes: int | None = None
+    """The size of `params.json`, by which a job that is found done is seen to have lost it with the power."""
 
     def encode(self) -> bytes:
         """At most `MARKER_LIMIT` bytes: an over-long message is cut, and if need be the details go."""
@@ -83,6 +85,7 @@ class Marker(NamedTuple):
             result_stored=fields.flag("result_stored"),
             provenance=fields.texts("provenance"),
             flags=fields.words("flags"),
+            params_bytes=fields.optional_integer("params_bytes"),
         )
 
     def _room_for_message(self) -> int:

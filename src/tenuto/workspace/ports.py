@@ -4,7 +4,7 @@ Only the adapters (`files`, `locks`, `processes`) and the fakes in `tenuto.testi
 Missing files, full disks and the like surface as the `OSError` of the system call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
 
@@ -161,6 +161,14 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in this directory durable."""
+        ...
+
+    def sync_tree(self, path: str, skip: Callable[[str], bool]) -> None:
+        """Make every file below a directory durable, and the directories that list them.
+
+        `skip`: asked for the name of each entry of the top, and True for those that are left out with all
+        below them. Links are not followed. A directory of which all is skipped costs one look.
+        """
         ...
 
     def free_space(self, path: str) -> FreeSpace: ...

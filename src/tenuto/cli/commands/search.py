@@ -18,6 +18,7 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.search.adding import add_candidate
 from tenuto.search.export import candidate_rows
 from tenuto.search.lines import number as shown_number
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
@@ -25,6 +26,7 @@ from tenuto.search.overview import Overview, overview, workers
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
+from tenuto.workspace.layout import Layout
 
 
 @click.group()
@@ -292,3 +294,29 @@ def priority(ctx: click.Context, name: str, number: int, value: int, workspace: 
     with opened(workspace, name) as store:
         is_changed = store.set_priority(name, number, value)
     _tell_changed(ctx, name, is_changed, f"candidate {number} has priority {value}")
+
+
+@command.command()
+@click.argument("name")
+@click.option("-c", "values", multiple=True, metavar="KEY=VALUE", help="A parameter, its value as JSON.")
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest starts next.")
+@workspace_option
+def add(name: str, values: tuple[str, ...], priority: int, workspace: str | None) -> None:
+    """Add a candidate of your own to a search; a value is JSON, or a text."""
+    settings = load_settings(foreign=SEARCH_SECTIONS)
+    layout = Layout(str(workspace_path(workspace, settings)))
+    with opened(workspace, name) as store:
+        search = store.search(name)
+        assert search is not None
+        number = add_candidate(store, search, layout, dict(map(_pair, values)), priority)
+    tell(f"{safe(name)}: candidate {number} is added")
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise click.UsageError(f"-c {text}: write key=value")
+    try:
+        return key, jsons.loads(value)
+    except ValueError:
+        return key, value

@@ -27,7 +27,7 @@ from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import signal
-from tenuto.workspace.attempt_files import finish, keep_result, read_launch, read_stop, write_pid
+from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -297,24 +297,26 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         provenance=_provenance(attempt, ending.report.provenance),
         flags=(*ending.report.flags, *supervisor.flags()),
     )
-    return _record(attempt, _with_result(attempt, marker, ending.report.result))
+    return _record(attempt, _with_outputs(attempt, marker, ending.report.result))
 
 
 def _provenance(attempt: Attempt, told: Mapping[str, str]) -> Mapping[str, str]:
     return told if attempt.why_fresh is None else {**told, "fresh": attempt.why_fresh}
 
 
-def _with_result(attempt: Attempt, marker: Marker, result: Any) -> Marker:
-    if marker.reason is not None:
+def _with_outputs(attempt: Attempt, marker: Marker, result: Any) -> Marker:
+    if marker.reason is not None or _is_deleted(attempt):
         return marker
     try:
-        return keep_result(
-            attempt.machine.files, attempt.paths, marker, result, attempt.instructions.durability
-        )
+        return preserve(attempt.machine.files, attempt.paths, marker, result, attempt.instructions.durability)
     except OSError as error:
-        return marker._replace(
-            reason=JobFailureStatus.FAILED, message=f"its result cannot be kept: {disk_message(error)}"
-        )
+        message = f"what it left cannot be kept: {disk_message(error)}"
+        return marker._replace(reason=JobFailureStatus.FAILED, message=message)
+
+
+def _is_deleted(attempt: Attempt) -> bool:
+    """True if another directory may have the name of the job's by now: nothing may be written there."""
+    return attempt.lock is not None and is_unlinked(attempt.lock)
 
 
 def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
@@ -332,7 +334,7 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
 def _record(attempt: Attempt, marker: Marker) -> int:
     """Write the last word on the attempt."""
     files, paths = attempt.machine.files, attempt.paths
-    if attempt.lock is not None and is_unlinked(attempt.lock):
+    if _is_deleted(attempt):
         # What has the name by now is the directory of another attempt: its marker must not be overwritten.
         os.write(2, b"tenuto: DIR_GONE: the job's directory was deleted while it ran\n")
         return UNRECORDED

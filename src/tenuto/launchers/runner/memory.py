@@ -99,6 +99,18 @@ def clear_group(name: str) -> None:
         GroupLimit(f"{place[0]}/{_GROUP_PREFIX}{name}", place[1]).close()
 
 
+def group_members(name: str) -> list[int]:
+    """The processes in the control group of an attempt; empty if it has none."""
+    place = _own_group()
+    if place is None:
+        return []
+    try:
+        with open(f"{place[0]}/{_GROUP_PREFIX}{name}/cgroup.procs", "rb") as stream:
+            return [int(line) for line in stream]
+    except OSError:
+        return []
+
+
 def machine_kills() -> int:
     """How many processes the kernel of this machine has killed for want of memory since it started."""
     return _count("/proc/vmstat", b"oom_kill")

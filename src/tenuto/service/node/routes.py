@@ -25,6 +25,7 @@ from tenuto.service.log import log
 from tenuto.service.node.load import cpu_percent
 from tenuto.service.node.node import EmbeddedNode, next_piece
 from tenuto.service.node.payloads import PayloadRow, Sender
+from tenuto.service.openapi import described
 from tenuto.service.page import documentation_page
 from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
 from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, receive, refused
@@ -256,13 +257,13 @@ async def load(front: ServerFront) -> JSONResponse:
 
 @router.get("/openapi.json", summary="This description", responses=errors())
 async def openapi(request: Request) -> JSONResponse:
-    return JSONResponse(request.app.openapi())
+    return JSONResponse(described(request.app))
 
 
 @router.get("/swagger", summary="This description, as a page", response_class=Response, responses=errors())
 async def swagger(request: Request) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-    page = documentation_page(request.app.openapi(), str(request.base_url).rstrip("/"))
+    page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
     return Response(page, media_type="text/html", headers={"content-security-policy": policy})
 
 

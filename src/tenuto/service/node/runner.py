@@ -40,6 +40,7 @@ PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
 LOOK_AT_SIZE_S = 2.0
 TERMINATED = "terminated"
+_SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})", re.ASCII)
 _JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
 
 
@@ -62,7 +63,12 @@ class Workshop:
 
 
 def job_id_of(key: str) -> str:
-    """The id of a payload's job: the key itself, unless it cannot name a directory."""
+    """The id of a payload's job: of a server's key the number first, so that people can tell jobs apart.
+
+    Any other key is the id itself, unless it cannot name a directory.
+    """
+    if found := _SERVERS_KEY.fullmatch(key):
+        return f"{found[2]}-{found[1]}"
     return key if _JOB_ID.fullmatch(key) else "k" + hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from tenuto.service.contract import HealthBody, PongBody
+from tenuto.service.openapi import described
 from tenuto.service.page import documentation_page
 from tenuto.service.routes.common import FrontOf, MayAdminister, errors
 
@@ -36,16 +36,15 @@ async def health(front: FrontOf) -> JSONResponse:
 
 @router.get("/openapi.json", summary="This description", responses=errors())
 async def openapi(request: Request) -> JSONResponse:
-    return JSONResponse(request.app.openapi())
+    return JSONResponse(described(request.app))
 
 
 @router.get(
     "/swagger", summary="This description, as a page", response_class=HTMLResponse, responses=errors()
 )
 async def swagger(request: Request) -> HTMLResponse:
-    described = json.loads(json.dumps(request.app.openapi()))
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-    page = documentation_page(described, str(request.base_url).rstrip("/"))
+    page = documentation_page(described(request.app), str(request.base_url).rstrip("/"))
     return HTMLResponse(page, headers={"content-security-policy": policy})
 
 

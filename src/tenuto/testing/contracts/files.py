@@ -51,6 +51,27 @@ class FilesContract:
         assert files.read(f"{root}/a", 100) == b"two"
         assert files.list(root) == ["a"]
 
+    @pytest.mark.parametrize("count", [0, 1, 30])
+    def test_syncing_a_tree_changes_nothing(self, files: Files, root: str, count: int) -> None:
+        files.make_directory(f"{root}/a/b")
+        files.symlink("/no/such/place", f"{root}/a/link")
+        for number in range(count):
+            files.write(f"{root}/a/b/{number}", b"content")
+        asked: list[str] = []
+
+        def skip(name: str) -> bool:
+            asked.append(name)
+            return False
+
+        files.sync_tree(root, skip)
+        assert asked == ["a"]
+        assert files.list(f"{root}/a") == ["b", "link"]
+        assert len(files.list(f"{root}/a/b")) == count
+
+    def test_syncing_what_is_not_there_is_file_not_found(self, files: Files, root: str) -> None:
+        with pytest.raises(FileNotFoundError):
+            files.sync_tree(f"{root}/a", lambda name: False)
+
     def test_replace_uses_up_the_reserve(self, files: Files, root: str) -> None:
         files.preallocate(f"{root}/reserve", 4096)
         assert files.stat(f"{root}/reserve").size == 4096  # type: ignore[union-attr]

@@ -1,0 +1,64 @@
+"""What a monitor reads of jobs: whole services, in the order of submission, and their moves.
+Reads only; `requests` is what changes rows.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from tenuto.database import Database
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.requests import job_of, move_of
+from tenuto.service.rows import JobRow, Move
+from tenuto.service.tables import jobs, moves
+
+
+class History:
+    """The jobs of one database, to be looked at from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def services(self) -> list[tuple[str, int, int]]:
+        """(name, number of jobs, when the first was uploaded) of each service."""
+        query = select(jobs.c.service, func.count(), func.min(jobs.c.created_at)).group_by(jobs.c.service)
+        return self._database.read(
+            lambda connection: [(row[0], row[1], row[2]) for row in connection.execute(query)]
+        )
+
+    def page(self, service: str, after: int, limit: int) -> list[JobRow]:
+        """Jobs of a service, the oldest first, with ids above this."""
+        query = select(jobs).where(jobs.c.service == service, jobs.c.id > after)
+        query = query.order_by(jobs.c.id).limit(limit)
+        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+
+    def get(self, job_id: int) -> JobRow | None:
+        """The row of a job."""
+        query = select(jobs).where(jobs.c.id == job_id)
+        found = self._database.read(lambda connection: connection.execute(query).one_or_none())
+        return None if found is None else job_of(found)
+
+    def moves(self, service: str, after: int, limit: int) -> list[Move]:
+        """Moves of a service's jobs, the oldest first, with ids above this."""
+        query = select(moves).join(jobs, jobs.c.id == moves.c.job_id)
+        query = query.where(jobs.c.service == service, moves.c.id > after).order_by(moves.c.id).limit(limit)
+        return self._database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
+
+    def last_move(self) -> int:
+        """The id of the last move of all."""
+        query = select(func.coalesce(func.max(moves.c.id), 0))
+        return self._database.read(lambda connection: int(connection.execute(query).scalar_one()))
+
+    def moved_since(self, after: int, limit: int) -> list[tuple[int, JobRow]]:
+        """(id of the move, job) of the moves since the one with this id."""
+        query = select(moves.c.id.label("move_id"), jobs).join(jobs, jobs.c.id == moves.c.job_id)
+        query = query.where(moves.c.id > after).order_by(moves.c.id).limit(limit)
+        return self._database.read(
+            lambda connection: [(row[0], job_of(row, skip=1)) for row in connection.execute(query)]
+        )
+
+    def queued(self) -> dict[str, int]:
+        """How many jobs of each service wait."""
+        query = select(jobs.c.service, func.count()).where(jobs.c.state == ServiceState.QUEUED.value)
+        query = query.group_by(jobs.c.service)
+        return self._database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})

@@ -1,0 +1,255 @@
+"""The jobs of the service as a monitor sees them: each service a group, each upload a row.
+The only module of this room that a monitor imports; it changes nothing but by `act`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tenuto.database import Database
+from tenuto.errors import NotFound
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.service import ServiceState
+from tenuto.lifecycle.source import (
+    CHUNK_ROWS,
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Detail,
+    Feed,
+    Group,
+    Log,
+    Moment,
+    Panels,
+    Result,
+    Row,
+    Target,
+    Why,
+    row_key,
+)
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.service.archived_logs import read_archived
+from tenuto.service.history import History
+from tenuto.service.places import DataPlaces
+from tenuto.service.requests import Requests
+from tenuto.service.rows import JobRow
+
+_STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
+    ServiceState.QUEUED: (JobState.WAITING, None),
+    ServiceState.PROCESSING: (JobState.READY, None),
+    ServiceState.SUBMITTED: (JobState.SCHEDULED, None),
+    ServiceState.RUNNING: (JobState.RUNNING, None),
+    ServiceState.UNKNOWN: (JobState.RUNNING, None),
+    ServiceState.COMPLETED: (JobState.DONE, None),
+    ServiceState.FAILED: (JobState.ERROR, JobFailureStatus.FAILED),
+    ServiceState.INVALID: (JobState.ERROR, JobFailureStatus.REJECTED),
+    ServiceState.KILLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
+    ServiceState.CLEANED: (JobState.ERROR, JobFailureStatus.DELETED),
+}
+_STREAMS = {"out": "stdout", "err": "stderr"}
+_MOST = 1 << 30
+
+
+class ServiceSource:
+    """A `Source` over a server's database and data directory."""
+
+    door = Door.SERVICE
+
+    def __init__(self, database: Database, data: str) -> None:
+        self._history = History(database)
+        self._requests = Requests(database, "monitor")
+        self._places = DataPlaces(data)
+
+    def groups(self) -> Sequence[Group]:
+        found = [
+            Group(
+                f"{Door.SERVICE.value}:{name}",
+                Door.SERVICE,
+                name,
+                state="offered",
+                live=True,
+                started=_instant(first),
+                total=total,
+            )
+            for name, total, first in self._history.services()
+        ]
+        return sorted(
+            found, key=lambda group: group.started or datetime.min.replace(tzinfo=UTC), reverse=True
+        )
+
+    def rows(self, group: str) -> Iterator[Sequence[Row]]:
+        after = 0
+        while chunk := self._history.page(_service(group), after, CHUNK_ROWS):
+            yield [_row(row) for row in chunk]
+            after = chunk[-1].id
+
+    def feed(self) -> Feed:
+        return ServiceFeed(self._history)
+
+    def detail(self, key: str) -> Detail:
+        row = self._job(key)
+        fields: dict[str, Any] = {**row._asdict(), "state": row.state.value}
+        return Detail(_row(row), fields)
+
+    def why(self, key: str) -> Why:
+        row = self._job(key)
+        sentences = [f"{row.state.value}: {row.state.meaning}"]
+        if row.message:
+            sentences.append(row.message)
+        if row.exit_code is not None:
+            sentences.append(f"its run.sh ended with exit code {row.exit_code}")
+        return Why(tuple(sentences))
+
+    def log(self, key: str, stream: str, earlier: int) -> Log:
+        return ServiceLog(self._job(key), _STREAMS[stream], self._places)
+
+    def moments(self, group: str) -> Iterator[Moment]:
+        after = 0
+        service = _service(group)
+        while chunk := self._history.moves(service, after, CHUNK_ROWS):
+            for move in chunk:
+                state, reason = _STATES[move.state]
+                yield Moment(_at(move.at), _key(service, move.job_id), state, 0, reason)
+            after = chunk[-1].id
+
+    def results(self, group: str) -> Iterator[Result]:
+        for chunk in self.rows(group):
+            for row in chunk:
+                if row.state is JobState.DONE:
+                    yield Result(row.key, row.task, row.state)
+
+    def panels(self) -> Panels:
+        return Panels(queue=self._history.queued())
+
+    def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
+        return [self._act(action, target, dry_run) for target in targets]
+
+    def _act(self, action: Action, target: Target, dry_run: bool) -> Acted:
+        try:
+            row = self._job(target.key)
+        except NotFound:
+            return Acted(target.key, ActedAs.GONE)
+        if action is not Action.KILL:
+            return Acted(target.key, ActedAs.REFUSED, "an upload is run once: upload it again")
+        if row.state.is_final:
+            return Acted(target.key, ActedAs.NOT_RUNNING, f"it is {row.state.value}", row.claim)
+        if row.claim != target.attempt:
+            return Acted(target.key, ActedAs.STALE, "another server has it by now", row.claim)
+        if dry_run:
+            return Acted(target.key, ActedAs.WOULD_KILL, attempt=row.claim)
+        self._requests.terminate(row.id)
+        return Acted(target.key, ActedAs.ASKED, attempt=row.claim)
+
+    def _job(self, key: str) -> JobRow:
+        service, _, number = key.removeprefix(f"{Door.SERVICE.value}:").rpartition("/")
+        row = self._history.get(int(number)) if number.isdecimal() and len(number) < 19 else None
+        if row is None or row.service != service:
+            raise NotFound(f"there is no job {key!r:.100} of a service")
+        return row
+
+
+class ServiceFeed:
+    """What happens from now on, found by the numbers of moves."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._after = history.last_move()
+
+    def read(self, groups: Collection[str], limit: int) -> Changes:
+        if not groups:
+            return Changes()
+        services = {_service(group) for group in groups}
+        found: dict[int, JobRow] = {}
+        for move_id, row in self._history.moved_since(self._after, limit):
+            self._after = move_id
+            if row.service in services:
+                found[row.id] = row
+        return Changes(rows=[_row(row) for row in found.values()])
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class ServiceLog:
+    """What a job printed: of an ended one from its result, of another from the embedded node's files."""
+
+    def __init__(self, row: JobRow, stream: str, places: DataPlaces) -> None:
+        self.attempt = row.claim
+        self._row = row
+        self._stream = stream
+        self._result = places.job(row.directory).result
+        self._live = _embedded_log(places.root, row.id, stream)
+
+    def size(self) -> int:
+        if self.ended():
+            return len(self.read(0, _MOST))
+        return os.path.getsize(self._live) if self._live and os.path.exists(self._live) else 0
+
+    def read(self, offset: int, limit: int) -> bytes:
+        if self.ended():
+            return read_archived(self._result, self._stream, offset, limit) or b""
+        if self._live is None or not os.path.exists(self._live):
+            return b""
+        with open(self._live, "rb") as log:
+            log.seek(offset)
+            return log.read(limit)
+
+    def ended(self) -> bool:
+        return self._row.state.is_final
+
+
+def _embedded_log(data: str, job_id: int, stream: str) -> str | None:
+    """The log of a payload of the embedded node; None if the job runs elsewhere."""
+    payloads = f"{data}/node/jobs/payload"
+    names = os.listdir(payloads) if os.path.isdir(payloads) else []
+    ending = "out" if stream == "stdout" else "err"
+    return next(
+        (f"{payloads}/{name}/payload.{ending}" for name in names if name.startswith(f"{job_id}-")), None
+    )
+
+
+def _service(group: str) -> str:
+    return group.removeprefix(f"{Door.SERVICE.value}:")
+
+
+def _key(service: str, job_id: int) -> str:
+    return row_key(Door.SERVICE, service, str(job_id))
+
+
+def _instant(ms: int | None) -> datetime | None:
+    return None if ms is None else _at(ms)
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _row(row: JobRow) -> Row:
+    state, reason = _STATES[row.state]
+    if row.state is ServiceState.CLEANED and row.exit_code == 0:
+        state, reason = JobState.DONE, None
+    return Row(
+        _key(row.service, row.id),
+        f"{Door.SERVICE.value}:{row.service}",
+        Door.SERVICE,
+        row.service,
+        str(row.id),
+        state,
+        row.state.value,
+        reason,
+        row.message or None,
+        row.claim,
+        owner=row.user_id,
+        where=row.node or "",
+        submitted=_instant(row.created_at),
+        started=_instant(row.started_at),
+        ended=_instant(row.ended_at),
+        alarm="its node does not answer" if row.state is ServiceState.UNKNOWN else None,
+    )

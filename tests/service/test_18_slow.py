@@ -1,0 +1,160 @@
+"""Acceptance 17, 18 and 22: clients that are slow, silent or odd; and requests made from the description."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.service.multipart import CONTENT_TYPE, good
+from tests.service.servers import Process, eventually
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Process:  # type: ignore[misc]
+    directory = tmp_path_factory.mktemp("impatient")
+    (directory / "tenuto.toml").write_text(
+        "[service]\nheader_s = 1\nbody_idle_s = 1\nwrite_s = 1\nmax_upload_bytes = 100000\n"
+    )
+    process = Process("serve", "--with-node", "--sandbox", "none", "--port", "0", cwd=directory)
+    yield process
+    process.close()
+
+
+def connected(server: Process) -> socket.socket:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What arrives until the other side closes."""
+    data = b""
+    try:
+        while piece := connection.recv(65536):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+HEAD = f"POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: {CONTENT_TYPE}\r\n".encode()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_half_headers_are_closed(impatient: Process, sent: bytes) -> None:
+    """H06."""
+    with connected(impatient) as connection:
+        connection.sendall(sent)
+        answer = everything(connection)
+    assert b" 408 " in answer
+    assert b'"too_slow"' in answer
+
+
+def test_a_second_half_request_is_closed_too(impatient: Process) -> None:
+    with connected(impatient) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT")
+        answer = everything(connection)
+    assert b"pong" in answer
+    assert b" 408 " in answer
+
+
+def test_a_silent_body_is_refused_and_leaves_nothing(impatient: Process) -> None:
+    jobs = impatient.log_path.parent / "data" / "jobs"
+    before = set(jobs.iterdir())
+    with connected(impatient) as connection:
+        connection.sendall(HEAD + b"Content-Length: 5000\r\n\r\n" + good()[:50])
+        answer = everything(connection)
+    assert b" 408 " in answer
+    eventually(lambda: set(jobs.iterdir()) <= before)
+
+
+def test_a_large_upload_is_refused_before_it_is_sent(impatient: Process) -> None:
+    with connected(impatient) as connection:
+        connection.sendall(HEAD + b"Content-Length: 5000000000\r\nExpect: 100-continue\r\n\r\n")
+        began = time.monotonic()
+        answer = connection.recv(65536)
+        assert time.monotonic() - began < 5
+    assert b" 413 " in answer
+    assert b'"too_large"' in answer
+    assert b"100 Continue" not in answer
+
+
+def test_a_client_that_writes_on_sees_the_refusal(impatient: Process) -> None:
+    with connected(impatient) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        try:
+            for _ in range(40):
+                connection.sendall(b"2000\r\n" + b"x" * 0x2000 + b"\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert b"HTTP/1.1 4" in everything(connection)
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GARBAGE\r\n\r\n",
+        b"GET /jobs HTTP/1.1\r\n\r\n",
+        b"GET /jobs HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        b"GET http://evil.example/jobs HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    ],
+)
+def test_odd_requests_are_refused_as_json(impatient: Process, request_line: bytes) -> None:
+    """H21, H22."""
+    with connected(impatient) as connection:
+        connection.sendall(request_line)
+        answer = everything(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 400 " in head.split(b"\r\n")[0]
+    assert json.loads(body)["error"] in ("bad_request", "bad_host")
+
+
+def test_a_reader_that_stops_is_let_go(impatient: Process) -> None:
+    id = impatient.run("head -c 30000000 /dev/urandom > data\n")["id"]
+    with connected(impatient) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(f"GET /download/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert connection.recv(100)
+        began = time.monotonic()
+        descriptors = Path(f"/proc/{impatient.pid}/fd")
+
+        def held() -> int:
+            return sum("result.zip" in str(one.readlink()) for one in descriptors.iterdir() if one.exists())
+
+        eventually(lambda: held() == 0, 20)
+        assert time.monotonic() - began < 20
+
+
+def test_others_are_served_while_many_are_slow(impatient: Process) -> None:
+    slow = [connected(impatient) for _ in range(100)]
+    try:
+        for connection in slow:
+            connection.sendall(b"GET / HTTP/1.1\r\nHo")
+        began = time.monotonic()
+        for _ in range(10):
+            assert impatient.get("/health").status == 200
+        assert time.monotonic() - began < 10
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(300)
+def test_22_every_answer_is_as_described(shared: Process, tmp_path: Path) -> None:
+    """Acceptance 22, in small. That a file is called run.sh cannot be said in a schema."""
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{shared.url}/openapi.json"]
+    command += "--checks all --exclude-checks positive_data_acceptance --max-examples 3".split()
+    command += "--phases coverage,fuzzing --seed 1".split()
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-2000:]

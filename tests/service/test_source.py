@@ -1,0 +1,91 @@
+"""The service as a monitor sees it: the contract of sources, over real rows."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tenuto.database import Database
+from tenuto.lifecycle.service import ServiceState
+from tenuto.lifecycle.source import ActedAs, Action, Target
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.service.decisions import Quota
+from tenuto.service.places import DataPlaces
+from tenuto.service.requests import Requests
+from tenuto.service.rows import NewJob
+from tenuto.service.source import ServiceSource
+from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.testing.contracts.sources import SourceContract, all_rows
+
+S = ServiceState
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = opened(tmp_path / "db.sqlite", MIGRATIONS, 10.0)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def source(database: Database, tmp_path: Path) -> ServiceSource:
+    requests = Requests(database, "me")
+    places = DataPlaces(str(tmp_path / "data"))
+    places.make()
+    for n in range(4):
+        requests.add(NewJob("ada", "dock", f"d{n}"))
+        places.open_job(f"d{n}")
+    done, failed, running = requests.claim("dock", Quota(3, 3), ["n"] * 3)
+    for row, ends in (
+        (done, [S.SUBMITTED, S.COMPLETED]),
+        (failed, [S.SUBMITTED, S.FAILED]),
+        (running, [S.SUBMITTED, S.RUNNING]),
+    ):
+        for to in ends:
+            moved = requests.move(row, to, "exit code 7" if to is S.FAILED else "")
+            assert moved is not None
+            row = moved
+    with zipfile.ZipFile(places.job("d0").result, "w") as result:
+        result.writestr(".tenuto/stdout", "what it printed\n")
+    return ServiceSource(database, str(tmp_path / "data"))
+
+
+@pytest.fixture
+def group() -> str:
+    return "service:dock"
+
+
+class TestServiceSource(SourceContract):
+    """Every promise of a source."""
+
+
+def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> None:
+    rows = all_rows(source, group)
+    assert [row.door_state for row in rows] == ["Completed", "Failed", "Running", "Queued"]
+    assert [row.state for row in rows] == [JobState.DONE, JobState.ERROR, JobState.RUNNING, JobState.WAITING]
+    assert rows[1].reason is JobFailureStatus.FAILED
+    assert rows[0].owner == "ada"
+    assert source.log(rows[0].key, "out", 0).read(0, 4) == b"what"
+    assert source.why(rows[1].key).because[1] == "exit code 7"
+    assert source.panels().queue == {"dock": 1}
+
+
+def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, database: Database) -> None:
+    feed = source.feed()
+    assert feed.read((group,), 100).rows == []
+    Requests(database, "me").terminate(4)
+    (row,) = feed.read((group,), 100).rows
+    assert (row.id, row.door_state) == ("4", "Killed")
+    assert feed.read((group,), 100).rows == []
+
+
+def test_a_running_job_can_be_ended_from_a_monitor(source: ServiceSource, group: str) -> None:
+    running = all_rows(source, group)[2]
+    target = Target(running.key, running.attempt)
+    assert source.act(Action.KILL, [target], dry_run=True, by="x")[0].outcome is ActedAs.WOULD_KILL
+    assert source.act(Action.KILL, [target], dry_run=False, by="x")[0].outcome is ActedAs.ASKED
+    assert source.detail(running.key).fields["terminate_at"] is not None
+    assert source.act(Action.RETRY, [target], dry_run=False, by="x")[0].outcome is ActedAs.REFUSED
