@@ -3,7 +3,7 @@ Nothing else lives here, and nothing here imports the rest of Tenuto.
 
 TenutoError
 ├── DeclarationError          a Config class is written wrongly
-├── ParameterError            a value does not fit the parameter it was given to
+├── ParameterError            a value does not fit the parameter or argument it was given to
 │   ├── UnknownParameter      no parameter has this name
 │   ├── InvalidValue          the value is not of the declared type
 │   ├── MissingValue          a required parameter has no value yet
@@ -94,8 +94,8 @@ class DeclarationError(TenutoError):
     """A Config class is written wrongly."""
 
 
-class ParameterError(TenutoError):
-    """A value does not fit the parameter it was given to."""
+class ParameterError(TenutoError, ValueError):
+    """A value does not fit the parameter, or the argument of a function, that it was given to."""
 
 
 class UnknownParameter(ParameterError, AttributeError):
@@ -118,7 +118,7 @@ class AmbiguousComposition(ParameterError):
     """``outer @ inner`` fits no parameter, or several."""
 
 
-class GraphError(TenutoError):
+class GraphError(TenutoError, ValueError):
     """Configs are connected in a way that cannot run."""
 
 

@@ -82,7 +82,8 @@ def test_a_watcher_that_raises_is_reported_and_the_rest_go_on(place: Place) -> N
         tasks=TASKS.replace("< self.steps", "< self.steps - 1"),
     )
     result = run(python(script), place.directory)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 1
+    assert "all jobs are done, but a watcher of" in result.stderr
     assert "a broken watcher" in result.stderr
     assert sorted(place.ledger()) == ["evaluated 0", "evaluated 2", "evaluated 3", "trained"]
 
@@ -192,14 +193,15 @@ with experiment(HERE / "ws", "outputs") as xp:
     training.on_completed(leave)
     training.on_completed(heard.append)
     training.submit()
-print(len(heard))
+    xp.wait()
+    print(len(heard))
 """,
         tasks=SLOW_TASKS,
     )
     place.release.touch()
     result = run(python(script), place.directory)
-    assert (result.returncode, result.stdout) == (0, "7\n"), result.stderr
-    assert "from a watcher" in result.stderr
+    assert (result.returncode, result.stdout) == (1, "7\n"), result.stderr
+    assert "all jobs are done, but a watcher of checkpoint" in result.stderr
 
 
 def test_who_is_told_that_a_job_is_done_may_ask_for_its_result(place: Place) -> None:

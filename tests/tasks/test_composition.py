@@ -355,22 +355,24 @@ def test_init_tasks_bring_their_dependencies_and_tags(experiment: Any) -> None:
 
 def test_added_dependencies_do_not_count(experiment: Any) -> None:
     other = train(lr=0.9).submit()
-    task = train().add_dependencies(other, "token").add_dependencies("more")
+    token, more = Path("a token"), Path("another")
+    task = train().add_dependencies(other, token).add_dependencies(more)
     assert identity(task) == identity(train())
-    assert task._state.required == (other, "token", "more")
+    assert task._state.required == (other, token, more)
     assert task.copy()._state.required == task._state.required
 
 
 def test_watchers_and_callbacks_are_registered_once_before_or_after(experiment: Any) -> None:
     task = train()
-    task.watch_output("method", "before")
-    task.on_completed("early")
+    before, after, early, late = (lambda: None for _ in range(4))
+    task.watch_output(task.execute, before)
+    task.on_completed(early)
     task.submit()
-    task.watch_output("method", "after")
-    task.on_completed("late")
+    task.watch_output("execute", after)
+    task.on_completed(late)
     task.submit()
-    assert task.job.watched == [("method", "before"), ("method", "after")]
-    assert task.job.callbacks == ["early", "late"]
+    assert task.job.watched == [(task.execute, before), (task.execute, after)]
+    assert task.job.callbacks == [early, late]
 
 
 # -- generated paths ---------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from tenuto.errors import ParameterError
 from tenuto.tasks.sealing import seal
 from tenuto.tasks.task import check_variable
 
-BAD = [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "x\0y"), ("A", 3), (3, "x"), (b"A", "x"), ("A", "\ud800")]
+BAD = [
+    ("", "x"),
+    ("A=B", "x"),
+    ("A\0", "x"),
+    ("A", "x\0y"),
+    ("A", None),
+    (3, "x"),
+    (b"A", "x"),
+    ("A", "\ud800"),
+]
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

@@ -19,6 +19,8 @@ COMMANDS = {
     "status": "Show experiments, their last runs, and what runs now.",
     "jobs": "List jobs, filtered and sorted.",
     "results": "Show what jobs returned, the best first.",
+    "graph": "Draw which job waits for which: as text, DOT or SVG.",
+    "files": "List the files that a job left.",
     "logs": "Show what a job printed.",
     "why": "Say why a job is in its state, and why it was not reused.",
     "kill": "Stop running jobs.",

@@ -33,6 +33,8 @@ class ClosedRun(NamedTuple):
     run_id: str
     workspace: str
     state: RunState
+    fails: bool = False
+    """It failed, and the script did not say that this is fine."""
 
 
 class Progress:
@@ -58,7 +60,8 @@ class Progress:
 
     def closed(self, xp: experiment, state: RunState) -> None:
         """An experiment was left."""
-        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state))
+        fails = state is RunState.FAILED and xp.raises_on_failure
+        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state, fails))
         self._open -= 1
         if self._open == 0:
             self.end()
@@ -67,6 +70,11 @@ class Progress:
         """The experiments that were left, and not run to their end afterwards."""
         last = {(run.workspace, run.name): run for run in self.runs}
         return [run for run in last.values() if run.state is RunState.INTERRUPTED]
+
+    def failed(self) -> list[ClosedRun]:
+        """The experiments that failed, and were not run to a good end afterwards."""
+        last = {(run.workspace, run.name): run for run in self.runs}
+        return [run for run in last.values() if run.fails]
 
     def planned(self, xp: experiment) -> None:
         """An experiment that runs nothing was left."""

@@ -19,7 +19,7 @@ from tenuto.cli import exits
 from tenuto.cli.overview import Overview
 from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
 from tenuto.cli.screen import Screen
-from tenuto.cli.script import run_script
+from tenuto.cli.script import main_file, module_spec, run_module, run_script
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import ExperimentLocked, FailedExperiment
@@ -47,10 +47,12 @@ class Request(NamedTuple):
     """Of a YAML file."""
     name: str | None = None
     workspace: str | None = None
+    is_module: bool = False
+    """The file is the name of a module, as after ``python -m``."""
 
     @property
     def is_yaml(self) -> bool:
-        return is_yaml(self.file)
+        return is_yaml(self.file) and not self.is_module
 
 
 def is_yaml(file: str) -> bool:
@@ -92,12 +94,17 @@ class Session:
             self.progress.end()
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
+        if code == exits.OK and self.progress.failed():
+            return exits.FAILED  # the script may have caught the error
         return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
 
     def _run(self, request: Request) -> int:
+        module = module_spec(request.file) if request.is_module else None
         try:
             if request.is_yaml:
                 run_yaml(request)
+            elif module is not None:
+                run_module(module, request.arguments)
             else:
                 run_script(request.file, request.arguments)
         except FailedExperiment as failed:
@@ -117,7 +124,7 @@ class Session:
                 raise
             self.problem = f"{type(error).__name__}: {error}"
             self.progress.end()
-            tell(safe_lines(_trace(error, request.file)))
+            tell(safe_lines(_trace(error, main_file() or request.file)))
             return exits.FAILED
         return exits.OK
 

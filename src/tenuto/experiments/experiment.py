@@ -19,6 +19,14 @@ from tenuto.errors import (
     NotFound,
     ParameterError,
 )
+from tenuto.experiments.arguments import (
+    checked,
+    hooks_of,
+    launcher_of,
+    paths_of,
+    settings_of,
+    workspace_of,
+)
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
@@ -49,10 +57,12 @@ from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
-from tenuto.settings import Settings, load_settings, process_environment
+from tenuto.settings import Settings, process_environment
+from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
+from tenuto.tasks.base import caller
 from tenuto.tasks.config import Config
 from tenuto.tasks.graph import configs_in, postorder
-from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter
+from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter, open_submitters
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Task, check_variable
@@ -86,41 +96,53 @@ class experiment:
         name: str,
         *,
         port: int | None = None,
-        run_mode: RunMode = RunMode.NORMAL,
-        launcher: Launcher | None = None,
-        dirty_git: DirtyGitAction | None = None,
+        run_mode: RunMode | str = RunMode.NORMAL,
+        launcher: Launcher | str | None = None,
+        dirty_git: DirtyGitAction | str | None = None,
         project_paths: Iterable[Path | str] = (),
         register_signals: bool = True,
         wait_for_lock_s: float = 0.0,
         raise_on_failure: bool | None = None,
         submit_hooks: Iterable[SubmitHook] = (),
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
-        self.settings = settings or load_settings()
-        self.workspace = Workspace.named(workdir, self.settings)
-        self.name = name
+        """Checks what it is given; nothing is opened before the `with` statement.
+
+        `workdir`: a path, or the name of a workspace in the settings. `launcher`: also by its name, such as
+        ``"warm"``. `settings`: also a dict such as ``{"slots": 2}``, over those that hold here. Members of
+        enums can be given by their names. `ParameterError` names an argument that cannot be used.
+        """
+        self.settings = settings_of(settings)
+        self.workspace = workspace_of(workdir, self.settings, "experiment(workdir)")
+        self.name = text(name, "experiment(name)")
         self._imposed_mode = imposed_mode.get()
-        self.run_mode = self._imposed_mode or run_mode
+        self.run_mode = self._imposed_mode or member(RunMode, run_mode, "experiment(run_mode=)")
         self._not_run: dict[str, Job] = {}
         """What was submitted where nothing is run."""
         self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
         self.environment: Mapping[str, str] = {}
-        self.port = port
-        self._launcher = launcher
+        self.port = None if port is None else whole_number(port, "experiment(port=)")
+        self._launcher = launcher_of(launcher, "experiment(launcher=)")
         self._launchers: Launchers | None = None
         self._placer: Any = None
         """Finds the place of tasks that have a requirement."""
         self._job_defaults: Defaults | None = None
-        self._dirty_git = dirty_git or DirtyGitAction(self.settings.dirty_git)
-        self._project_paths = [Path(path) for path in project_paths] or [Path.cwd()]
-        self._wait_for_lock_s = wait_for_lock_s
-        self._raise_on_failure = (
-            self.settings.fail_run_on_failed_job if raise_on_failure is None else raise_on_failure
+        self._dirty_git = member(
+            DirtyGitAction, dirty_git or self.settings.dirty_git, "experiment(dirty_git=)"
         )
-        self._interrupts = Interrupts(self._stop_on_interrupt, say) if register_signals else None
-        self.submit_hooks = list(submit_hooks)
+        self._project_paths = paths_of(project_paths, "experiment(project_paths=)") or [Path.cwd()]
+        self._wait_for_lock_s = seconds(wait_for_lock_s, "experiment(wait_for_lock_s=)")
+        self.raises_on_failure = (
+            self.settings.fail_run_on_failed_job
+            if raise_on_failure is None
+            else flag(raise_on_failure, "experiment(raise_on_failure=)")
+        )
+        """Whether a failed job makes the run raise, and the exit code 1."""
+        is_signalled = flag(register_signals, "experiment(register_signals=)")
+        self._interrupts = Interrupts(self._stop_on_interrupt, say) if is_signalled else None
+        self.submit_hooks = hooks_of(submit_hooks)
         """Who is asked before each submission, in order."""
         self._checked: set[type] = set()
         """The classes of tasks that were found to be of no other script."""
@@ -167,16 +189,19 @@ class experiment:
         """A directory of this run for whatever the script wants to keep."""
         return Path(self.run.paths.results)
 
-    def setenv(self, name: str, value: str) -> None:
+    def setenv(self, name: str, value: str | int | float | Path) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
 
-        `ParameterError` for what no process can have in its environment.
+        A number or a path is written as text. `ParameterError` for what no process can have in its
+        environment.
         """
+        is_written = isinstance(value, int | float | Path) and not isinstance(value, bool)
+        text_of = str(value) if is_written else value
         try:
-            check_variable(name, value)
+            check_variable(name, text_of)
         except ValueError as error:
             raise ParameterError(f"setenv: {error}") from None
-        self.environment = {**self.environment, name: value}  # jobs submitted before keep the other
+        self.environment = {**self.environment, name: str(text_of)}  # jobs submitted before keep the other
 
     def tag(self, *tags: str) -> None:
         """Gives this run words to find it by, as `tenuto runs tag` does; a tagged run is never pruned."""
@@ -293,13 +318,17 @@ class experiment:
         """Makes a sealed task a job of this run."""
         if self.submit_hooks:
             submission = ask_hooks(self.submit_hooks, task, submission)
+        submission = checked(submission, self.settings)
+        defaults = self._defaults()
+        if isinstance(submission.launcher, str):
+            submission = submission._replace(launcher=self._named_launcher(submission.launcher))
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
         job = make_job(
             task,
             submission,
             layout=workspace.layout,
-            defaults=self._defaults(),
+            defaults=defaults,
             environment=self.environment,
             clock=self._scheduler.machine.clock,
         )
@@ -319,7 +348,12 @@ class experiment:
         if mode in (RunMode.NORMAL, RunMode.PREPARE):
             self._preparations.prepare(task, workspace.layout)
         if mode is RunMode.NORMAL:
-            return self._scheduler.submit(job, self.run)
+            if self._run is None:
+                raise ParameterError(
+                    f"submit(run_mode=NORMAL) in experiment {self.name!r}, which runs nothing "
+                    f"({self.run_mode.name}), at {caller()}: give the mode to the experiment"
+                )
+            return self._scheduler.submit(job, self._run)
         if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
         return job
@@ -327,8 +361,7 @@ class experiment:
     def _defaults(self) -> Defaults:
         if self._job_defaults is None:
             chosen = self.settings
-            launchers = self._launchers = Launchers(chosen)
-            launcher = self._launcher or launchers.named(chosen.launcher)
+            launcher = self._chosen_launcher() or self._named_launcher(chosen.launcher)
             limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
             self._job_defaults = Defaults(
                 launcher,
@@ -341,6 +374,17 @@ class experiment:
             )
         return self._job_defaults
 
+    def _chosen_launcher(self) -> Launcher | None:
+        """The launcher that the script chose for all tasks."""
+        if isinstance(self._launcher, str):
+            self._launcher = self._named_launcher(self._launcher)
+        return self._launcher
+
+    def _named_launcher(self, name: str) -> Launcher:
+        if self._launchers is None:
+            self._launchers = Launchers(self.settings)
+        return self._launchers.named(name)
+
     def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
@@ -348,7 +392,7 @@ class experiment:
             placing: Any = import_module(_PLACING_MODULE)
             finder = finding.Finder(self.settings, self._launchers)
             self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
-        launcher = submission.launcher or self._launcher
+        launcher = submission.launcher or self._chosen_launcher()
         placed: Placement = self._placer.place(task, submission.requires, launcher, environment)
         return placed
 
@@ -374,6 +418,8 @@ class experiment:
             if self.run_mode is RunMode.NORMAL:
                 self._enter_run(opening)
             self._outer = current_submitter.set(self)
+            open_submitters.append(self)
+            opening.callback(open_submitters.remove, self)
             self._open = opening.pop_all()
         if self._interrupts is not None:
             self._interrupts.install()
@@ -433,8 +479,11 @@ class experiment:
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
         if is_interrupted and (error is None or left):
             raise SystemExit(EXIT_INTERRUPTED)
-        if error is None and self._run is not None and self._run.failedJobs and self._raise_on_failure:
-            raise FailedExperiment(failure_text(self._run))
+        if error is None and self._run is not None and self.raises_on_failure:
+            if self._run.failedJobs:
+                raise FailedExperiment(failure_text(self._run))
+            if self._run.counts.problem is not None:
+                raise FailedExperiment(f"all jobs are done, but {printable(self._run.counts.problem)}")
         return left
 
     def _tell_prepared(self) -> None:
@@ -465,7 +514,8 @@ class experiment:
         elif run.unfinishedJobs:
             state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
         else:
-            state, message = (RunState.FAILED, "jobs failed") if run.failedJobs else (RunState.DONE, "")
+            message = "jobs failed" if run.failedJobs else run.counts.problem or ""
+            state = RunState.FAILED if message else RunState.DONE
         run.finish(state, message or None, self.carbon())
         reporter = current_reporter.get()
         if reporter is not None:

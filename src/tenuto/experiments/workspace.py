@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
-from tenuto.settings import Settings
+from tenuto.settings import Settings, expanded
 from tenuto.workspace.layout import Layout
 
 
@@ -13,7 +13,7 @@ class Workspace:
     """The directory that keeps jobs, experiments and results."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(expanded(path)))
         self.layout = Layout(str(self.path))
 
     @classmethod

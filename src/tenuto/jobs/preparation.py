@@ -17,7 +17,7 @@ from tenuto.tasks.graph import postorder
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import generated_paths, instantiate
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.task import Prepare
+from tenuto.tasks.task import Prepare, run_to_end
 from tenuto.workspace.layout import Layout, PreparedPaths
 from tenuto.workspace.ports import LockHandle, Machine
 
@@ -61,7 +61,7 @@ class Preparations:
             live = instantiate(config, Path(layout.root))
             for path in generated_paths(live):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            live.execute()
+            run_to_end(live.execute())
         except Exception as error:
             raise PreparationFailed(
                 f"{name} could not be prepared ({type(error).__name__}: {error}): mend that, and run again; "

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import ClassNotFound, TokenError
+from tenuto.errors import ClassNotFound, TokenError, UnsubmittedTask
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
@@ -15,7 +15,8 @@ from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
-from tenuto.tasks.base import ConfigBase, state_of
+from tenuto.tasks.arguments import refused
+from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
 from tenuto.tasks.location import locate, module_name
@@ -123,7 +124,7 @@ def dependencies_of(task: ConfigBase) -> list[JobDependency]:
     """The jobs a task waits for: those in its parameters, and those added by hand."""
     state = state_of(task)
     needed: list[Any] = [upstream._state.job for upstream in state.upstream or ()]
-    needed += [_job_of(required) for required in state.required]
+    needed += [job for one in state.required if (job := _job_of(task, one)) is not None]
     return [JobDependency(job) for job in dict.fromkeys(needed) if isinstance(job, Job)]
 
 
@@ -148,5 +149,18 @@ def _tokens(task: ConfigBase, placed: Placement) -> list[TokenDependency]:
     return own if has_gpus else [*own, *placed.tokens]
 
 
-def _job_of(required: Any) -> Any:
-    return required._state.job if isinstance(required, ConfigBase) else required
+def _job_of(task: ConfigBase, required: Any) -> Job | None:
+    """The job of a dependency that was added by hand; None for units of a token."""
+    if isinstance(required, TokenDependency | CounterToken):
+        return None
+    if isinstance(required, JobDependency):
+        return required.origin
+    found = required._state.job if is_config(required) else required
+    if found is None:
+        raise UnsubmittedTask(
+            f"{class_name(task)} is to wait for the task {class_name(required)} (by add_dependencies), which "
+            f"was not submitted, at {caller()}: submit that first"
+        )
+    if not isinstance(found, Job):
+        raise refused(f"add_dependencies() of {class_name(task)}", "tasks, jobs or units of tokens", required)
+    return found

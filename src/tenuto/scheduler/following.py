@@ -69,7 +69,9 @@ class Followers:
 
         def handle() -> None:
             try:
-                job.done_handler(JobState.DONE)
+                problem = job.done_handler(JobState.DONE)
+                if problem is not None:
+                    self._outputs.failed(job.owners, problem)
             finally:
                 release()
 

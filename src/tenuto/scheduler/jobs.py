@@ -23,8 +23,10 @@ from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.showing import job_html
 from tenuto.scheduler.tokens import TokenDependency, needs_of
+from tenuto.scheduler.troubles import worded
 from tenuto.scheduler.work import Work
-from tenuto.scheduler.workers import call_safely
+from tenuto.scheduler.workers import call_safely, takes
+from tenuto.tasks.arguments import function
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
@@ -215,14 +217,24 @@ class Job(BaseJob):
         A callback with a parameter `key` gets the `OutputKey`, by which to know an output that it has had
         before: after a restart all outputs are handed over again.
         """
+        function(method, "watch_output(method)")
+        function(callback, "watch_output(callback)")
         self.watched_outputs += (WatchedOutput(method, callback),)
         if self.scheduler is not None:
             self.scheduler.follow_outputs(self)
 
-    def on_completed(self, callback: Callable[[Job], Any]) -> None:
-        """Calls back once the job is done, with the job, where the same experiment is open as now."""
-        context = copy_context()
-        self.completion_callbacks += (lambda job: context.copy().run(callback, job),)
+    def on_completed(self, callback: Callable[..., Any]) -> None:
+        """Calls back once the job is done, where the same experiment is open as now.
+
+        With the job, unless the callback takes no argument.
+        """
+        function(callback, "on_completed()")
+        context, takes_job = copy_context(), takes(callback, 1)
+
+        def call(job: Job) -> None:
+            context.copy().run(callback, *([job] if takes_job else []))
+
+        self.completion_callbacks += (call,)
         if self.scheduler is not None:
             self.scheduler.follow_completion(self)
 
@@ -276,13 +288,17 @@ class Job(BaseJob):
         """What the job used in all its attempts, as far as that was measured; None if nothing was."""
         return job_total(self.scheduler.machine.files, self.paths) if self.scheduler is not None else None
 
-    def done_handler(self, state: JobState) -> None:
-        """Calls those who wanted to know that the job is done; off the loop."""
+    def done_handler(self, state: JobState) -> str | None:
+        """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
+        problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: whoever asks meanwhile is called once, too.
             callback, *others = self.completion_callbacks
             self.completion_callbacks = tuple(others)
-            call_safely(lambda: callback(self))  # noqa: B023  called at once
+            raised = call_safely(lambda: callback(self))  # noqa: B023  called at once
+            if raised is not None and problem is None:
+                problem = f"a callback for the end of {self.task_id} raised {worded(raised)}"
+        return problem
 
     async def aio_run(self, order: StartOrder) -> Process:
         """Starts the runner of a prepared attempt."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.lifecycle.events import Event, JobExplainedEvent, JobStateChangedEvent, JobSubmittedEvent
 from tenuto.lifecycle.states import JobState, Standing
-from tenuto.scheduler.workers import Worker
+from tenuto.scheduler.workers import Worker, takes
+from tenuto.tasks.arguments import refused
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
@@ -37,6 +38,43 @@ class Listener:
 
     def job_explained(self, job: Job, message: str | None) -> None:
         """A job got another reason to be where it is."""
+
+
+class _Heard(NamedTuple):
+    """A listener, and its calls in one form, however it spells them.
+
+    ``job_state(job)`` without the standing, ``on_job_submitted(job)`` and ``on_job_state_changed(job)`` are
+    the spellings of experimaestro. An object need not have all the calls.
+    """
+
+    listener: object
+    job_submitted: Callable[[Job], object]
+    job_state: Callable[[Job, Standing], object]
+    job_explained: Callable[[Job, str | None], object]
+
+    @classmethod
+    def of(cls, listener: object) -> _Heard:
+        def found(*names: str) -> Callable[..., object] | None:
+            return next((call for name in names if callable(call := getattr(listener, name, None))), None)
+
+        submitted = found("on_job_submitted", "job_submitted")
+        state = found("on_job_state_changed", "job_state")
+        explained = found("job_explained")
+        if isinstance(listener, type) or not (submitted or state or explained):
+            raise refused(
+                "add_listener()", "an object with a method job_state() or job_submitted()", listener
+            )
+        takes_standing = state is None or takes(state, 2)
+        return cls(
+            listener,
+            submitted or _unheard,
+            state if state and takes_standing else lambda job, _: (state or _unheard)(job),
+            explained or _unheard,
+        )
+
+
+def _unheard(*_: object) -> None:
+    """The call that a listener does not have."""
 
 
 class EventSink(Protocol):
@@ -73,7 +111,7 @@ class Announcer:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._subscribers: tuple[Subscriber, ...] = ()
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: tuple[_Heard, ...] = ()
 
     # From any thread
 
@@ -84,10 +122,10 @@ class Announcer:
         self._subscribers = tuple(known for known in self._subscribers if known != subscriber)
 
     def add_listener(self, listener: Listener) -> None:
-        self._listeners = (*self._listeners, listener)
+        self._listeners = (*self._listeners, _Heard.of(listener))
 
     def remove_listener(self, listener: Listener) -> None:
-        self._listeners = tuple(known for known in self._listeners if known is not listener)
+        self._listeners = tuple(known for known in self._listeners if known.listener is not listener)
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function off the loop, after everything that was told before."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from tenuto.launchers.outputs import TaskOutput, read_outputs
 from tenuto.scheduler.jobs import Job, OutputKey, WatchedOutput
 from tenuto.scheduler.owners import Owner, OwnerLedger
+from tenuto.scheduler.troubles import worded
 from tenuto.scheduler.workers import ThreadWorker, Worker
 from tenuto.workspace.ports import Files
 
@@ -57,6 +58,13 @@ class TaskOutputsWorker:
 
         return release
 
+    def failed(self, owners: Sequence[Owner], problem: str) -> None:
+        """Notes for the owners of a job that a callback raised; the first problem counts."""
+        with self._lock:
+            for owner in owners:
+                counts = self._ledger.of(owner)
+                counts.problem = counts.problem or problem
+
     def close(self) -> None:
         """Returns once everything handed over was dealt with."""
         self._worker.close()
@@ -73,7 +81,8 @@ class TaskOutputsWorker:
             value = job.work.output(output, watched.method)
             if value is not None:
                 watched.call(value, key)
-        except BaseException:  # whatever it raises, also SystemExit: the rest go on
+        except BaseException as error:  # whatever it raises, also SystemExit: the rest go on
+            self.failed(job.owners, f"a watcher of {output.method} of {job.task_id} raised {worded(error)}")
             logger.exception(
                 "a watcher of %s of job %s raised",
                 output.method,

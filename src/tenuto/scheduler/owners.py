@@ -71,7 +71,7 @@ class PlainOwner:
 class OwnerCounts:
     """What one owner still waits for, and what failed."""
 
-    __slots__ = ("failed", "outputs", "unfinished")
+    __slots__ = ("failed", "outputs", "problem", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = 0
@@ -80,6 +80,8 @@ class OwnerCounts:
         """Jobs in ERROR."""
         self.outputs = 0
         """Outputs and ends of jobs that were not yet handed to the callbacks for them."""
+        self.problem: str | None = None
+        """What the first callback or watcher raised, of those that raised."""
 
     @property
     def at_rest(self) -> bool:

@@ -47,7 +47,7 @@ def failure(job_id: str, error: Exception) -> Verdict:
     return Verdict(JobState.ERROR, JobFailureStatus.FAILED, worded(error))
 
 
-def worded(error: Exception) -> str:
+def worded(error: BaseException) -> str:
     """An error for a message; a full disk is called by its name."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"DISK_FULL: {error}"

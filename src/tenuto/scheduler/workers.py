@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from inspect import signature
 from typing import Protocol, TypeVar
 
 logger = logging.getLogger("tenuto.scheduler")
@@ -87,15 +88,28 @@ class ThreadWorker:
                 self._gathering.acquire(timeout=self._gather_s)
 
 
-def call_safely(function: Call) -> None:
-    """Calls a function of somebody else's; what it raises is logged.
+def call_safely(function: Call) -> BaseException | None:
+    """Calls a function of somebody else's; what it raises is logged, and returned.
 
     Also SystemExit: a thread that it ended would leave those hanging who wait for the next call.
     """
     try:
         function()
-    except BaseException:
+    except BaseException as error:
         logger.exception("a callback raised", extra={"action": "callback_raised"})
+        return error
+    return None
+
+
+def takes(function: Callable[..., object], number: int) -> bool:
+    """Whether a function can be called with that many arguments by position; True if it does not tell."""
+    try:
+        signature(function).bind(*range(number))
+    except TypeError:
+        return False
+    except ValueError:  # some built-in functions
+        return True
+    return True
 
 
 async def asked(worker: Worker, function: Callable[[], T]) -> T:

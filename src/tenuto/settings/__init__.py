@@ -3,7 +3,15 @@ What may be said of a value is in `kinds`, what there is in `tree`, where it is 
 """
 
 from tenuto.settings.loading import load_settings, process_environment, user_directory
-from tenuto.settings.tree import CarbonSettings, Settings
+from tenuto.settings.tree import CarbonSettings, Settings, expanded
 from tenuto.settings.urls import Url
 
-__all__ = ["CarbonSettings", "Settings", "Url", "load_settings", "process_environment", "user_directory"]
+__all__ = [
+    "CarbonSettings",
+    "Settings",
+    "Url",
+    "expanded",
+    "load_settings",
+    "process_environment",
+    "user_directory",
+]

@@ -195,7 +195,7 @@ class Settings:
         A text is first taken as a name under ``workspaces``, then as a path; ``./name`` is always a path.
         """
         if isinstance(given, Path):
-            return given
+            return expanded(given)
         if given is None:
             given = self.default_workspace or (
                 next(iter(self.workspaces)) if len(self.workspaces) == 1 else None
@@ -206,7 +206,12 @@ class Settings:
                     f'default_workspace = "main" and [workspaces.main] path = "..." into {FILE_NAME}'
                 )
         known = self.workspaces.get(given)
-        return known.path if known else Path(given)
+        return known.path if known else expanded(given)
+
+
+def expanded(path: Path | str) -> Path:
+    """A path in which a leading ``~`` stands for a home directory."""
+    return Path(os.path.expanduser(path))
 
 
 SECTIONS: dict[str, Any] = {

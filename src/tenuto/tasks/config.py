@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 from tenuto.errors import (
     AmbiguousComposition,
     DeclarationError,
+    GraphError,
     InvalidValue,
     MissingValue,
     ParameterError,
@@ -21,7 +22,8 @@ from tenuto.errors import (
     UnknownParameter,
 )
 from tenuto.light import import_module, pathlib
-from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, shown, state_of
+from tenuto.tasks.arguments import refused
+from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_all_digests, forget_digest
@@ -53,6 +55,7 @@ class ConfigMeta(ABCMeta):
                 f"{name} defines __init__: a Config is built from its parameters; "
                 f"put what must happen in the live object into __post_init__"
             )
+        _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
         return super().__new__(mcs, name, bases, namespace, **options)
@@ -72,6 +75,20 @@ class ConfigMeta(ABCMeta):
                     f"write {cls.__name__}.C(...), at {caller()}"
                 )
             return _make(cls, arguments, given)
+
+
+_GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
+"""Flags of a function's code, as `inspect` names them."""
+
+
+def _refuse_generator(name: str, execute: Any) -> None:
+    """A function with a ``yield`` returns at once: its job would be done before a line of it had run."""
+    flags = getattr(getattr(execute, "__code__", None), "co_flags", 0)
+    if flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise DeclarationError(
+            f"{name}.execute has a `yield`, so calling it would run none of it: return the result instead, "
+            f"and hand over what is ready before the end by register_task_output()"
+        )
 
 
 def config_class(cls: type[Any]) -> Any:
@@ -293,8 +310,23 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return tags(self)
 
     def add_dependencies(self, *dependencies: Any) -> Self:
-        """Tasks, jobs or tokens to wait for besides those in the parameters; not part of the identity."""
+        """Tasks, jobs or tokens to wait for besides those in the parameters; not part of the identity.
+
+        Before the task is submitted; a task among them must have been submitted by then.
+        """
         state = state_of(self)
+        if state.job is not None:
+            raise SealedConfig(
+                f"{class_name(self)} was submitted, so add_dependencies() comes too late, at {caller()}"
+            )
+        for one in dependencies:
+            if is_config(one) and not type(one).__is_task__:
+                raise GraphError(
+                    f"add_dependencies() expects tasks, jobs or tokens, but {class_name(one)} is no task, "
+                    f"at {caller()}: give the task that makes it"
+                )
+            if type(one).__module__ == "builtins":
+                raise refused("add_dependencies()", "tasks, jobs or units of tokens", one)
         state.required = (*state.required, *dependencies)
         return self
 

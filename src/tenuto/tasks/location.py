@@ -75,7 +75,22 @@ def locate(cls: type) -> Location:
             f"{cls.__qualname__} is defined in a notebook or at a prompt, so a job could not import it: "
             f"move the class to a .py file (instance() works without one)"
         )
+    found = _found_in(module, cls.__qualname__)
+    if found is not None and found is not cls and isinstance(found, type):
+        raise ClassNotFound(
+            f"{file} has two classes called {cls.__qualname__}, and a job would run the later one: "
+            f"rename one of them (or, if the module was reloaded, make the config anew)"
+        )
     return Location(name, cls.__qualname__, os.path.realpath(file))
+
+
+def _found_in(module: ModuleType | None, qualname: str) -> Any:
+    """What a module has under a name; None if there is nothing of that name."""
+    found: Any = module
+    for part in qualname.split("."):
+        # Not getattr: that would run the code of properties and of modules that import on demand.
+        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+    return found
 
 
 def find_class(location: Location) -> Any:
@@ -89,10 +104,7 @@ def find_class(location: Location) -> Any:
         module = sys.modules["__main__"]
     if module is None:
         module = _import_declaring(location)
-    found: Any = module
-    for part in location.qualname.split("."):
-        # Not getattr: that would run the code of properties and of modules that import on demand.
-        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+    found = _found_in(module, location.qualname)
     if found is None:
         raise ClassNotFound(f"module {location.module} has no class {location.qualname}")
     return found

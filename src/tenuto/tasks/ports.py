@@ -110,12 +110,22 @@ class JobContext(Protocol):
 
 
 current_submitter: ContextVar[Submitter | None] = ContextVar("tenuto_submitter", default=None)
+open_submitters: list[Submitter] = []
+"""The open experiments of this process, in the order they were opened: a thread has a context of its own, in
+which none is current."""
 current_job: ContextVar[JobContext | None] = ContextVar("tenuto_job", default=None)
 
 
 def submitter() -> Submitter:
-    """The open experiment; an error when there is none."""
+    """The open experiment; in another thread than the one that opened it, the only one that is open."""
     found = current_submitter.get()
+    if found is None and len(open_submitters) > 1:
+        raise NoExperiment(
+            f"{len(open_submitters)} experiments are open, and submit() in another thread cannot tell them "
+            f"apart: run its function by contextvars.copy_context().run(...), copied where one is open"
+        )
+    if found is None:
+        found = open_submitters[0] if open_submitters else None
     if found is None:
         raise NoExperiment(
             'submit() needs an open experiment: put it inside `with experiment("workdir", "name"):` '

@@ -28,7 +28,7 @@ from tenuto.tasks.serialization import (
     read_live,
     read_value,
 )
-from tenuto.tasks.task import LightweightTask
+from tenuto.tasks.task import LightweightTask, run_to_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def deserialize(directory: Path | str) -> Any:
         raise MalformedFile(f"{directory} was not written by serialize(): use load()")
     live = instantiate(stored, directory)
     for init_task in live["init_tasks"]:
-        init_task.execute()
+        run_to_end(init_task.execute())
     return live["config"]
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tenuto.errors import InvalidValue
 from tenuto.light import pattern
-from tenuto.tasks.base import ConfigBase, caller, class_name, shown, state_of
+from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import edges, postorder
 
 T = TypeVar("T")
@@ -77,6 +77,13 @@ def tagspath(config: ConfigBase) -> str:
 
 
 def stop_tags(config: C) -> C:
-    """Keeps the tags of a config, and of what is inside it, from those that use it."""
-    state_of(config).tags_stop = True
+    """Keeps the tags of a config, and of what is inside it, from those that use it.
+
+    ``stop_tags(tag(config))`` stops them, and is still a tag of the parameter that it is given to.
+    """
+    given: Any = config
+    marked = given.value if type(given) is Tagged else given
+    if not is_config(marked):
+        raise InvalidValue(f"stop_tags() expects a config, but got {shown(marked)}, at {caller()}")
+    state_of(marked).tags_stop = True
     return config

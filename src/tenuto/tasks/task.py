@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
-from tenuto.light import hashlib, pathlib
+from tenuto.light import hashlib, import_module, pathlib
+from tenuto.tasks.arguments import function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.graph import folders
@@ -170,20 +171,25 @@ class Task(Config, Generic[Out_co]):
         """Blocks until the job reached a final state, and returns that state."""
         return self.job.wait()
 
-    def watch_output(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        """Calls back with each output that the running task registers through `method`.
+    def watch_output(self, method: Callable[..., Any] | str, callback: Callable[..., Any]) -> None:
+        """Calls back with each output that the running task registers through `method`, or that of a name.
 
         ``callback(output)``, or with a parameter of that name ``callback(output, key)``: the key stays the
         same when, after a restart, the output is handed over again.
         """
         state = state_of(self)
+        method = function(
+            getattr(self, method) if isinstance(method, str) else method, "watch_output(method)"
+        )
+        function(callback, "watch_output(callback)")
         if state.job is not None:
             state.job.watch_output(method, callback)
         state.watchers = (*state.watchers, (method, callback))
 
     def on_completed(self, callback: Callable[..., Any]) -> None:
-        """Calls back once the job is done."""
+        """Calls back once the job is done: with the job, unless the callback takes no argument."""
         state = state_of(self)
+        function(callback, "on_completed()")
         if state.job is not None:
             state.job.on_completed(callback)
         state.completion_callbacks = (*state.completion_callbacks, callback)
@@ -253,6 +259,18 @@ def check_variable(name: object, value: object) -> None:
         os.fsencode(name), os.fsencode(value)
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r:.60} cannot be a variable of a process: {error.reason}") from None
+
+
+def run_to_end(returned: Any) -> Any:
+    """What `execute()` returned, or what comes of it: an ``async def`` runs to its end in a loop of its own.
+
+    `TypeError` for a generator, of which no line has run.
+    """
+    if hasattr(returned, "cr_frame"):
+        return import_module("asyncio").run(returned)
+    if hasattr(returned, "gi_frame") or hasattr(returned, "ag_frame"):
+        raise TypeError("execute() is a generator, of which no line has run: return the result instead")
+    return returned
 
 
 class CommandTask(Task):

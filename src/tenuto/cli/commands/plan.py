@@ -19,6 +19,7 @@ def command(
     overrides: tuple[str, ...],
     name: str | None,
     workspace: str | None,
+    module: bool,
     everything: bool,
     json: bool,
 ) -> None:
@@ -32,5 +33,5 @@ def command(
 
     Exit codes: 0 planned; 1 the script raised, so that the plan may not be whole; 2 wrong usage.
     """
-    request = request_of(file, arguments, overrides, name, workspace)
+    request = request_of(file, arguments, overrides, name, workspace, module)
     ctx.exit(show_plan(request, json=json, everything=everything))

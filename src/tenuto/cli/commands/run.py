@@ -26,8 +26,6 @@ from tenuto.experiments.modes import RunMode
 from tenuto.jobs.text import safe
 from tenuto.workspace.machine import this_machine
 
-FILE = click.Path(exists=True, dir_okay=False)
-
 
 class FileCommand(click.Command):
     """What follows the name of a script is the script's; what follows that of a YAML file is ours."""
@@ -36,7 +34,7 @@ class FileCommand(click.Command):
         ctx.allow_interspersed_args = False
         ctx.ignore_unknown_options = False
         found, _, _ = self.make_parser(ctx).parse_args(list(args))
-        if is_yaml(str(found.get("file"))):
+        if is_yaml(str(found.get("file"))) and not found.get("module"):
             ctx.allow_interspersed_args = True
         return super().parse_args(ctx, args)
 
@@ -45,7 +43,10 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The file, and what can be said of it."""
     for decorate in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
-        click.argument("file", type=FILE, metavar="FILE"),
+        click.argument("file", metavar="FILE"),
+        click.option(
+            "-m", "--module", is_flag=True, help="FILE is the name of a module, such as package.module."
+        ),
         click.option(
             "-w", "--workspace", metavar="DIR", help="Of a YAML file: the workspace, by name or path."
         ),
@@ -63,10 +64,17 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_of(
-    file: str, arguments: tuple[str, ...], overrides: tuple[str, ...], name: str | None, workspace: str | None
+    file: str,
+    arguments: tuple[str, ...],
+    overrides: tuple[str, ...],
+    name: str | None,
+    workspace: str | None,
+    module: bool = False,
 ) -> Request:
     """What was asked for; refuses what a script decides for itself."""
-    request = Request(file, arguments, overrides, name, workspace)
+    if not module:
+        click.Path(exists=True, dir_okay=False).convert(file, None, None)
+    request = Request(file, arguments, overrides, name, workspace, module)
     if request.is_yaml and arguments:
         raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
     given = [option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value]
@@ -92,6 +100,7 @@ def command(
     overrides: tuple[str, ...],
     name: str | None,
     workspace: str | None,
+    module: bool,
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
@@ -105,7 +114,7 @@ def command(
     Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
     experiment; 5 interrupted, and jobs may go on.
     """
-    request = request_of(file, arguments, overrides, name, workspace)
+    request = request_of(file, arguments, overrides, name, workspace, module)
     if dry_run + generate_only + prepare > 1:
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if dry_run:

@@ -23,6 +23,7 @@ from tenuto.light import import_module, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import build_job, read_params
+from tenuto.tasks.task import run_to_end
 
 # What a good end need not pay for.
 _COMMANDS_MODULE = "tenuto.launchers.commands"
@@ -78,12 +79,17 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
     job.holds(hold_partials(task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
-            init_task.execute()
+            run_to_end(init_task.execute())
     if isinstance(task, CommandTask):
         command = import_module(_COMMANDS_MODULE).command_of(task)
         not_run: int = import_module(_PAYLOAD_MODULE).run_command(command, reporter)
         return not_run
-    _report_result(reporter, task, task.execute())
+    result = run_to_end(task.execute())
+    if cancellation.raised is not None:
+        # It was told to stop, and returned what it had: half a result must not pass for a whole one.
+        reporter.failed(*import_module(_FAILURES_MODULE).explained(cancellation.raised))
+        return 0
+    _report_result(reporter, task, result)
     return 0
 
 
@@ -93,6 +99,8 @@ class _Cancellation:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._graceful = False
+        self.raised: TaskCancelled | None = None
+        """What was raised in the task, which may have caught it."""
         self.over = False
 
     def leave_timeouts_to_the_task(self) -> None:
@@ -110,7 +118,8 @@ class _Cancellation:
         if self._graceful and stop is not None and stop.is_timeout:
             self._assignment.deadline = 0.0  # a cluster may have said so, of a time that nobody knew
             return
-        raise TaskCancelled("the job is being stopped" if stop is None else stop.message)
+        self.raised = TaskCancelled("the job is being stopped" if stop is None else stop.message)
+        raise self.raised
 
 
 def _leave_forked_children_alone() -> None:

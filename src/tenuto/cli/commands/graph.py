@@ -1,0 +1,68 @@
+"""`tenuto graph`."""
+
+from __future__ import annotations
+
+import click
+
+from tenuto.cli.console import note, print_json, say
+from tenuto.cli.graphs import dot, svg, text_lines
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.selection import jobs_of_runs, matching, read_filter
+from tenuto.jobs.graph import job_nodes, task_nodes
+
+MOST_JOBS = 60
+"""Jobs that are drawn one by one unless `--all` asks for more."""
+
+
+@click.command()
+@click.argument("filter_", metavar="[FILTER]...", nargs=-1)
+@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option("--tasks", is_flag=True, help="A node for each task, and not for each job.")
+@click.option("-a", "--all", "every", is_flag=True, help="A node for each job, however many there are.")
+@click.option("--dot", "as_dot", is_flag=True, help="Print DOT, for Graphviz.")
+@click.option("--svg", "as_svg", is_flag=True, help="Print SVG, a picture for a browser.")
+@workspace_option
+@json_option
+def command(
+    filter_: tuple[str, ...],
+    run: str | None,
+    tasks: bool,
+    every: bool,
+    as_dot: bool,
+    as_svg: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> None:
+    """Draw which job waits for which: by default of the last run of each experiment.
+
+    With more than 60 jobs there is a node for each task, unless --all asks for all of them.
+    """
+    if as_dot + as_svg + as_json > 1:
+        raise click.UsageError("--dot, --svg and --json exclude each other")
+    if tasks and every:
+        raise click.UsageError("--tasks and --all exclude each other")
+    wanted = read_filter(filter_)
+    view = open_workspace(workspace)
+    jobs = matching(view, jobs_of_runs(view, run), wanted)
+    by_task = tasks or (len(jobs) > MOST_JOBS and not every)
+    nodes = task_nodes(jobs) if by_task else job_nodes(jobs)
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": node.name,
+                    "title": node.title,
+                    "detail": node.detail,
+                    "states": {state.name.lower(): number for state, number in node.states.items()},
+                    "needs": list(node.needs),
+                }
+                for node in nodes
+            ]
+        )
+        return
+    for line in dot(nodes) if as_dot else svg(nodes) if as_svg else text_lines(nodes):
+        say(line)
+    if not nodes:
+        note("there are no jobs to draw")
+    elif by_task and not tasks:
+        note(f"{len(jobs)} jobs, drawn by task; --all draws each of them")
