@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, unique
@@ -68,11 +69,15 @@ class FailingMachine:
         self.struck: str | None = None
         """The operation that failed; None if there were too few."""
         self._failing = False
+        self._thread = threading.get_ident()
+        """Other threads of this process have nothing to do with the scenario."""
 
     def module(self, real: Any) -> Any:
         return _Module(self, real)
 
     def call(self, name: str, real: Callable[..., Any], arguments: Any, named: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return real(*arguments, **named)
         if self._fault is Fault.KILL and self.struck is not None:
             raise Killed
         if self._failing and self._can_fail(name, arguments, named):

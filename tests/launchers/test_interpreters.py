@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OLDEST = (3, 11)
-SUITE = ("tests/launchers/test_warm.py", "tests/launchers/test_habits.py")
-PACKAGES = ("pytest", "pytest-randomly", "hypothesis", "numpy")
+SUITE = ("tests/launchers/test_warm.py",)
+PACKAGES = ("pytest", "pytest-randomly", "hypothesis", "numpy", "psycopg[binary]", "redis", "pika")
 
 
 def interpreters() -> dict[str, str]:
@@ -42,11 +42,12 @@ def environment(version: str) -> Path:
     """The interpreter of an environment with what the tests need; made once, beside this one's own."""
     place = ROOT / ".venv" / "interpreters" / version
     python = place / "bin" / "python"
-    if not (place / "ready").exists():
+    ready = place / "ready"
+    if not ready.exists() or ready.read_text() != str(PACKAGES):
         subprocess.run([FOUND[version], "-m", "venv", "--clear", place], check=True)
         quietly = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         subprocess.run([python, *quietly, *PACKAGES, "-e", str(ROOT)], check=True)
-        (place / "ready").touch()
+        ready.write_text(str(PACKAGES))
     return python
 
 

@@ -528,7 +528,7 @@ class experiment:
             transient: Any = import_module(_TRANSIENT_MODULE)
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
-        prune_history(machine, self.workspace.layout, self.name, self.settings)
+        prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
 
     def _say_what_goes_on(self, run: Run) -> None:
         running = len(run.running_jobs())
