@@ -24,6 +24,7 @@ from bench import (
     w7_identity,
     w8_service,
     w10_recovery,
+    w11_monitor,
     w12_slurm,
 )
 from bench.measure import reference
@@ -45,6 +46,7 @@ MODULES = (
     w7_identity,
     w8_service,
     w10_recovery,
+    w11_monitor,
     w12_slurm,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}

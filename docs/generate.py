@@ -5,6 +5,7 @@ A test fails while a page is stale.
 from pathlib import Path
 
 from tenuto.lifecycle import diagram as lifecycle
+from tenuto.monitor import diagram as monitor
 from tenuto.workspace import diagram as workspace
 
 PAGES = {
@@ -15,6 +16,10 @@ PAGES = {
         "failures": lifecycle.failures_table,
         "transient": lifecycle.transient_table,
         "derive": workspace.derive_table,
+    },
+    "monitor.md": {
+        "answers": monitor.answers_table,
+        "values": monitor.shapes_table,
     },
     "service.md": {
         "service states": lifecycle.service_states_table,

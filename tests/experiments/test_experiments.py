@@ -331,3 +331,48 @@ def test_the_chosen_durability_reaches_the_runner(place: Place) -> None:
     assert done.returncode == 0, done.stderr
     (launch,) = place.workspace.glob("jobs/*/*/.tenuto/launch.json")
     assert json.loads(launch.read_bytes())["instructions"]["durability"] == "none"
+
+
+def test_a_run_after_the_clock_was_ahead_is_the_last_one_and_keeps_itself(place: Place) -> None:
+    """F20. The run of the future was the last one for ever, and new runs pruned themselves as they ended."""
+    script = place.script(
+        """
+with experiment(HERE / "ws", "ahead"):
+    Note.C(name="a").submit().wait()
+"""
+    )
+    place.release.touch()
+    assert run(python(script), place.directory).returncode == 0
+    (first,) = place.workspace.glob("experiments/ahead/2*")
+    future = first.with_name("29990101_000000")
+    first.rename(future)
+    for _ in range(3):
+        assert run(python(script), place.directory, TENUTO_HISTORY__MAX_DONE="1").returncode == 0
+    left = sorted(path.name for path in place.workspace.glob("experiments/ahead/2*"))
+    assert left == ["29990101_000000.3"]
+
+
+def test_a_fork_in_the_script_keeps_no_lock_of_the_experiment(place: Place) -> None:
+    """The next run was told that the experiment is run by a process that was gone."""
+    script = place.script(
+        """
+with experiment(HERE / "ws", "forked"):
+    Note.C(name="a").submit().wait()
+    child = os.fork()
+    if child == 0:
+        os.closerange(0, 3)
+        signal.pause()
+        os._exit(0)
+    with open(HERE / "children", "a") as children:
+        print(child, file=children)
+    os.kill(os.getpid(), 9)
+""".replace("with experiment", "import signal\nwith experiment")
+    )
+    place.release.touch()
+    try:
+        for _ in range(2):
+            killed = run(python(script), place.directory)
+            assert killed.returncode == -9, killed.stderr
+    finally:
+        for child in (place.directory / "children").read_text().split():
+            os.kill(int(child), 9)

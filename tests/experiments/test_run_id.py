@@ -64,6 +64,20 @@ def test_the_id_of_a_run_that_was_removed_is_not_used_again_before_a_later_one()
     assert str(free_run_id(NOON, ["20250330_120005.2"])) == "20250330_120005.3"
 
 
+def test_ids_grow_though_the_clock_was_ahead() -> None:
+    assert str(free_run_id(NOON, ["20250330_110000", "20260101_000000"])) == "20260101_000000.1"
+    assert str(free_run_id(NOON, ["20250330_110000", "20260101_000000.9"])) == "20260101_000000.10"
+    assert str(free_run_id(NOON, ["20250330_110000", "lock"])) == "20250330_120005"
+
+
+@given(st.lists(instants, max_size=20))
+def test_a_later_run_has_a_larger_id_whatever_the_clock_does(starts: list[datetime]) -> None:
+    taken: list[RunId] = []
+    for now in starts:
+        taken.append(free_run_id(now, map(str, taken)))
+    assert taken == sorted(taken)
+
+
 @given(ids)
 def test_text_and_id_say_the_same(run_id: RunId) -> None:
     assert parse_run_id(str(run_id)) == run_id

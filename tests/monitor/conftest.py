@@ -105,6 +105,7 @@ class Stream:
         return "end", None
 
     def close(self) -> None:
+        self.response.close()
         self.connection.close()
 
 

@@ -18,6 +18,12 @@ from tenuto.workspace.locks import FlockLocks, OfdLocks
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, Locks
 
 
+@pytest.fixture(autouse=True)
+def as_in_a_process_without_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler of another test may have asked that children get no locks."""
+    monkeypatch.setattr(locks_module._Children, "get_locks", True)
+
+
 class RealLocksContract(LocksContract):
     @pytest.fixture
     def files(self) -> Files:
@@ -247,3 +253,30 @@ def test_a_fake_lock_falls_with_the_last_process_that_has_it() -> None:
     assert not host.locks.is_locked("/job/x.lock")
     host.processes.start(pid=runner)
     assert not host.locks.is_locked("/job/x.lock"), "a reused pid holds nothing"
+
+
+@pytest.mark.parametrize("locks", [OfdLocks(), FlockLocks()])
+def test_a_fork_in_the_script_of_a_scheduler_keeps_no_lock(tmp_path: Path, locks: Locks) -> None:
+    locks_module.keep_from_children()
+    lock = locks.try_lock(f"{tmp_path}/lock")
+    units = locks.try_lock_all(f"{tmp_path}/units", [0, 1, 5])
+    assert lock is not None
+    assert units is not None
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(tell, b"x")
+        signal.pause()
+        os._exit(0)
+    try:
+        assert os.read(told, 1) == b"x"
+        assert locks.is_locked(f"{tmp_path}/lock"), "the process that took it keeps it"
+        for each in (lock, *units):
+            each.close()
+        assert not locks.is_locked(f"{tmp_path}/lock")
+        assert not locks.locked(f"{tmp_path}/units")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(told)
+        os.close(tell)

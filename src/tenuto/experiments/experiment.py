@@ -81,6 +81,8 @@ _TRANSIENT_MODULE = "tenuto.experiments.transient"
 # Most experiments have no requirement either.
 _PLACING_MODULE = "tenuto.jobs.placing"
 _FINDING_MODULE = "tenuto.launchers.finding"
+# Nor a monitor beside it.
+_MONITOR_MODULE = "tenuto.experiments.monitor_service"
 
 
 class experiment:
@@ -423,8 +425,6 @@ class experiment:
     # Entering and leaving
 
     def __enter__(self) -> experiment:
-        if self.port is not None:
-            say(f"there is no web monitor in this version yet, so port={self.port} is ignored")
         if current_job.get() is not None:
             raise ExperimentInJob(
                 f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "
@@ -456,6 +456,9 @@ class experiment:
         if reporter is not None:
             reporter.opened(self)
             self._run.subscribe(reporter.hear)
+        if self.port is not None:
+            monitor: Any = import_module(_MONITOR_MODULE)
+            monitor.start_monitor(self._run, self.port, say)
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()
@@ -545,7 +548,7 @@ class experiment:
             transient: Any = import_module(_TRANSIENT_MODULE)
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
-        prune_history(machine, self.workspace.layout, self.name, self.settings)
+        prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
 
     def _say_what_goes_on(self, run: Run) -> None:
         running = len(run.running_jobs())

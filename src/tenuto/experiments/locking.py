@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.locks import keep_from_children
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import Fields
 
@@ -16,6 +17,7 @@ _LIMIT = 4096
 
 def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> LockHandle:
     """Takes the lock of an experiment; `ExperimentLocked` names whoever has it."""
+    keep_from_children()
     path = layout.experiment_lock(experiment_id)
     machine.files.make_directory(layout.experiment(experiment_id))
     lock = machine.locks.try_lock(path)

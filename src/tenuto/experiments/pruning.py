@@ -32,8 +32,10 @@ def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:
         clear_forsaken(machine, job.private)
 
 
-def prune_history(machine: Machine, layout: Layout, experiment_id: str, settings: Settings) -> None:
-    """Removes old runs of an experiment, under its lock, but no tagged ones; the jobs stay."""
+def prune_history(
+    machine: Machine, layout: Layout, experiment_id: str, settings: Settings, ending: str
+) -> None:
+    """Removes old runs of an experiment, under its lock, but neither tagged ones nor `ending`; jobs stay."""
     finished = []
     for run_id in filter(parse_run_id, machine.files.list(layout.experiment(experiment_id))):
         paths = layout.run(experiment_id, run_id)
@@ -43,7 +45,10 @@ def prune_history(machine: Machine, layout: Layout, experiment_id: str, settings
         if is_ours and not read_tags(machine.files, paths):
             finished.append(FinishedRun(run_id, failed=status is None or status.state is not RunState.DONE))
     for run_id in runs_to_prune(
-        finished, max_done=settings.history.max_done, max_failed=settings.history.max_failed
+        finished,
+        max_done=settings.history.max_done,
+        max_failed=settings.history.max_failed,
+        keep=[ending],
     ):
         directory = layout.run(experiment_id, run_id).directory
         trash.discard(machine, layout, directory)

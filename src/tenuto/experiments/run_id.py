@@ -55,10 +55,11 @@ def candidates(now: datetime) -> Iterator[RunId]:
 
 
 def free_run_id(now: datetime, taken: Iterable[str]) -> RunId:
-    """The first candidate after all that are taken.
+    """The first id after all that are taken: ids only grow, whatever the clock does.
 
-    Not one between them: the id of a pruned run, used again, would make the new run look older than others.
+    An id between others would make the new run look older than they are. After the clock was ahead, new runs
+    get numbers after the run of the future until the clock has passed it; `status.json` says when they began.
     """
     first = next(candidates(now))
-    numbers = [known.number for text in taken if (known := parse_run_id(text)) and known.stamp == first.stamp]
-    return RunId(first.stamp, max(numbers) + 1) if numbers else first
+    last = max((known for text in taken if (known := parse_run_id(text))), default=None)
+    return first if last is None or first > last else last._replace(number=last.number + 1)

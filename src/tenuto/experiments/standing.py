@@ -54,18 +54,32 @@ def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: boo
     tasks = {line.job_id: line.task_id for line in lines}
     standing: dict[str, Sight] = {}
     for line in lines:
-        sight = seen[line.job_id]
-        if live and _failed_before(sight, line):
-            reason = sight.reason.name if sight.reason else "FAILED"
-            sight = sight._replace(
-                state=JobState.UNSCHEDULED,
-                reason=None,
-                message=f"to be run again; it failed before ({reason})",
-            )
-        if sight.state is JobState.UNSCHEDULED:
-            sight = _unstarted(line, sight, standing, tasks, live=live, needed=line.job_id in needed)
-        standing[line.job_id] = sight
+        standing[line.job_id] = standing_of(
+            line, seen[line.job_id], standing, tasks, live=live, needed=line.job_id in needed
+        )
     return standing
+
+
+def standing_of(
+    line: JobLine,
+    sight: Sight,
+    standing: Mapping[str, Sight],
+    tasks: Mapping[str, str],
+    *,
+    live: bool,
+    needed: bool,
+) -> Sight:
+    """What a run makes of the directory of one job, once it is known where those stand that it depends on."""
+    if live and _failed_before(sight, line):
+        reason = sight.reason.name if sight.reason else "FAILED"
+        sight = sight._replace(
+            state=JobState.UNSCHEDULED,
+            reason=None,
+            message=f"to be run again; it failed before ({reason})",
+        )
+    if sight.state is JobState.UNSCHEDULED:
+        sight = _unstarted(line, sight, standing, tasks, live=live, needed=needed)
+    return sight
 
 
 def _unstarted(

@@ -18,7 +18,7 @@ from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView, JobView
 from tenuto.lifecycle.owners import OwnerName
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.jobslist import JobLine, lines_about, read_jobs
+from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
 from tenuto.workspace.layout import RunPaths, is_job_id
 from tenuto.workspace.ports import FileKind
 
@@ -43,6 +43,19 @@ class WorkspaceView(RunsView, JobsView):
         except OSError:
             return []
         return self._sound(found)
+
+    def lines_from(self, run: RunView, offset: int) -> tuple[list[JobLine], int]:
+        """What the run asked for after a place in its list, and where to go on; each job once."""
+        paths = self._list_of(run)
+        found: dict[str, JobLine] = {}
+        try:
+            for line, end in listed_jobs(self._files, paths, offset) if paths is not None else ():
+                offset = end
+                if line is not None:
+                    found[line.job_id] = line
+        except OSError:
+            pass  # the next look goes on from here
+        return self._sound(list(found.values())), offset
 
     def _sound(self, lines: Sequence[JobLine]) -> list[JobLine]:
         """Of what a list says the jobs of this workspace."""
@@ -75,7 +88,7 @@ class WorkspaceView(RunsView, JobsView):
         lines = self.lines(run)
         seen = {line.job_id: self.look(JobKey(line.task_id, line.job_id)) for line in lines}
         standing = self._standing(lines, seen, run)
-        return [self._job_view(line, standing[line.job_id], run) for line in lines]
+        return [self.job_view(line, standing[line.job_id], run) for line in lines]
 
     def _some_jobs(self, run: RunView, wanted: Collection[str]) -> list[JobView]:
         """Some jobs of a run, in their order; beside them only those are looked at that these wait for."""
@@ -89,10 +102,10 @@ class WorkspaceView(RunsView, JobsView):
         if len(wanted) <= _FEW:
             few = [line for line in self._lines_about(run, wanted) if line.job_id in wanted]
             if all(is_settled(line, look(line), live=run.live) for line in few):
-                return [self._job_view(line, seen[line.job_id], run) for line in few]
+                return [self.job_view(line, seen[line.job_id], run) for line in few]
         lines = concerning(self.lines(run), wanted, look, live=run.live)
         standing = self._standing(lines, seen, run)
-        return [self._job_view(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
+        return [self.job_view(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
         """The lines of some jobs of a run, and of those that depend on them; no other is decoded."""
@@ -108,7 +121,8 @@ class WorkspaceView(RunsView, JobsView):
         standing = within_run(lines, seen, live=run.live)
         return with_tokens(self.machine, lines, standing) if run.live else standing
 
-    def _job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:
+    def job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:
+        """A job as it stands in its run."""
         return self._with_progress(
             JobView(
                 line.task_id,

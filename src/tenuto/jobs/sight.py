@@ -38,6 +38,8 @@ class Sight(NamedTuple):
     """False if the job has no directory."""
     evidence: Evidence | None = None
     """What was read; only at that depth."""
+    where: str = ""
+    """The machine that runs or ran the current attempt; not known where only a marker was read."""
 
     @property
     def decided(self) -> datetime | None:
@@ -105,13 +107,24 @@ def _settled(found: job_directory.Settled) -> Sight:
         starttime=pid.started if pid and pid.attempt == derived.attempt else None,
         alarm=derived.alarm,
         evidence=evidence,
+        where=_where(launch, pid, derived.attempt),
     )
     if derived.marker is None:
         return sight
     marked = _by_marker(derived.state, derived.marker)
     return marked._replace(
-        message=derived.message, alarm=derived.alarm, requested=sight.requested, evidence=evidence
+        message=derived.message,
+        alarm=derived.alarm,
+        requested=sight.requested,
+        evidence=evidence,
+        where=sight.where,
     )
+
+
+def _where(launch: LaunchRecord | None, pid: PidRecord | None, attempt: int) -> str:
+    if pid is not None and pid.attempt == attempt:
+        return pid.identity.host
+    return launch.host if launch is not None and launch.attempt == attempt else ""
 
 
 def _by_marker(state: JobState, marker: Marker) -> Sight:

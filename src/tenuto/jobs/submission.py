@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import ClassNotFound, TokenError, UnsubmittedTask
+from tenuto.errors import ClassNotFound, ParameterError, TokenError, UnsubmittedTask
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
@@ -99,6 +99,7 @@ def make_job(
             defaults.max_retries if submission.max_retries is None else submission.max_retries,
             int(resumable) if lost is None else lost,
         ),
+        priority=_priority(task, submission),
         once=once,
         durability=defaults.durability,
         transient=submission.transient or TransientMode.NONE,
@@ -107,6 +108,16 @@ def make_job(
     )
     job.reuse = defaults.reuse
     return job
+
+
+def _priority(task: Any, submission: Submission) -> int:
+    given: Any = submission.priority
+    said = "submit(priority=)"
+    if given is None:
+        given, said = getattr(type(task), "__priority__", 0), f"{type(task).__name__}.__priority__"
+    if type(given) is not int:
+        raise ParameterError(f"{said} is a whole number, such as 1 or -1, not {given!r:.60}")
+    return given
 
 
 def check_script(files: Files, layout: Layout, task: Any) -> None:

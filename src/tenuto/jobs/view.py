@@ -175,7 +175,7 @@ class JobsView:
             launch=evidence.launch if evidence and isinstance(evidence.launch, LaunchRecord) else None,
             evidence=evidence,
             paths=paths,
-            earlier_logs=self._earlier_logs(paths),
+            earlier_logs=self.earlier_logs(paths),
             carbon=read_carbon(self._files, paths),
         )
 
@@ -185,7 +185,8 @@ class JobsView:
         place = self.layout.job_journal(job.task_id, job.job_id)
         return job._replace(progress=last_progress(self._files, place, job.attempt, job.starttime))
 
-    def _earlier_logs(self, paths: JobPaths) -> int:
+    def earlier_logs(self, paths: JobPaths) -> int:
+        """How many earlier attempts left a log."""
         number = 0
         while number < _MOST_LOGS and any(
             self._files.stat(paths.rotated(log, number + 1)) for log in (paths.out, paths.err)

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from tenuto.clock import Clock
@@ -151,17 +151,20 @@ class Following:
                     self._model.remove_group(known.group)
                     self.loaded.discard(known.group)
             for group in found.values():
-                before = self._model.group(group.group)
-                if before is not None and before.live != group.live:
-                    self.loaded.discard(group.group)  # its process began, ended or vanished: look again
-                self._model.put_group(group)
+                self._put_group(group)
+
+    def _put_group(self, group: Group) -> None:
+        before = self._model.group(group.group)
+        if before is not None and before.live != group.live:
+            self.loaded.discard(group.group)  # its process began, ended or vanished: look again
+        self._model.put_group(group)
 
     def followed(self) -> list[str]:
         """The groups that are always loaded: live ones, and the newest of each name; live ones first."""
         newest: set[tuple[str, str]] = set()
         first: list[str] = []
         others: list[str] = []
-        for group in self._model.groups():
+        for group in newest_first(self._model.groups()):
             name = (group.door.value, group.name)
             if group.live:
                 first.append(group.group)
@@ -213,7 +216,7 @@ class Following:
         for source, feed in list(self._feeds.items()):
             mine = {group for group in self.loaded if self._source_of.get(group) is source} - {except_}
             try:
-                while self._apply(feed.read(mine, MOST_CHANGES)) and not self._is_closing:
+                while self._apply(source, feed.read(mine, MOST_CHANGES)) and not self._is_closing:
                     self._tick()
             except Exception:
                 logger.exception("a feed failed", extra={"action": "feed_failed"})
@@ -222,11 +225,12 @@ class Following:
                 self.loaded -= mine  # what the feed would have told is looked for
                 self._groups_due = 0.0
 
-    def _apply(self, changes: Changes) -> bool:
+    def _apply(self, source: Source, changes: Changes) -> bool:
         """Take changes in; True if there may be more."""
         with self._lock:
             for group in changes.groups:
-                self._model.put_group(group)
+                self._source_of[group.group] = source
+                self._put_group(group)
             for gone in changes.gone:
                 self._model.remove(gone.group, gone.key)
         self._put(changes.rows)
@@ -271,3 +275,8 @@ class _Isolated:
             extra={"action": "source_failed"},
         )
         return True
+
+
+def newest_first(groups: Iterable[Group]) -> list[Group]:
+    """Groups by when they began; those that do not say come last, in their order."""
+    return sorted(groups, key=lambda group: group.started.timestamp() if group.started else 0.0, reverse=True)

@@ -17,7 +17,7 @@ from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.source import Action, Group, Row, Source, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
-from tenuto.monitor.following import Following
+from tenuto.monitor.following import Following, newest_first
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.panels import Panels
 from tenuto.monitor.past import Past, parse_instant
@@ -144,7 +144,8 @@ class LocalProvider:
 
     def groups(self, door: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
         with self._lock:
-            found = [group for group in self._model.groups() if door in (None, group.door.value)]
+            every = newest_first(self._model.groups())
+            found = [group for group in every if door in (None, group.door.value)]
             shown = found[offset : offset + limit]
             plain = [self._plain_group(group) for group in shown]
             return {**self._stamp(), "groups": plain, "total": len(found), "offset": offset}

@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import json
 import queue
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -226,7 +227,7 @@ class _Stream:
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
             raise MonitorUnavailable(f"the stream of the monitor cannot be opened: {error}") from error
-        self._socket = connection.sock
+        self._socket: socket.socket | None = connection.sock
         threading.Thread(target=self._read, name="tenuto-remote", daemon=True).start()
 
     def next(self, wait_s: float) -> dict[str, Any] | None:
@@ -243,8 +244,9 @@ class _Stream:
 
     def close(self) -> None:
         self.has_ended = True
-        with contextlib.suppress(OSError):
-            self._connection.close()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes
 
     def _read(self) -> None:
         try:
@@ -254,6 +256,8 @@ class _Stream:
         except (OSError, http.client.HTTPException, ValueError, AttributeError, queue.Full):
             pass  # the end is told below
         finally:
+            self._response.close()
+            self._connection.close()
             with contextlib.suppress(queue.Full):
                 self._frames.put_nowait(None)
 

@@ -49,6 +49,7 @@ from tenuto.scheduler.troubles import failure, shortage, worded
 from tenuto.scheduler.waiting import WaitingRoom
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, SubmissionWorker, Worker, asked
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
+from tenuto.workspace.locks import keep_from_children
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import StopRecord
@@ -87,6 +88,7 @@ class Scheduler:
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
         clusters: Clusters | None = None,
     ) -> None:
+        keep_from_children()
         self.machine = machine
         self._runner: Loop = loop or LoopThread()
         self._completions = completions or DoneHandlerWorker()

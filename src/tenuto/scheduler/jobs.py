@@ -139,6 +139,8 @@ class Job(BaseJob):
         retry = retry or NO_RETRY
         self.retry = retry if retry.once is once else retry._replace(once=once)
         self.priority = priority
+        self.depth: int = 1 + max((one.origin.depth for one in self.dependencies), default=-1)
+        """How many jobs stand before it in its longest chain of dependencies."""
         self.durability = durability
         self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}

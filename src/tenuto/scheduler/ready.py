@@ -13,8 +13,9 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
-Queue = list[tuple[int, int, Job]]
-"""A heap: the job of the highest priority comes first, and of those the one that was ready first."""
+Queue = list[tuple[int, int, int, Job]]
+"""A heap: the job of the highest priority comes first; of those the one with the most jobs before it, so that
+the first evaluation does not wait for the last training; of those the one that was ready first."""
 
 
 class Usage(NamedTuple):
@@ -60,13 +61,13 @@ class ReadyQueue:
         if self._queue_of.get(job) is not queue:
             self._queue_of[job] = queue
             self._turn += 1
-            heappush(queue, (-job.priority, self._turn, job))
+            heappush(queue, (-job.priority, -job.depth, self._turn, job))
 
     def add_first(self, job: Job) -> None:
-        """A job is ready that has waited before: it comes before others of its priority."""
+        """A job is ready that has waited before: it comes before others of its priority and depth."""
         queue = self._queue_of[job] = self._queue(job)
         self._turn += 1
-        heappush(queue, (-job.priority, -self._turn, job))
+        heappush(queue, (-job.priority, -job.depth, -self._turn, job))
         self.start_what_fits()
 
     def promote(self, job: Job) -> None:
@@ -74,7 +75,7 @@ class ReadyQueue:
         queue = self._queue_of.get(job)
         if queue is not None:
             self._turn += 1
-            heappush(queue, (-job.priority, self._turn, job))
+            heappush(queue, (-job.priority, -job.depth, self._turn, job))
 
     def want_again(self, job: Job) -> bool:
         """Somebody wants a job after all; False if it was not passed over."""
@@ -145,8 +146,8 @@ class ReadyQueue:
         if self._is_paused:
             return
         for pool, queue in list(self._queues.items()):
-            while queue and _fits(queue[0][2], self._in_use[pool]):
-                job = heappop(queue)[2]
+            while queue and _fits(queue[0][3], self._in_use[pool]):
+                job = heappop(queue)[3]
                 if self._queue_of.get(job) is not queue:
                     continue  # it is queued for another launcher by now
                 del self._queue_of[job]

@@ -3,7 +3,7 @@ What may be said of a value is in `kinds`, what there is in `tree`, where it is 
 """
 
 from tenuto.settings.loading import load_settings, process_environment, user_directory
-from tenuto.settings.tree import CarbonSettings, Settings, expanded
+from tenuto.settings.tree import CarbonSettings, Settings, expanded, state_directory
 from tenuto.settings.urls import Url
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "expanded",
     "load_settings",
     "process_environment",
+    "state_directory",
     "user_directory",
 ]

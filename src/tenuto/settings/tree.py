@@ -40,10 +40,15 @@ from tenuto.settings.slurm import SlurmSettings
 FILE_NAME = "tenuto.toml"
 
 
-def _tokens_path() -> Path:
+def state_directory() -> Path:
+    """Where this user's programs keep what is no setting and no result."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "")
     home = Path(os.environ.get("HOME") or os.path.expanduser("~"))
-    return (state if state.is_absolute() else home / ".local" / "state") / "tenuto" / "tokens"
+    return (state if state.is_absolute() else home / ".local" / "state") / "tenuto"
+
+
+def _tokens_path() -> Path:
+    return state_directory() / "tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

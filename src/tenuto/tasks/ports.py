@@ -71,6 +71,8 @@ class Submission(NamedTuple):
     transient: Any = None
     requires: Any = None
     """A requirement or its text; None: as the task's class says."""
+    priority: int | None = None
+    """Higher ones start first; None: as the task's class says."""
 
 
 class Submitter(Protocol):

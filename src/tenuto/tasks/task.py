@@ -84,6 +84,7 @@ class Task(Config, Generic[Out_co]):
         max_retries: int | None = ...,
         transient: Any = ...,
         requires: Any = ...,
+        priority: int | None = ...,
     ) -> OwnTask: ...
     @overload
     def submit(
@@ -96,6 +97,7 @@ class Task(Config, Generic[Out_co]):
         max_retries: int | None = ...,
         transient: Any = ...,
         requires: Any = ...,
+        priority: int | None = ...,
     ) -> Result: ...
     def submit(
         self,
@@ -107,17 +109,20 @@ class Task(Config, Generic[Out_co]):
         max_retries: int | None = None,
         transient: Any = None,
         requires: Any = None,
+        priority: int | None = None,
     ) -> Any:
         """Hands the task to the open experiment, which runs it once, and returns its output at once.
 
         `requires`: what the job needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the
-        ``__requires__`` of its class; see docs/requirements.md.
+        ``__requires__`` of its class; see docs/requirements.md. `priority`: of the jobs that could
+        start, those with the highest start first; in place of the ``__priority__`` of its class.
         """
         target = submitter()
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)
-        job = target.submit(self, Submission(launcher, workspace, run_mode, max_retries, transient, requires))
+        submission = Submission(launcher, workspace, run_mode, max_retries, transient, requires, priority)
+        job = target.submit(self, submission)
         is_known, state.job = job is state.job, job
         for node, folder in folders(self):
             if node._state.generated_in is None:

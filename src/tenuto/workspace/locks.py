@@ -50,9 +50,36 @@ class FileLock:
         return self._fd >= 0 and _same_file(self._fd, self._locked_file)
 
     def close(self) -> None:
+        _not_for_children.discard(self)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+_not_for_children: set[FileLock] = set()
+
+
+class _Children:
+    """What the processes get that this one forks."""
+
+    get_locks = True
+
+
+def keep_from_children() -> None:
+    """Close the locks that this process takes from now on in every process that it forks.
+
+    For a scheduler, in whose process a person's script may fork: `multiprocessing` would keep the units of
+    tokens and the locks of jobs and experiments, whose holder is then named by a process that is gone.
+    Not for a runner, whose payload is to have one of its locks.
+    """
+    if _Children.get_locks:
+        os.register_at_fork(after_in_child=_close_in_child)
+        _Children.get_locks = False
+
+
+def _close_in_child() -> None:
+    for lock in list(_not_for_children):
+        lock.close()
 
 
 class OfdLocks:
@@ -80,7 +107,10 @@ class OfdLocks:
                 os.close(fd)  # else the lock would be held, by a handle that nobody has
                 raise
             if is_real:
-                return FileLock(fd, path, byte, self._file(path, byte))
+                taken = FileLock(fd, path, byte, self._file(path, byte))
+                if not _Children.get_locks:
+                    _not_for_children.add(taken)
+                return taken
             os.close(fd)
             if not is_ours:
                 return None

@@ -1,0 +1,180 @@
+"""`tenuto ui`."""
+
+from __future__ import annotations
+
+import getpass
+import http.client
+import json
+import os
+import stat
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenuto import __version__
+from tenuto.cli import exits
+from tenuto.cli.console import note, print_json
+from tenuto.cli.doors import open_doors
+from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.errors import NotFound
+from tenuto.jobs.listening import LOCALHOST
+from tenuto.monitor.provider import LocalProvider
+from tenuto.monitor.web.registry import Registration, registrations
+from tenuto.settings import load_settings, state_directory
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LONGEST_CODE = 1_000
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen here; 0 for a free one. By default 8368.")
+@click.option("--host", default=LOCALHOST, show_default=True, metavar="ADDR", help="Listen on this address.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines in; needs --host.")
+@click.option("--allow-host", "allowed", multiple=True, metavar="NAME", help="A name that browsers may use.")
+@click.option("--read-only", is_flag=True, help="Show, and do nothing.")
+@click.option(
+    "--code-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the first code from a file, and delete it.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open a browser.")
+@click.option("--login", is_flag=True, help="Print a new link of a server that runs.")
+@workspace_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    port: int | None,
+    host: str,
+    allow_remote: bool,
+    allowed: tuple[str, ...],
+    read_only: bool,
+    code_file: Path | None,
+    opens: bool,
+    login: bool,
+    workspace: str | None,
+    as_json: bool,
+) -> int:
+    """Serve a page that shows what runs, waits and failed, and lets you act on it.
+
+    The link that is printed logs one browser in, once. The server ends with Ctrl-C; jobs go on.
+    """
+    registry = state_directory() / "ui"
+    if login:
+        root = None if port is not None else open_workspace(workspace).layout.root
+        return _login(registry, port, root, as_json)
+    if host not in LOOPBACK and not allow_remote:
+        raise click.UsageError(
+            f"{host} can be reached from other machines: add --allow-remote if that is wanted, or go through "
+            "ssh -L 8368:localhost:8368",
+            ctx,
+        )
+    settings = load_settings()
+    view = open_workspace(workspace, settings)
+    code = _first_code(code_file, ctx)
+    try:
+        from tenuto.monitor.web.serving import WebServer, open_socket
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
+    with open_socket(host, port) as listening:
+        provider = LocalProvider(
+            open_doors(view, settings), workspace=view.layout.root, version=__version__, read_only=read_only
+        )
+        server = WebServer(
+            provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=_user()
+        )
+        if code is None:
+            code = server.sessions.new_code()
+        else:
+            server.sessions.add_code(code)
+        link = server.link(code)
+
+        def ready() -> None:
+            if as_json:
+                about = provider.about()
+                print_json(
+                    {
+                        "url": server.address.url,
+                        "login": link,
+                        "code": code,
+                        "host": host,
+                        "port": server.address.port,
+                        "pid": os.getpid(),
+                        "workspace": about["workspace"],
+                        "doors": about["doors"],
+                        "read_only": read_only,
+                    }
+                )
+            else:
+                click.echo(link)
+            if opens:
+                threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+        try:
+            server.run(ready, os.getpid())
+        finally:
+            provider.close()
+    return exits.OK
+
+
+def _first_code(path: Path | None, ctx: click.Context) -> str | None:
+    """The code that another process made; its file is deleted, since the code works once."""
+    if path is None:
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, encoding="ascii") as file:
+            found = os.fstat(file.fileno())
+            is_private = stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077
+            code = file.read(_LONGEST_CODE).strip()
+        if not is_private or found.st_uid != os.geteuid():
+            raise click.UsageError(f"{path} must be a file of yours that nobody else can read (0600)", ctx)
+        path.unlink()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{path} cannot be read: {error}", ctx) from error
+    if not code:
+        raise click.UsageError(f"{path} holds no code", ctx)
+    return code
+
+
+def _login(registry: Path, port: int | None, workspace: str | None, as_json: bool) -> int:
+    for found in registrations(registry):
+        if found.port == port if port is not None else found.workspace == workspace:
+            code = _new_code(found)
+            if code is not None:
+                host = f"[{found.host}]" if ":" in found.host else found.host
+                url = f"http://{host}:{found.port}/"
+                link = f"{url}#code={code}"
+                if as_json:
+                    print_json({"url": url, "login": link, "code": code, "port": found.port})
+                else:
+                    click.echo(link)
+                return exits.OK
+            note(f"the server on port {found.port} does not answer")
+    where = f"on port {port}" if port is not None else f"for {workspace}"
+    raise NotFound(f"no server of yours runs {where}: start one with tenuto ui")
+
+
+def _new_code(server: Registration) -> str | None:
+    """A code of a server that runs; None if it does not answer: it was killed."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=5)
+    try:
+        connection.request("POST", "/api/codes", headers={"Authorization": f"Bearer {server.bearer}"})
+        response = connection.getresponse()
+        answer: Any = json.loads(response.read())
+        return str(answer["code"]) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return None
+    finally:
+        connection.close()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without names
+        return "a person"

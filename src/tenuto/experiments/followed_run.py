@@ -1,0 +1,232 @@
+"""One run as it is followed: its list of jobs, what their directories show, and the rows that follow.
+An event is only a hint to look again: what is shown is what the command line would show.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
+
+from tenuto.experiments.runs import RunView
+from tenuto.experiments.standing import standing_of, within_run
+from tenuto.experiments.token_view import with_tokens
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.sight import Sight
+from tenuto.jobs.view import JobView
+from tenuto.lifecycle.owners import Door, OwnerName, run_owner
+from tenuto.lifecycle.source import CHUNK_ROWS, Row, group_key, row_key
+from tenuto.lifecycle.states import TransientMode
+from tenuto.workspace.carbon import job_total
+from tenuto.workspace.jobslist import JobLine
+
+
+class FollowedRun:
+    """The jobs of one run, looked at once, and again when something tells of them. For one thread."""
+
+    def __init__(self, view: WorkspaceView, run: RunView) -> None:
+        self.run = run
+        self.group = run_group(run)
+        self._view = view
+        self._owner = run_owner(run.experiment_id, run.run_id)
+        self._lines: dict[str, JobLine] = {}
+        self._place: dict[str, int] = {}
+        """The place of each job in the order of submission."""
+        self._tasks: dict[str, str] = {}
+        self._dependents: dict[str, list[str]] = {}
+        self._sights: dict[str, Sight] = {}
+        self._standing: dict[str, Sight] = {}
+        self._offset = 0
+        self._has_transient = False
+        self._swept = 0
+        self.open: dict[str, None] = {}
+        """Jobs that may change without a word in the journal."""
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._lines
+
+    def load(self) -> Iterator[list[Row]]:
+        """All rows, in the order of submission, some at a time; nothing else may be asked meanwhile."""
+        self._read_list()
+        if self._has_transient:
+            for job_id in self._lines:
+                self._look(job_id)
+            self._stand_all()
+        remaining = iter(list(self._lines))
+        while chunk := list(islice(remaining, CHUNK_ROWS)):
+            if not self._has_transient:
+                for job_id in chunk:
+                    self._look(job_id)
+                for job_id in chunk:
+                    self._stand(job_id)
+                self._wait_for_tokens(chunk)
+            yield [self._row(job_id) for job_id in chunk]
+
+    def new_jobs(self) -> list[Row]:
+        """The rows of jobs that were listed since."""
+        return self.refresh(self._read_list())
+
+    def refresh(self, job_ids: Iterable[str]) -> list[Row]:
+        """The rows of some jobs as their directories are now, and of those that they let go on or strand."""
+        wanted = [job_id for job_id in dict.fromkeys(job_ids) if job_id in self._lines]
+        if not wanted:
+            return []
+        for job_id in wanted:
+            self._look(job_id)
+        if self._has_transient:
+            before = dict(self._standing)
+            self._stand_all()
+            others = [one for one in self._lines if before.get(one) != self._standing[one]]
+            return [self._row(job_id) for job_id in dict.fromkeys((*wanted, *others))]
+        touched = self._stand_from(wanted)
+        self._wait_for_tokens(touched)
+        return [self._row(job_id) for job_id in touched]
+
+    def sweep(self, most: int) -> list[Row]:
+        """Look again at jobs that have not ended, so many in a turn, one after the other."""
+        every = list(self.open)
+        if not every:
+            return []
+        if self._swept >= len(every):
+            self._swept = 0
+        chosen = every[self._swept : self._swept + most]
+        self._swept += len(chosen)
+        return self.refresh(chosen)
+
+    def waiting_for(self, token: str) -> list[tuple[str, int, JobLine]]:
+        """The jobs that need units of a token and have not started: key, amount, line."""
+        return [
+            (row_key(Door.EXPERIMENTS, line.task_id, line.job_id), line.tokens[token], line)
+            for job_id in self.open
+            if token in (line := self._lines[job_id]).tokens and not self._standing[job_id].state.running()
+        ]
+
+    def running_with_tokens(self) -> list[JobLine]:
+        """The lines of running jobs that hold tokens."""
+        return [
+            line
+            for job_id in self.open
+            if (line := self._lines[job_id]).tokens and self._standing[job_id].state.running()
+        ]
+
+    def token_lines(self) -> list[JobLine]:
+        """The lines of jobs that need tokens, one for each token and directory."""
+        found: dict[tuple[str | None, str], JobLine] = {}
+        for line in self._lines.values():
+            for token in line.tokens:
+                found.setdefault((line.token_directory, token), line)
+        return list(found.values())
+
+    def alarms(self) -> list[tuple[str, str]]:
+        """key and text of what a person should look at."""
+        return [
+            (row_key(Door.EXPERIMENTS, self._tasks[job_id], job_id), sight.alarm)
+            for job_id, sight in self._standing.items()
+            if sight.alarm
+        ]
+
+    def _read_list(self) -> list[str]:
+        lines, self._offset = self._view.lines_from(self.run, self._offset)
+        for line in lines:
+            job_id = line.job_id
+            if job_id not in self._lines:
+                self._place[job_id] = len(self._place)
+                for other in line.depends_on:
+                    self._dependents.setdefault(other, []).append(job_id)
+            self._lines[job_id] = line
+            self._tasks[job_id] = line.task_id
+            self._has_transient |= line.transient is not TransientMode.NONE
+        return [line.job_id for line in lines]
+
+    def _look(self, job_id: str) -> None:
+        line = self._lines[job_id]
+        sight = self._view.look(JobKey(line.task_id, job_id))
+        self._sights[job_id] = sight._replace(marker=None)
+
+    def _stand(self, job_id: str) -> None:
+        line = self._lines[job_id]
+        self._standing[job_id] = standing_of(
+            line, self._sights[job_id], self._standing, self._tasks, live=self.run.live, needed=True
+        )
+
+    def _stand_all(self) -> None:
+        lines = list(self._lines.values())
+        standing = within_run(lines, self._sights, live=self.run.live)
+        self._standing = with_tokens(self._view.machine, lines, standing) if self.run.live else standing
+
+    def _stand_from(self, wanted: Collection[str]) -> list[str]:
+        """Where some jobs stand now, and those after them, as far as that changes; in order of submission."""
+        pending = [(self._place[job_id], job_id) for job_id in wanted]
+        heapq.heapify(pending)
+        touched: dict[str, None] = {}
+        while pending:
+            _, job_id = heapq.heappop(pending)
+            if job_id in touched:
+                continue
+            before = self._standing.get(job_id)
+            self._stand(job_id)
+            touched[job_id] = None
+            after = self._standing[job_id]
+            if before is None or before[:3] != after[:3]:
+                for other in self._dependents.get(job_id, ()):
+                    if other in self._sights:
+                        heapq.heappush(pending, (self._place[other], other))
+        return list(touched)
+
+    def _wait_for_tokens(self, job_ids: Iterable[str]) -> None:
+        if self.run.live:
+            lines = [self._lines[job_id] for job_id in job_ids if self._lines[job_id].tokens]
+            if lines:
+                standing = {line.job_id: self._standing[line.job_id] for line in lines}
+                self._standing.update(with_tokens(self._view.machine, lines, standing))
+
+    def _row(self, job_id: str) -> Row:
+        sight, line = self._standing[job_id], self._lines[job_id]
+        job = self._view.job_view(line, sight, self.run)
+        is_open = not job.state.finished() if self.run.live else job.state.running()
+        if is_open:
+            self.open[job_id] = None
+        else:
+            self.open.pop(job_id, None)
+        row = job_row(job, self.group, self._owner)
+        if sight.attempt and (self.run.live or self.run.carbon is not None):
+            used = job_total(self._view.machine.files, self._view.layout.job(*job.key))
+            row = row._replace(energy_kwh=used.energy_kwh if used is not None else None)
+        return row._replace(where=sight.where)
+
+
+def run_group(run: RunView) -> str:
+    """The key of the group that a run is."""
+    return group_key(OwnerName(Door.EXPERIMENTS, run.experiment_id, run.run_id))
+
+
+def job_row(job: JobView, group: str, owner: str = "") -> Row:
+    """A job of a view as a row."""
+    progress = job.progress
+    left = progress.left_s(progress.reported) if progress is not None else None
+    return Row(
+        key=row_key(Door.EXPERIMENTS, job.task_id, job.job_id),
+        group=group,
+        door=Door.EXPERIMENTS,
+        task=job.task_id,
+        id=job.job_id,
+        state=job.state,
+        reason=job.reason,
+        message=job.message,
+        attempt=job.attempt,
+        tags=job.tags,
+        depends_on=job.depends_on,
+        transient=job.transient,
+        owner=owner,
+        submitted=job.submittime,
+        started=job.starttime,
+        ended=job.endtime,
+        progress=progress.fraction if progress is not None else None,
+        progress_desc=progress.desc if progress is not None else None,
+        eta_at=progress.reported + timedelta(seconds=left)
+        if progress is not None and left is not None
+        else None,
+        alarm=job.alarm,
+    )

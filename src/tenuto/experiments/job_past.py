@@ -1,0 +1,159 @@
+"""What is known of one job besides its row: its attempts, its events, its result, the commands for it.
+Reads only; of a long journal only the lines that name the job are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from tenuto.errors import TenutoError
+from tenuto.experiments.followed_run import job_row
+from tenuto.experiments.journals import run_of
+from tenuto.experiments.runs import RunView
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.view import JobDetail
+from tenuto.lifecycle.events import (
+    CarbonMetricsData,
+    Event,
+    JobEvent,
+    JobStateChangedEvent,
+    ProcessStartedEvent,
+    to_record,
+)
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import row_key
+from tenuto.lifecycle.states import JobState
+from tenuto.workspace.carbon import plain_metrics, total
+from tenuto.workspace.job_directory import read_result
+from tenuto.workspace.journal import naming
+from tenuto.workspace.records import LaunchRecord, PidRecord
+
+MOST_EVENTS = 200
+MOST_RUNS = 5
+"""How many runs that asked for a job are searched for its past."""
+
+
+def named_events(view: WorkspaceView, run: RunView, words: Collection[bytes]) -> Iterator[Event]:
+    """The events of a run whose lines hold one of these words, in order."""
+    paths = view.layout.run(run.experiment_id, run.run_id)
+    place = view.layout.experiment_journal(run.experiment_id)
+    entries = naming(view.machine.files, place, words, archive=paths.events)
+    yield from (entry.event for entry in entries if run_of(entry.writer) in (run.run_id, None))
+
+
+def job_detail(view: WorkspaceView, detail: JobDetail, group: str) -> dict[str, Any]:
+    """The fields of a job that a list does not have."""
+    key = detail.job.key
+    events = _events(view, detail)
+    used = _used(detail)
+    return {
+        "directory": detail.paths.directory,
+        "parameters": dict(detail.stored.parameters),
+        "upstream": {path: row_key(Door.EXPERIMENTS, *one) for path, one in detail.stored.upstream.items()},
+        "dependencies": [job_row(one, group) for one in detail.dependencies],
+        "dependents": [job_row(one, group) for one in detail.dependents],
+        "runs": list(detail.asked_by),
+        "attempts": _attempts(detail, events),
+        "events": [to_record(event) for event in events[-MOST_EVENTS:]],
+        "result": _result(view, detail),
+        "earlier_logs": detail.earlier_logs,
+        "carbon": plain_metrics(used) if used is not None else None,
+        "commands": [
+            f"tenuto logs -f {key.job_id[:8]}",
+            f"tenuto why {key.job_id[:8]}",
+            *([f"tenuto retry {key.job_id[:8]}"] if detail.job.state is JobState.ERROR else []),
+        ],
+    }
+
+
+def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:
+    """The events of a job, of the runs that asked for it and of its own journal, oldest first."""
+    key = detail.job.key
+    found: dict[str, Event] = {}
+    word = (key.job_id.encode(),)
+    try:
+        for run in view.runs_of(key)[:MOST_RUNS]:
+            for event in named_events(view, run, word):
+                if isinstance(event, JobEvent) and event.job_id == key.job_id:
+                    found.setdefault(repr(event), event)
+        for entry in naming(view.machine.files, view.layout.job_journal(*key), word):
+            found.setdefault(repr(entry.event), entry.event)
+    except (OSError, TenutoError):
+        pass  # a journal that is being moved tells less
+    return sorted(found.values(), key=lambda event: event.timestamp)
+
+
+def _attempts(detail: JobDetail, events: Collection[Event]) -> list[dict[str, Any]]:
+    """Every attempt that is known, oldest first; the current one as the directory shows it."""
+    found: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if isinstance(event, JobStateChangedEvent) and event.attempt and _has_begun(event):
+            one = found.setdefault(event.attempt, _attempt(event.attempt))
+            one["started"] = _iso(event.starttime) or one["started"]
+            one["state"] = event.state.name.lower()
+            if event.state.finished():
+                one.update(
+                    ended=_iso(event.endtime),
+                    reason=event.reason.name.lower() if event.reason else None,
+                    message=event.message,
+                    exit_code=event.exit_code,
+                )
+        elif isinstance(event, ProcessStartedEvent):
+            one = found.setdefault(event.attempt, _attempt(event.attempt))
+            one.update(host=event.host, pid=event.pid, launcher=event.launcher)
+    job = detail.job
+    if job.attempt:
+        one = found.setdefault(job.attempt, _attempt(job.attempt))
+        one.update(
+            started=_iso(job.starttime) or one["started"],
+            ended=_iso(job.endtime),
+            state=job.state.name.lower(),
+            reason=job.reason.name.lower() if job.reason else None,
+            message=job.message,
+        )
+        _add_evidence(one, detail)
+    return [found[number] for number in sorted(found)]
+
+
+def _has_begun(event: JobStateChangedEvent) -> bool:
+    return event.state is JobState.RUNNING or event.state.finished()
+
+
+def _add_evidence(one: dict[str, Any], detail: JobDetail) -> None:
+    marker, evidence = detail.job.marker, detail.evidence
+    if marker is not None and marker.attempt == one["attempt"]:
+        one.update(exit_code=marker.exit_code, signal=marker.signal, usage=dict(marker.usage))
+    if evidence is None:
+        return
+    if isinstance(evidence.pid, PidRecord) and evidence.pid.attempt == one["attempt"]:
+        one.update(host=evidence.pid.identity.host, pid=evidence.pid.identity.pid)
+    if isinstance(evidence.launch, LaunchRecord) and evidence.launch.attempt == one["attempt"]:
+        one["launcher"] = evidence.launch.launcher
+        one["host"] = one["host"] or evidence.launch.host
+
+
+def _attempt(number: int) -> dict[str, Any]:
+    empty: dict[str, Any] = dict.fromkeys(
+        "started ended reason message exit_code signal host pid launcher".split()
+    )
+    return {"attempt": number, "state": JobState.RUNNING.name.lower(), **empty, "usage": {}}
+
+
+def _result(view: WorkspaceView, detail: JobDetail) -> Any:
+    if detail.job.state is not JobState.DONE or detail.job.marker is None:
+        return None
+    try:
+        return read_result(view.machine.files, detail.paths, detail.job.marker)
+    except (OSError, ValueError, TenutoError):
+        return None  # removed, or tampered with
+
+
+def _used(detail: JobDetail) -> CarbonMetricsData | None:
+    measured: Mapping[int, Any] = detail.carbon
+    return total(one.metrics for one in measured.values() if one.metrics is not None)
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()

@@ -1,0 +1,358 @@
+"""The source of door 1: the experiments of a workspace, their runs and jobs, as a monitor sees them.
+Reads only, but for `act`. The one module of the door that a monitor may import.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tenuto.errors import InvalidName, NotFound, TenutoError
+from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
+from tenuto.experiments.job_past import job_detail, named_events
+from tenuto.experiments.reasons import explain_job
+from tenuto.experiments.results import Finished, result_rows
+from tenuto.experiments.retries import Retries
+from tenuto.experiments.runs import RunView
+from tenuto.experiments.source_feed import RunsFeed
+from tenuto.experiments.token_panel import token_panel
+from tenuto.experiments.users import users
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.directories import directory_size, is_real_directory
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Acted as JobActed
+from tenuto.jobs.parameters import read_stored
+from tenuto.jobs.removal import delete
+from tenuto.jobs.stop import kill
+from tenuto.lifecycle.events import (
+    JobStateChangedEvent,
+    JobSubmittedEvent,
+    ServiceAddedEvent,
+    ServiceStateChangedEvent,
+)
+from tenuto.lifecycle.owners import Door, run_owner
+from tenuto.lifecycle.source import (
+    Acted,
+    ActedAs,
+    Action,
+    Changes,
+    Detail,
+    Feed,
+    Group,
+    Log,
+    Moment,
+    Panels,
+    Result,
+    Row,
+    ServiceRow,
+    Source,
+    Target,
+    Why,
+    row_key,
+)
+from tenuto.lifecycle.states import JobState
+from tenuto.settings import Settings
+from tenuto.workspace.carbon import plain_metrics
+from tenuto.workspace.layout import Layout, is_job_id
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import FileKind, Files
+
+MOST_ORPHANS_SIZED = 1_000
+
+__all__ = ["Changes", "ExperimentSource", "open_source"]
+
+
+def open_source(path: str, settings: Settings) -> ExperimentSource:
+    """The source of a workspace."""
+    return ExperimentSource(WorkspaceView(Layout(path), this_machine()), settings)
+
+
+class ExperimentSource(Source):
+    """Looks at one workspace, from any thread."""
+
+    def __init__(self, view: WorkspaceView, settings: Settings) -> None:
+        self.door = Door.EXPERIMENTS
+        self.view = view
+        self._lock = threading.RLock()
+        self._followed: dict[str, FollowedRun] = {}
+        self._services: dict[str, tuple[ServiceRow, ...]] = {}
+        self._retries = Retries(view, settings)
+
+    # Groups and rows
+
+    def groups(self) -> Sequence[Group]:
+        runs = [run for experiment in self.view.experiments() for run in experiment.runs]
+        runs.sort(key=lambda run: run.run_id, reverse=True)
+        return [self._group(run) for run in runs]
+
+    def rows(self, group: str) -> Iterator[Sequence[Row]]:
+        run = self._run(group)
+        if run is None:
+            return
+        followed = FollowedRun(self.view, run)
+        yield from followed.load()
+        with self._lock:
+            self._followed[group] = followed
+
+    def feed(self) -> Feed:
+        return RunsFeed(self)
+
+    def followed(self, groups: Collection[str]) -> list[FollowedRun]:
+        """The runs that were loaded, of these groups; others are forgotten."""
+        with self._lock:
+            self._followed = {name: run for name, run in self._followed.items() if name in groups}
+            return list(self._followed.values())
+
+    def services_changed(self, owner: str) -> None:
+        """Read the services of a run again when they are asked for next."""
+        with self._lock:
+            self._services.pop(owner, None)
+
+    def _run(self, group: str) -> RunView | None:
+        name, _, run_id = group.partition(":")[2].rpartition("/")
+        try:
+            return next((run for run in self.view.runs(name) if run.run_id == run_id), None) if name else None
+        except TenutoError:
+            return None
+
+    def _group(self, run: RunView) -> Group:
+        return Group(
+            group=run_group(run),
+            door=Door.EXPERIMENTS,
+            name=run.experiment_id,
+            run=run.run_id,
+            state=run.state.value,
+            live=run.live,
+            started=run.started,
+            ended=run.ended,
+            host=run.host or "",
+            pid=run.pid or 0,
+            total=run.jobs,
+            message=run.message,
+            tags=run.tags,
+            services=self._services_of(run),
+            reused=run.reused,
+            failed=run.failed,
+            carbon=plain_metrics(run.carbon) if run.carbon is not None else None,
+        )
+
+    def _services_of(self, run: RunView) -> tuple[ServiceRow, ...]:
+        owner = run_owner(run.experiment_id, run.run_id)
+        with self._lock:
+            known = self._services.get(owner)
+        if known is not None:
+            return known
+        found: dict[str, ServiceRow] = {}
+        words = (ServiceAddedEvent.__name__.encode(), ServiceStateChangedEvent.__name__.encode())
+        for event in named_events(self.view, run, words):
+            if isinstance(event, ServiceAddedEvent):
+                row = ServiceRow(event.service_id, event.state, event.url, event.description)
+                found[event.service_id] = row
+            elif isinstance(event, ServiceStateChangedEvent):
+                row = found.get(event.service_id, ServiceRow(event.service_id, event.state))
+                found[event.service_id] = row._replace(
+                    state=event.state, message=event.message, url=event.url or row.url
+                )
+        services = tuple(found.values())
+        with self._lock:
+            self._services[owner] = services
+        return services
+
+    # One job
+
+    def detail(self, key: str) -> Detail:
+        job_key = self._key(key)
+        detail = self.view.detail(job_key)
+        group, owner = "", ""
+        if detail.job.experiment_id and detail.job.run_id:
+            run = next(iter(self.view.runs_of(job_key)))
+            group, owner = run_group(run), run_owner(run.experiment_id, run.run_id)
+        return Detail(job_row(detail.job, group, owner), job_detail(self.view, detail, group))
+
+    def parameters(self, key: str) -> Mapping[str, Any]:
+        job_key = _parsed(key)
+        return read_stored(self.view.machine.files, self.view.layout.job(*job_key)).parameters
+
+    def why(self, key: str) -> Why:
+        why = explain_job(self.view, self._key(key))
+        nearest = None
+        if why.nearest is not None:
+            nearest = {
+                "task": why.nearest.key.task_id,
+                "id": why.nearest.key.job_id,
+                "changed": [
+                    {
+                        "parameter": one.path,
+                        "here": None if one.here is ABSENT else one.here,
+                        "there": None if one.there is ABSENT else one.there,
+                    }
+                    for one in why.nearest.changed
+                ],
+            }
+        return Why(why.because, why.reuse, nearest, why.code, why.next_steps)
+
+    def log(self, key: str, stream: str, earlier: int) -> Log:
+        job_key = self._key(key)
+        paths = self.view.layout.job(*job_key)
+        path = paths.err if stream == "err" else paths.out
+        sight = self.view.look(job_key)
+        if not earlier:
+            return JobLog(self.view.machine.files, path, sight.attempt, has_ended=not sight.state.running())
+        count = self.view.earlier_logs(paths)
+        if earlier > count:
+            raise NotFound(f"{job_key} has {count} earlier logs, not {earlier}")
+        rotated = paths.rotated(path, count - earlier + 1)
+        attempt = max(sight.attempt - earlier, 0)
+        return JobLog(self.view.machine.files, rotated, attempt, has_ended=True)
+
+    def _key(self, key: str) -> JobKey:
+        """The job that a key names, if there is one: in a directory, or in the list of a run."""
+        found = _parsed(key)
+        try:
+            directory = self.view.layout.job(*found).directory
+            if is_real_directory(self.view.machine.files, directory) or self.view.runs_of(found):
+                return found
+        except (OSError, InvalidName):
+            pass  # what cannot be a name names nothing
+        raise NotFound(f"no job has the key {key!r:.200}; /api/jobs lists them")
+
+    # The past, and results
+
+    def moments(self, group: str) -> Iterator[Moment]:
+        run = self._run(group)
+        if run is None:
+            return
+        words = (JobStateChangedEvent.__name__.encode(), JobSubmittedEvent.__name__.encode())
+        found: list[Moment] = []
+        for event in named_events(self.view, run, words):
+            if isinstance(event, JobStateChangedEvent):
+                key = row_key(Door.EXPERIMENTS, event.task_id, event.job_id)
+                found.append(Moment(event.timestamp, key, event.state, event.attempt, event.reason))
+            elif isinstance(event, JobSubmittedEvent):
+                key = row_key(Door.EXPERIMENTS, event.task_id, event.job_id)
+                found.append(Moment(event.timestamp, key, JobState.UNSCHEDULED))
+        found.sort(key=lambda moment: moment.at)
+        yield from found
+
+    def results(self, group: str) -> Iterator[Result]:
+        run = self._run(group)
+        if run is None:
+            return
+        layout = self.view.layout
+        ended = [job for job in self.view.jobs(run) if job.state is JobState.DONE]
+        jobs = {job.job_id: job for job in ended}
+        finished = [
+            Finished(job.task_id, job.job_id, job.state, {}, layout.job(*job.key), job.marker)
+            for job in ended
+        ]
+        now = self.view.machine.clock.now()
+        for row in result_rows(self.view.machine.files, finished):
+            job = jobs[row["job"]]
+            values = {name: value for name, value in row.items() if name.startswith("result")}
+            kept = {name: value for name, value in values.items() if value is not None}
+            kept["took_s"] = job.duration_s(now)
+            yield Result(row_key(Door.EXPERIMENTS, *job.key), job.task_id, job.state, job.tags, kept)
+
+    # Panels
+
+    def panels(self, only: str | None = None) -> Panels:
+        with self._lock:
+            followed = list(self._followed.values())
+        return Panels(
+            tokens=token_panel(self.view, followed) if only in (None, "tokens") else None,
+            services=self._service_panel() if only in (None, "services") else None,
+            care=self._care(followed) if only in (None, "care") else None,
+        )
+
+    def _service_panel(self) -> list[dict[str, Any]]:
+        live = [run for experiment in self.view.experiments() for run in experiment.runs if run.live]
+        return [{"group": run_group(run), **one._asdict()} for run in live for one in self._services_of(run)]
+
+    def _care(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:
+        files, layout = self.view.machine.files, self.view.layout
+        orphans = self.view.orphans()
+        sizes = [
+            directory_size(files, layout.job(*job.key).directory) for job in orphans[:MOST_ORPHANS_SIZED]
+        ]
+        alarms = {key: text for run in followed for key, text in run.alarms()}
+        return {
+            "strays": [self._stray(job.key) for job in self.view.strays()],
+            "orphans": {"jobs": len(orphans), "bytes": sum(sizes)},
+            "alarms": [{"key": key, "text": text} for key, text in alarms.items()],
+            "bad_lines": 0,
+        }
+
+    def _stray(self, key: JobKey) -> Row:
+        job = self.view.job(key)
+        runs = self.view.runs_of(key)
+        return job_row(job, run_group(runs[0]) if runs else "")
+
+    # Acting
+
+    def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
+        known: dict[JobKey, int] = {}
+        acted: list[Acted] = []
+        for target in targets:
+            try:
+                known[self._key(target.key)] = target.attempt
+            except NotFound:
+                acted.append(Acted(target.key, ActedAs.GONE, "there is no such job"))
+        match action:
+            case Action.KILL:
+                acted += [self._kill(key, attempt, dry_run, by) for key, attempt in known.items()]
+            case Action.RETRY:
+                acted += map(_told, self._retries.retry(known, dry_run=dry_run))
+            case Action.CLEAN:
+                used = partial(users, self.view)
+                acted += map(_told, delete(self.view, known, really=not dry_run, used=used, seen=known))
+            case _:
+                acted += [
+                    Acted(row_key(Door.EXPERIMENTS, *key), ActedAs.REFUSED, f"jobs have no {action.value}")
+                    for key in known
+                ]
+        return acted
+
+    def _kill(self, key: JobKey, attempt: int, dry_run: bool, by: str) -> Acted:
+        killing = kill(self.view, key, f"killed by {by}", attempt=attempt, really=not dry_run)
+        if killing.runner is not None:
+            killing.runner.close()
+        return _told(killing.acted)
+
+
+class JobLog:
+    """A log file; a job that printed nothing yet has an empty one."""
+
+    def __init__(self, files: Files, path: str, attempt: int, *, has_ended: bool) -> None:
+        self.attempt = attempt
+        self._files = files
+        self._path = path
+        self._has_ended = has_ended
+
+    def size(self) -> int:
+        found = self._files.stat(self._path)
+        return found.size if found is not None and found.kind is FileKind.FILE else 0
+
+    def read(self, offset: int, limit: int) -> bytes:
+        try:
+            return self._files.read_range(self._path, offset, limit)
+        except (OSError, TenutoError):
+            return b""
+
+    def ended(self) -> bool:
+        return self._has_ended
+
+
+def _told(acted: JobActed) -> Acted:
+    outcome = ActedAs[acted.outcome.name]
+    return Acted(row_key(Door.EXPERIMENTS, *acted.key), outcome, acted.detail, acted.attempt)
+
+
+def _parsed(key: str) -> JobKey:
+    door, _, name = key.partition(":")
+    task_id, _, job_id = name.rpartition("/")
+    if door != Door.EXPERIMENTS.value or not task_id or not is_job_id(job_id):
+        raise NotFound(f"{key!r:.200} names no job: a key is experiments:TASK/ID")
+    return JobKey(task_id, job_id)

@@ -1,0 +1,181 @@
+"""Lines 4, 9, 10 and 25 for the experiments: the picture of the command line, whatever the disk holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tenuto.experiments.followed_run import FollowedRun, job_row
+from tenuto.experiments.source import ExperimentSource
+from tenuto.experiments.status import RunState
+from tenuto.jobs.view import plain_job
+from tenuto.lifecycle.source import ActedAs, Action, Row, Source, Target
+from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.monitor.plain import plain_row
+from tenuto.monitor.provider import LocalProvider
+from tenuto.settings import Settings
+from tenuto.testing.contracts.sources import SourceContract, all_rows
+from tests.jobs.runners import Runner
+from tests.jobs.workspaces import MACHINE, NOW, RUN, Builder, line, params
+
+GROUP = f"experiments:sweep/{RUN}"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Builder:
+    return Builder(tmp_path / "ws")
+
+
+@pytest.fixture
+def group() -> str:
+    return GROUP
+
+
+def filled(workspace: Builder) -> Builder:
+    """A run that ended with jobs of every kind."""
+    workspace.job("done1", params=params(lr=0.1))
+    workspace.job("bad1", reason=JobFailureStatus.FAILED, params=params(lr=0.2))
+    workspace.unstarted("after")
+    workspace.unstarted("never")
+    workspace.run(
+        line("done1"), line("bad1"), line("after", "bad1"), line("never"), line("gone"),
+        line("extra", transient=TransientMode.TRANSIENT), state=RunState.FAILED,
+    )  # fmt: skip
+    return workspace
+
+
+@pytest.fixture
+def source(workspace: Builder) -> ExperimentSource:
+    return ExperimentSource(filled(workspace).view, Settings())
+
+
+class TestLine25ExperimentSource(SourceContract):
+    """The suite of every source."""
+
+
+def test_line_04_rows_agree_with_the_command_line(workspace: Builder, source: Source) -> None:
+    now = MACHINE.clock.now()
+    run = workspace.view.run("sweep")
+    expected = [plain_job(job, now) for job in workspace.view.jobs(run)]
+    rows = [plain_row(row, now) for row in all_rows(source, GROUP)]
+    assert {one["state"] for one in expected} == {"done", "error", "unscheduled"}
+    for mine, theirs in zip(rows, expected, strict=True):
+        theirs.pop("result", None)  # of one job only: /api/job
+        assert {name: mine.get(name) for name in theirs} == theirs
+
+
+def test_line_04_a_look_after_a_hint_equals_a_fresh_load(workspace: Builder) -> None:
+    filled(workspace)
+    view, run = workspace.view, workspace.view.run("sweep")
+    followed = FollowedRun(view, run)
+    rows = {row.id: row for chunk in followed.load() for row in chunk}
+    workspace.job("never", ended=NOW)
+    workspace.job("bad1", ended=NOW + timedelta(seconds=1))  # tried again, well
+    rows.update({row.id: row for row in followed.refresh(["never", "bad1"])})
+    fresh = {row.id: row for chunk in FollowedRun(view, run).load() for row in chunk}
+    assert rows == fresh
+    assert rows["after"].state is JobState.UNSCHEDULED
+    assert rows["bad1"].state is JobState.DONE
+
+
+def test_a_feed_tells_of_a_job_that_was_removed(workspace: Builder, source: ExperimentSource) -> None:
+    feed = source.feed()
+    try:
+        all_rows(source, GROUP)
+        assert feed.fileno() is not None
+        feed.read([GROUP], 100)
+        (acted,) = source.act(Action.CLEAN, [Target(key("done1"), 1)], dry_run=False, by="a test")
+        assert acted.outcome is ActedAs.DELETED
+        told = {row.id: row for row in feed.read([GROUP], 100).rows}
+        assert told["done1"].state is JobState.ERROR
+        assert told["done1"].reason is JobFailureStatus.DELETED
+    finally:
+        feed.close()
+
+
+def key(job_id: str) -> str:
+    return f"experiments:my.Train/{job_id}"
+
+
+def test_line_11_actions_name_the_attempt_that_was_seen(workspace: Builder) -> None:
+    source = ExperimentSource(workspace.view, Settings())
+    runner = Runner(workspace)
+    try:
+        workspace.run(line("busy"), state=RunState.RUNNING, pid=1)
+        busy = key("busy")
+
+        def act(action: Action, attempt: int, *, dry_run: bool = False) -> ActedAs:
+            (acted,) = source.act(action, [Target(busy, attempt)], dry_run=dry_run, by="a test")
+            return acted.outcome
+
+        assert act(Action.KILL, 7) is ActedAs.STALE
+        assert act(Action.KILL, 1, dry_run=True) is ActedAs.WOULD_KILL
+        assert act(Action.CLEAN, 1) is ActedAs.IN_USE
+        assert act(Action.RETRY, 1) is ActedAs.IN_USE
+        assert act(Action.PAUSE, 1) is ActedAs.REFUSED
+        assert runner.process.poll() is None
+        assert act(Action.KILL, 1) is ActedAs.ASKED
+        runner.process.wait(30)
+    finally:
+        runner.close()
+
+
+def test_line_10_a_hostile_workspace_does_not_stop_the_provider(workspace: Builder, source: Source) -> None:
+    layout = workspace.layout
+    os.mkfifo(Path(layout.job("my.Train", "never").directory, "Train.done"))
+    Path(layout.job("my.Train", "never").directory, "Train.failed").symlink_to("/etc/passwd")
+    Path(layout.jobs, "my.Evil").symlink_to("/")
+    deep = layout.job("my.Train", "done1")
+    Path(deep.params).write_text("[" * 100_000)
+    other = Path(layout.experiments, "evil", "20260101_130000")
+    other.mkdir(parents=True)
+    with (other / "status.json").open("wb") as file:
+        file.truncate(100 << 20)
+    (other / "jobs.jsonl").symlink_to("/dev/zero")
+    with Path(layout.run("sweep", RUN).jobs_list).open("ab") as listed:
+        listed.write(b'{"torn": ')
+    provider = LocalProvider([source], workspace=layout.root)
+    try:
+        assert provider.wait_until_loaded(60)
+        assert len(provider.jobs(GROUP)["jobs"]) == 6
+        assert provider.job(key("done1"))["state"] == "done"
+        assert provider.why(key("never"))["because"]
+        json.dumps(provider.overview())
+        assert provider.care()["orphans"]["jobs"] == 0
+    finally:
+        provider.close()
+
+
+def test_line_09_a_run_that_is_pruned_vanishes_and_others_stay(workspace: Builder, source: Source) -> None:
+    workspace.run(line("done1"), run_id="20260101_130000", experiment="other")
+    provider = LocalProvider([source], workspace=workspace.layout.root)
+    try:
+        assert provider.wait_until_loaded(60)
+        assert provider.groups()["total"] == 2
+        MACHINE.files.remove_tree(workspace.layout.run("other", "20260101_130000").directory)
+        since = provider.changes(None, 0)
+        while provider.groups()["total"] == 2:
+            since = provider.changes(f"{since['epoch']}-{since['seq']}", 5.0)
+        assert [group["group"] for group in provider.groups()["groups"]] == [GROUP]
+    finally:
+        provider.close()
+
+
+def test_a_job_of_a_view_is_a_row(workspace: Builder, source: Source) -> None:
+    job = workspace.view.jobs(workspace.view.run("sweep"))[0]
+    row = job_row(job, GROUP)
+    assert isinstance(row, Row)
+    assert row.key == key("done1")
+
+
+def test_a_detail_has_attempts_and_commands(source: Source) -> None:
+    fields = source.detail(key("bad1")).fields
+    assert [one["attempt"] for one in fields["attempts"]] == [1]
+    assert fields["attempts"][0]["reason"] == "failed"
+    assert fields["runs"] == [f"sweep/{RUN}"]
+    assert fields["parameters"] == {"lr": 0.2}
+    assert any(command.startswith("tenuto retry") for command in fields["commands"])

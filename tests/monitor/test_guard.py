@@ -1,0 +1,182 @@
+"""Lines 2 and 3: codes work once, and nothing but page, files, health and login answers without a login."""
+
+from __future__ import annotations
+
+import http.client
+
+import pytest
+
+from tenuto.monitor.web.guard import HEADERS, host_name
+from tenuto.monitor.web.sessions import CODE_S, IDLE_S, LONGEST_S, MOST_WRONG, Sessions
+from tenuto.testing.clock import FakeClock
+from tenuto.testing.contracts.providers import key
+
+from .conftest import Answer, Client, Served
+
+ROUTES = (
+    "about overview groups jobs job why log graph score history results "
+    "tokens queue nodes archive carbon care events"
+).split()
+
+
+def has_headers(answer: Answer) -> bool:
+    return all(answer.headers.get(name.decode()) == value.decode() for name, value in HEADERS)
+
+
+def test_line_02_a_code_works_once_and_for_ten_minutes() -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    code = sessions.new_code()
+    assert sessions.login(code) is not None
+    assert sessions.login(code) is None
+    late = sessions.new_code()
+    clock.advance(CODE_S + 1)
+    assert sessions.login(late) is None
+
+
+def test_line_02_a_session_ends_when_idle_and_after_a_week() -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    login = sessions.login(sessions.new_code())
+    assert login is not None
+    for _ in range(int(LONGEST_S // IDLE_S)):
+        clock.advance(IDLE_S - 1)
+        assert sessions.is_open(login.cookie, login.key)
+    clock.advance(IDLE_S - 1)
+    assert not sessions.is_open(login.cookie, login.key)
+    other = sessions.login(sessions.new_code())
+    assert other is not None
+    clock.advance(IDLE_S + 1)
+    assert not sessions.is_open(other.cookie, other.key)
+
+
+def test_line_03_wrong_codes_are_throttled_and_a_right_one_is_taken(served: Served) -> None:
+    client = Client(served.port)
+    codes = [client.login(f"wrong-{number}").status for number in range(MOST_WRONG + 1)]
+    assert codes == [401] * MOST_WRONG + [429]
+    assert client.login(served.server.sessions.new_code()).status == 200
+    assert client.get("/api/about").status == 200
+
+
+@pytest.mark.parametrize("half", ["Cookie", "X-Tenuto-Key", "both"])
+def test_line_03_nothing_answers_without_cookie_and_key(served: Served, half: str) -> None:
+    client = served.client()
+    left_out = ["Cookie", "X-Tenuto-Key"] if half == "both" else [half]
+    for route in ROUTES:
+        answer = client.ask("GET", f"/api/{route}", headers=dict.fromkeys(left_out))
+        assert (answer.status, answer.json["error"]) == (401, "unauthenticated"), route
+        assert has_headers(answer)
+    body = {"action": "kill", "jobs": [{"key": key(1), "attempt": 1}]}
+    assert client.ask("POST", "/api/actions", body, dict.fromkeys(left_out)).status == 401
+    assert client.ask("POST", "/api/codes", headers=dict.fromkeys(left_out)).status == 401
+    assert client.ask("GET", "/api/openapi.json", headers=dict.fromkeys(left_out)).status == 401
+    assert client.ask("GET", "/healthz", headers=dict.fromkeys(left_out)).json == {"ok": True}
+
+
+def test_line_03_the_halves_of_two_sessions_do_not_fit(served: Served) -> None:
+    one, other = served.client(), served.client()
+    mixed = {"X-Tenuto-Key": other.headers["X-Tenuto-Key"]}
+    assert one.ask("GET", "/api/about", headers=mixed).status == 401
+    assert one.get("/api/about").status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Host": "evil.example"}, 400, "bad_host"),
+        ({"Host": "127.0.0.1.evil.example:80"}, 400, "bad_host"),
+        ({"Host": None}, 400, None),
+        ({"Origin": "http://evil.example"}, 403, "forbidden"),
+        ({"Origin": "null"}, 403, "forbidden"),
+        ({"Sec-Fetch-Site": "cross-site"}, 403, "forbidden"),
+        ({"Sec-Fetch-Site": "same-site"}, 403, "forbidden"),
+        ({"Sec-Fetch-Site": "same-origin"}, 200, None),
+        ({"Host": "localhost:1234"}, 200, None),
+        ({"Host": "localhost:1234", "Origin": "http://localhost:1234"}, 200, None),
+        ({"Host": "localhost:1234", "Origin": "http://localhost:4321"}, 403, "forbidden"),
+    ],
+)
+def test_line_03_only_our_own_page_may_ask(
+    served: Served, headers: dict[str, str | None], status: int, code: str | None
+) -> None:
+    answer = served.client().ask("GET", "/api/about", headers=headers)
+    assert answer.status == status
+    if code is not None:
+        assert answer.json["error"] == code
+        assert has_headers(answer)
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_line_03_two_host_headers_are_refused(served: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection.putrequest("GET", "/healthz", skip_host=True)
+    connection.putheader("Host", "localhost")
+    connection.putheader("Host", "localhost")
+    connection.endheaders()
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "text/plain", 415),
+        (b"{}", None, 415),
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b'{"action":"dance"}', "application/json", 400),
+        (b'{"action":"kill","jobs":[]}', "application/json", 400),
+        (b'{"action":"kill","jobs":[{"key":"experiments:a/b"}]}', "application/json", 400),
+        (b" " * ((1 << 20) + 1), "application/json", 413),
+    ],
+)
+def test_line_03_wrong_bodies_are_refused(served: Served, body: bytes, kind: str | None, status: int) -> None:
+    answer = served.client().ask("POST", "/api/actions", body, {"Content-Type": kind})
+    assert answer.status == status
+    assert set(answer.json) >= {"error", "message"}
+    assert has_headers(answer)
+
+
+def test_line_03_every_answer_has_the_headers(served: Served) -> None:
+    client = served.client()
+    paths = (
+        "/",
+        "/static/main.js",
+        "/static/../app.py",
+        "/healthz",
+        "/api/about",
+        "/api/nothing",
+        "/nothing",
+    )
+    for path in (*paths, "/api/jobs?limit=none", "/api/jobs?filter=%3D", "/api/queue"):
+        answer = client.get(path)
+        assert has_headers(answer), path
+        assert answer.status in (200, 400, 404), path
+        if path.startswith("/api"):
+            assert answer.headers["cache-control"] == "no-store"
+    assert "server" not in client.get("/healthz").headers
+
+
+def test_line_03_a_read_only_server_acts_on_nothing(served: Served) -> None:
+    client = served.client()
+    served.provider.read_only = True
+    body = {"action": "kill", "jobs": [{"key": key(1), "attempt": 1}]}
+    answer = client.ask("POST", "/api/actions", body)
+    assert (answer.status, answer.json["error"]) == (403, "read_only")
+
+
+def test_logout_ends_the_session_and_its_streams(served: Served) -> None:
+    client = served.client()
+    stream = client.stream()
+    assert stream.frame()[0] == "reset"
+    assert client.ask("POST", "/api/logout").status == 204
+    assert client.get("/api/about").status == 401
+    assert stream.frame() == ("end", None)
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("localhost", "localhost"), ("A.b:80", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1")]
+)
+def test_a_host_has_a_name(host: str, name: str) -> None:
+    assert host_name(host) == name

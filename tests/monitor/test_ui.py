@@ -1,0 +1,261 @@
+"""Lines 1, 2, 7, 11 and 24: the commands as a person runs them, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.jobs.listening import listen
+
+from .conftest import Client
+
+WAIT_S = 60.0
+TENUTO = [sys.executable, "-m", "tenuto"]
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from tenuto import Meta, Param, Task, experiment
+from tenuto.tasks.ports import current_job
+
+class Hold(Task):
+    name: Param[str]
+    release: Meta[Path]
+    def execute(self):
+        current_job.get().progress(0.25, 0, "a quarter")
+        print("began", flush=True)
+        deadline = time.monotonic() + 60
+        while not self.release.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self.name == "bad" and not self.release.with_name("fix").exists():
+            raise ValueError("bad")
+
+class After(Task):
+    before: Param[Hold]
+    def execute(self):
+        return 1
+
+if __name__ == "__main__":
+    place, port = Path(sys.argv[1]), int(sys.argv[2])
+    with experiment(place / "ws", "sweep", port=None if port < 0 else port) as xp:
+        good = Hold.C(name="good", release=place / "release").submit()
+        Hold.C(name="bad", release=place / "release").submit()
+        After.C(before=good).submit()
+"""
+
+
+class Place:
+    """A directory with a script and a workspace, and what was started there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.workspace = directory / "ws"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "HOME": str(directory)}
+        self._open: list[subprocess.Popen[str]] = []
+        (directory / "script.py").write_text(SCRIPT)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        made = subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=self.environment, cwd=self.directory
+        )
+        self._open.append(made)
+        return made
+
+    def experiment(self, port: int = -1) -> subprocess.Popen[str]:
+        return self.start(sys.executable, "script.py", str(self.directory), str(port))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*TENUTO, *arguments], capture_output=True, text=True, env=self.environment, cwd=self.directory,
+            timeout=WAIT_S, check=False,
+        )  # fmt: skip
+
+    def ui(self, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any], Client]:
+        """A server that answers, what it printed, and a client that has logged in."""
+        made = self.start(*TENUTO, "ui", "--json", "--port", "0", "-w", str(self.workspace), *arguments)
+        assert made.stdout is not None
+        text = ""
+        while not text.endswith("}\n"):
+            line = made.stdout.readline()
+            assert line, made.communicate()
+            text += line
+        told: dict[str, Any] = json.loads(text)
+        client = Client(told["port"])
+        assert client.login(told["code"]).status == 200
+        return made, told, client
+
+    def release(self) -> None:
+        (self.directory / "release").touch()
+
+    def close(self) -> None:
+        self.release()
+        for process in self._open:
+            process.kill()
+            process.communicate()
+        if (self.workspace / "jobs").is_dir():
+            self.run("kill", "--strays", "--yes", "-w", str(self.workspace))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def eventually(ask: Callable[[], Any]) -> Any:
+    """What a question gives once it gives something, by a deadline."""
+    ends = time.monotonic() + WAIT_S
+    while time.monotonic() < ends:
+        if found := ask():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def states(client: Client) -> dict[str, str]:
+    jobs = client.get("/api/jobs").json["jobs"]
+    return {job["task"].rpartition(".")[2] + str(number): job["state"] for number, job in enumerate(jobs)}
+
+
+def by_state(client: Client, state: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"/api/jobs?filter=state%3D{state}").json["jobs"]
+    return found
+
+
+def act(client: Client, action: str, job: dict[str, Any], attempt: int | None = None) -> Any:
+    target = {"key": job["key"], "attempt": job["attempt"] if attempt is None else attempt}
+    return client.ask("POST", "/api/actions", {"action": action, "jobs": [target]})
+
+
+@pytest.mark.slow
+def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None:
+    run = place.experiment()
+    eventually(
+        lambda: (
+            (place.workspace / "jobs").is_dir() and list(place.workspace.glob("experiments/*/*/status.json"))
+        )
+    )
+    server, told, client = place.ui()
+    assert set(told) == set("url login code host port pid workspace doors read_only".split())
+    assert told["host"] == "127.0.0.1"
+    assert told["login"] == f"{told['url']}#code={told['code']}"
+    eventually(lambda: len(by_state(client, "running")) == 2)
+    agree(place, client)
+    stream = client.stream()
+    assert stream.frame()[0] == "reset"
+
+    # Line 11: another attempt than the current one is left alone.
+    good, bad = sorted(by_state(client, "running"), key=lambda job: job["submitted"])
+    stale = act(client, "kill", bad, 7)
+    assert (stale.status, stale.json["outcomes"][0]["outcome"]) == (409, "stale")
+    assert act(client, "clean", bad).status == 409
+    assert len(by_state(client, "running")) == 2
+
+    # Line 7: what happens reaches the stream.
+    place.release()
+    seen: dict[str, str] = {}
+    while seen.get(good["key"]) != "done" or seen.get(bad["key"]) != "error":
+        event, data = stream.frame()
+        assert event == "delta"
+        seen.update({job["key"]: job["state"] for job in data["jobs"]})
+    assert run.wait(WAIT_S) == 1
+    eventually(lambda: not client.get("/api/overview").json["groups"][0]["live"])
+    eventually(lambda: sorted(states(client).values()) == ["done", "done", "error"])
+    agree(place, client)
+
+    # Line 11: a double click acts once.
+    (failed,) = by_state(client, "error")
+    (place.directory / "fix").touch()
+    answers = [act(client, "retry", failed) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 409]
+    eventually(lambda: len(by_state(client, "done")) == 3)
+    job = client.get(f"/api/job?key={failed['key']}").json
+    assert (job["state"], job["attempt"]) == ("done", 2)
+    assert client.get(f"/api/log?key={failed['key']}").json["text"] == "began\n"
+
+    # Lines 1 and 2: the end, with an open stream.
+    registration = place.directory / "state" / "tenuto" / "ui" / f"{told['port']}.json"
+    assert stat.S_IMODE(registration.stat().st_mode) == 0o600
+    assert stat.S_IMODE(registration.parent.stat().st_mode) == 0o700
+    again = place.run("ui", "--login", "--json", "--port", str(told["port"]))
+    assert Client(told["port"]).login(json.loads(again.stdout)["code"]).status == 200
+    begun = time.monotonic()
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(WAIT_S) == 0
+    assert time.monotonic() - begun < 10
+    stream.close()
+    assert not registration.exists()
+    assert place.run("ui", "--login", "--port", str(told["port"])).returncode == 3
+
+
+def agree(place: Place, client: Client) -> None:
+    """Line 4: the server shows what the command line shows; what runs meanwhile has its own clock."""
+    theirs = json.loads(place.run("jobs", "--json", "-w", str(place.workspace)).stdout)
+    mine = client.get("/api/jobs").json["jobs"]
+    moving = {"duration_s", "eta_s"}
+    of_one_job = {"result"}
+    for one, other in zip(mine, theirs, strict=True):
+        names = other.keys() - of_one_job - (moving if other["state"] == "running" else set())
+        assert {name: one[name] for name in names} == {name: other[name] for name in names}
+
+
+def test_line_01_what_cannot_be_served_has_an_exit_code(place: Place) -> None:
+    assert place.run("ui", "-w", str(place.directory / "nothing")).returncode == 3
+    (place.workspace / "jobs").mkdir(parents=True)
+    (place.workspace / "experiments").mkdir()
+    remote = place.run("ui", "--host", "0.0.0.0", "-w", str(place.workspace))
+    assert (remote.returncode, "--allow-remote" in remote.stderr) == (2, True)
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        refused = place.run("ui", "--port", str(port), "-w", str(place.workspace))
+        assert (refused.returncode, str(os.getpid()) in refused.stderr) == (2, True)
+    readable = place.directory / "code"
+    readable.write_text("secret")
+    readable.chmod(0o644)
+    open_to_all = place.run("ui", "--port", "0", "--code-file", str(readable), "-w", str(place.workspace))
+    assert open_to_all.returncode == 2
+    overview = json.loads(place.run("top", "--json", "-w", str(place.workspace)).stdout)
+    assert overview["groups"] == []
+
+
+@pytest.mark.slow
+def test_line_24_an_experiment_with_a_port_says_where_to_watch(place: Place) -> None:
+    run = place.experiment(0)
+    assert run.stderr is not None
+    link = next(line for line in run.stderr if "watch it at" in line).split()[-1]
+    url, _, code = link.partition("#code=")
+    port = int(url.rstrip("/").rpartition(":")[2])
+    client = Client(port)
+    assert client.login(code).status == 200
+    (group,) = eventually(lambda: client.get("/api/overview").json["groups"])
+    assert group["live"]
+    (service,) = eventually(lambda: client.get("/api/overview").json["groups"][0]["services"])
+    assert (service["id"], service["url"]) == ("monitor", url)
+    (place.directory / "fix").touch()
+    place.release()
+    _, said = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0
+    assert "to look at it again: tenuto ui -w" in said
+    listen("127.0.0.1", port).close()
+
+
+@pytest.mark.slow
+def test_line_24_a_port_that_is_taken_does_not_stop_the_run(place: Place) -> None:
+    (place.directory / "fix").touch()
+    place.release()
+    with listen("127.0.0.1", 0) as taken:
+        run = place.experiment(taken.getsockname()[1])
+        _, said = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0
+    assert said.count("there is no monitor") == 1
