@@ -73,7 +73,7 @@ def test_a_stopped_task_may_clean_up(
     assert Path(job.paths.out).read_text() == "ready\ncleaned up\n"
 
 
-def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
+def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
     task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
 ) -> None:
     body = """
@@ -92,7 +92,7 @@ def test_a_task_that_returned_is_done_though_it_was_asked_to_stop(
         await stopped(job, process)
 
     run(scenario())
-    assert (job.marker().reason, job.marker().result) == (None, "finished all the same")
+    assert (job.marker().reason, job.marker().result) == (JobFailureStatus.CANCELLED, None)
 
 
 # The signal may come while the task itself is loading what the handler needs; or there is no descriptor left.

@@ -75,8 +75,11 @@ def test_quotas_hold_for_servers_together(start: Start, tmp_path: Path, postgres
 
 
 @pytest.mark.watchdog(300)
-def test_a_database_that_restarts_loses_nothing(start: Start, tmp_path: Path) -> None:
+def test_a_database_that_restarts_loses_nothing(
+    start: Start, tmp_path: Path, require: Callable[[str], None]
+) -> None:
     """Acceptance 9, in small: PostgreSQL is restarted under load; uploads are answered 201 or 503."""
+    require("postgresql")
     database = PostgreSQL()
     try:
         with database.database() as url:
