@@ -22,6 +22,8 @@ from tenuto.errors import (
 )
 from tenuto.light import import_module
 from tenuto.tasks import (
+    STDERR,
+    STDOUT,
     Choices,
     CommandTask,
     Config,
@@ -127,6 +129,8 @@ _ON_DEMAND = {
 __version__ = "0.1.0"
 
 __all__ = [
+    "STDERR",
+    "STDOUT",
     "Alternative",
     "Choices",
     "CommandTask",

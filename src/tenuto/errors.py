@@ -8,6 +8,7 @@ TenutoError
 │   ├── InvalidValue          the value is not of the declared type
 │   ├── MissingValue          a required parameter has no value yet
 │   ├── SealedConfig          a sealed config cannot change
+│   ├── DefaultChanged        a result is of another value than the default has now
 │   └── AmbiguousComposition  ``outer @ inner`` fits no parameter, or several
 ├── GraphError                configs are connected in a way that cannot run
 │   ├── ConfigCycle           a config contains itself
@@ -112,6 +113,10 @@ class MissingValue(ParameterError, AttributeError):
 
 class SealedConfig(ParameterError, AttributeError):
     """A sealed config cannot change."""
+
+
+class DefaultChanged(ParameterError):
+    """A result that was found done is of another value of a parameter than its default has now."""
 
 
 class AmbiguousComposition(ParameterError):

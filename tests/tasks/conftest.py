@@ -25,6 +25,9 @@ class FakeJob:
     def wait(self) -> str:
         return "done"
 
+    def found_params(self) -> None:
+        return None
+
     def watch_output(self, method: Any, callback: Any) -> None:
         self.watched.append((method, callback))
 

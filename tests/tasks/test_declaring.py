@@ -237,11 +237,11 @@ def test_a_default_and_choices_must_fit_each_other() -> None:
 
 
 def test_field_takes_one_kind_of_default() -> None:
-    with pytest.raises(DeclarationError, match="one of default, default_factory and ignore_default"):
+    with pytest.raises(DeclarationError, match="a default or a default_factory, not both"):
         field(default=1, default_factory=int)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("path", ["", ".", "/abs", "../up", "a/../../b", "nul\0"])
+@pytest.mark.parametrize("path", ["/abs", "../up", "a/../../b", "nul\0"])
 def test_a_generated_path_stays_in_the_job(path: str) -> None:
     with pytest.raises(DeclarationError, match="stays inside the job's directory"):
         PathGenerator(path)

@@ -16,7 +16,15 @@ from tenuto.workspace.ports import Files
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
 
-SHOWN = {Intent.RUN: 30, Intent.RETRY: 30, Intent.WAIT: 10, Intent.REUSE: 10, Intent.SKIP: 3}
+SHOWN = {
+    Intent.REFUSE: 10,
+    Intent.RUN: 30,
+    Intent.RETRY: 30,
+    Intent.RERUN: 30,
+    Intent.WAIT: 10,
+    Intent.REUSE: 10,
+    Intent.SKIP: 3,
+}
 METHOD = "median time of earlier jobs of each task, in the order of the dependencies"
 
 

@@ -35,6 +35,8 @@ class ClosedRun(NamedTuple):
     state: RunState
     fails: bool = False
     """It failed, and the script did not say that this is fine."""
+    notes: tuple[str, ...] = ()
+    """What a person should know, though nothing failed."""
 
 
 class Progress:
@@ -61,7 +63,7 @@ class Progress:
     def closed(self, xp: experiment, state: RunState) -> None:
         """An experiment was left."""
         fails = state is RunState.FAILED and xp.raises_on_failure
-        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state, fails))
+        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state, fails, tuple(xp.notes)))
         self._open -= 1
         if self._open == 0:
             self.end()

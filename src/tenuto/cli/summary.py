@@ -68,6 +68,8 @@ class Summary(NamedTuple):
         for run in self.left:
             running = self.counts.running
             yield f"{safe(run.name)} was left" + (f"; {running} jobs go on" if running else "")
+        for note in (note for run in self.runs for note in run.notes):
+            yield f"note: {safe(note)}"
         for group in self.failures[:SHOWN_GROUPS]:
             yield ""
             yield from self._group(group, directory)

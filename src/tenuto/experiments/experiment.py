@@ -31,7 +31,8 @@ from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.locking import wait_for_lock
-from tenuto.experiments.modes import RunMode, imposed_mode
+from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
+from tenuto.experiments.notes import notes_of
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import clear_after_kills, prune_history
 from tenuto.experiments.reporting import current_reporter
@@ -46,6 +47,7 @@ from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
 from tenuto.jobs.table import jobs_html
+from tenuto.jobs.validity import Validity
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
@@ -106,12 +108,14 @@ class experiment:
         wait_for_lock_s: float = 0.0,
         raise_on_failure: bool | None = None,
         submit_hooks: Iterable[SubmitHook] = (),
+        rerun_changed: bool | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         """Checks what it is given; nothing is opened before the `with` statement.
 
         `workdir`: a path, or the name of a workspace in the settings. `launcher`: also by its name, such as
-        ``"warm"``. `settings`: also a dict such as ``{"slots": 2}``, over those that hold here. Members of
+        ``"warm"``. `rerun_changed`: jobs that were done are run again if the file of their task has changed.
+        `settings`: also a dict such as ``{"slots": 2}``, over those that hold here. Members of
         enums can be given by their names. `ParameterError` names an argument that cannot be used.
         """
         self.settings = settings_of(settings)
@@ -148,12 +152,23 @@ class experiment:
         """Who is asked before each submission, in order."""
         self._checked: set[type] = set()
         """The classes of tasks that were found to be of no other script."""
+        self.notes: list[str] = []
+        """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
+        self._validity = Validity(self._scheduler.machine.files, rerun_changed=self._reruns(rerun_changed))
         self._preparations = Preparations(self._scheduler.machine, say)
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
         self._lock: LockHandle | None = None
         self._outer: Token[Submitter | None] | None = None
+
+    def _reruns(self, given: bool | None) -> bool:
+        imposed = imposed_rerun.get()
+        if imposed is not None:
+            return imposed
+        if given is None:
+            return self.settings.rerun_changed
+        return flag(given, "experiment(rerun_changed=)")
 
     # What a script asks
 
@@ -339,7 +354,7 @@ class experiment:
                 return self._not_run[job.key]
             self._not_run[job.key] = job
         if mode is RunMode.DRY_RUN:
-            planned = plan_job(self._scheduler.machine, job)
+            planned = plan_job(self._scheduler.machine, job, self._validity)
             if planned.intent is Intent.REUSE:
                 job.scheduler = self._scheduler  # its result can be read; others would never come
             self.plan.append(planned)
@@ -373,6 +388,7 @@ class experiment:
                 chosen.max_lost_retries,
                 self._carbon_plan,
                 Durability(chosen.durability),
+                self._validity,
             )
         return self._job_defaults
 
@@ -520,9 +536,13 @@ class experiment:
             message = "jobs failed" if run.failedJobs else run.counts.problem or ""
             state = RunState.FAILED if message else RunState.DONE
         run.finish(state, message or None, self.carbon())
+        self.notes = notes_of(run, self._validity)
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)
+        else:
+            for note in self.notes:
+                say(note)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
             transient: Any = import_module(_TRANSIENT_MODULE)

@@ -16,5 +16,7 @@ class RunMode(Enum):
     PREPARE = "only `Prepare` work is done, here and now"
 
 
+imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", default=None)
+"""Whether the command line has jobs run again whose code has changed; None: as the script says."""
 imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)
 """What the command line makes of every experiment that a script opens, whatever the script says."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import Enum, unique
 from typing import NamedTuple
 
+from tenuto.errors import DefaultChanged
+from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job
@@ -21,12 +23,14 @@ class Intent(Enum):
     WAIT = "running already"
     RUN = "to run"
     RETRY = "to run again"
+    RERUN = "to run once more"
+    REFUSE = "refused"
     SKIP = "not needed"
 
     @property
     def runs(self) -> bool:
         """Whether the job would be started."""
-        return self in (Intent.RUN, Intent.RETRY)
+        return self in (Intent.RUN, Intent.RETRY, Intent.RERUN)
 
 
 class PlannedJob(NamedTuple):
@@ -41,7 +45,7 @@ class PlannedJob(NamedTuple):
         return f"{self.intent.value}: {self.job.task_id} {self.job.job_id[:12]}{tags} ({self.why})"
 
 
-def plan_job(machine: Machine, job: Job) -> PlannedJob:
+def plan_job(machine: Machine, job: Job, validity: Validity) -> PlannedJob:
     """What submitting a job would lead to, from what its directory shows; writes nothing.
 
     A job that is done is shown as done, so that a script can read its result while it is planned.
@@ -49,9 +53,18 @@ def plan_job(machine: Machine, job: Job) -> PlannedJob:
     found = job_directory.look(machine, job.paths).derived
     arrival = on_arrival(found)
     if arrival is Arrival.REUSE:
+        changed = validity.changed_file(found.marker)
+        try:
+            job.reruns = found.marker is not None and not validity(job, found.marker)
+        except DefaultChanged as refusal:
+            return PlannedJob(job, Intent.REFUSE, str(refusal))
+        if job.reruns:
+            why = f"{changed} has changed since it was done" if changed else "what it depends on is run again"
+            return PlannedJob(job, Intent.RERUN, why)
         job.marker = found.marker
         job.state = JobState.DONE
-        return PlannedJob(job, Intent.REUSE, "done before")
+        why = f"done before; {changed} has changed since" if changed else "done before"
+        return PlannedJob(job, Intent.REUSE, why)
     if arrival is Arrival.ADOPT:
         return PlannedJob(job, Intent.WAIT, "another run has started it")
     if found.state is JobState.ERROR:

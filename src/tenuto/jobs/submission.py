@@ -12,7 +12,7 @@ from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.jobs import Job, JobDependency, Reuse
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused
@@ -52,6 +52,8 @@ class Defaults(NamedTuple):
     """None: once for a resumable task, never for another."""
     carbon_plan: CarbonPlan | None = None
     durability: Durability = Durability.MARKER
+    reuse: Reuse | None = None
+    """Judges jobs that are found done."""
 
 
 _retry_limits = lru_cache(RetryLimits)
@@ -81,7 +83,7 @@ def make_job(
         placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
     else:
         placed = defaults.place(task, submission, environment)
-    return Job(
+    job = Job(
         schema_of(type(task)).id,
         identity(task),
         layout=layout,
@@ -104,6 +106,8 @@ def make_job(
         tags=tags(task),
         carbon_plan=defaults.carbon_plan,
     )
+    job.reuse = defaults.reuse
+    return job
 
 
 def _priority(task: Any, submission: Submission) -> int:
@@ -117,16 +121,21 @@ def _priority(task: Any, submission: Submission) -> int:
 
 
 def check_script(files: Files, layout: Layout, task: Any) -> None:
-    """Refuses a class of a script if another script of the same name has that task id in this workspace."""
+    """Refuses a class of a script or module if another file of that name has its task id in this workspace.
+
+    A class inside a package, or of an installed module, is told apart by its module's name.
+    """
     cls = live_class(type(task))
-    if cls.__module__ != "__main__" or "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
+    if "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
         return
     location = locate(cls)
+    if "-packages/" in location.file:
+        return
     other = claim_task_id(files, layout, schema_of(cls).id, location.file)
     if other is not None:
         raise ClassNotFound(
             f"{cls.__qualname__} of {location.file} would share its results with the class of the same name "
-            f"in {other}: rename one of the scripts, or give one class an id of its own, as in "
+            f"in {other}: rename one of the files, or give one class an id of its own, as in "
             f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
         )
 

@@ -84,7 +84,10 @@ class Arrivals:
                 return found  # its start looks again, under the lock
             found, launch = settled.derived, settled.evidence.launch
             job.tries = tries_of(launch if isinstance(launch, LaunchRecord) else None)
-            is_to_run = on_arrival(found, once=job.once) is Arrival.RUN
+            arrival = on_arrival(found, once=job.once)
+            if arrival is Arrival.REUSE and job.reuse is not None and found.marker is not None:
+                job.reruns = not job.reuse(job, found.marker)
+            is_to_run = arrival is Arrival.RUN or job.reruns
             if is_to_run:
                 job.tries = tries_to_come(found, job.tries, job.retry)
                 if job.needs:
@@ -148,7 +151,8 @@ class Arrivals:
 
     def _place(self, job: Job, found: Derived) -> None:
         """A new job finds its place: done, running somewhere, or waiting to run."""
-        arrival = on_arrival(found, once=job.once)
+        arrival = on_arrival(found, once=job.once, again=job.reruns)
+        job.is_found = arrival in (Arrival.REUSE, Arrival.ADOPT)
         job.attempt = found.attempt
         job.answered = known_end(found)
         job.marker = found.marker and found.marker.gist()

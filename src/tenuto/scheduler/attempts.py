@@ -295,6 +295,7 @@ class Attempts:
         )
         job.attempt = launch.attempt
         job.answered = launch.attempt - 1
+        job.is_found = False
         return launch
 
     def _write_files(self, job: Job, launch: LaunchRecord, grant: Grant) -> bytes:
@@ -524,7 +525,8 @@ def _answers(job: Job, found: Settled) -> bool:
     if found.derived.action is not Action.KEEP:
         return False
     # Not `>`: when somebody deletes the directory, the attempts are counted from 1 again.
-    return job.once or found.derived.state is JobState.DONE or found.derived.attempt != job.answered
+    is_done = found.derived.state is JobState.DONE and not job.reruns
+    return job.once or is_done or found.derived.attempt != job.answered
 
 
 def _launch(found: Settled) -> LaunchRecord | None:

@@ -177,7 +177,7 @@ class Scheduler:
             is_new = known.get(job.key) is None
             counts = known.keep(job)
             counts.scheduler = self
-            is_done = found is not None and on_arrival(found) is Arrival.REUSE
+            is_done = found is not None and on_arrival(found, again=job.reruns) is Arrival.REUSE
             gather_s = GATHER_DONE_S if is_done else GATHER_S
             self._inbox.put(Submission(counts, job, owner, is_new, found), gather_s)
         return counts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import NoResult
+from tenuto.errors import NoResult, WorkspaceError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.lifecycle.events import CarbonMetricsData
@@ -30,12 +30,15 @@ from tenuto.tasks.arguments import function
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Durability, Marker
+from tenuto.workspace.markers import RESULT_NOT_KEPT, Durability, Marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
     from tenuto.scheduler.base import Scheduler
+
+
+_LARGEST_PARAMS = 4 << 20
 
 
 class JobDependency(NamedTuple):
@@ -81,8 +84,19 @@ def _takes_key(callback: Callable[..., Any]) -> bool:
         return False
 
 
+Reuse = Callable[["Job", Marker], bool]
+"""Judges a job that was found done: True if its result can be reused, False if it is to be run again."""
+
+
 class Job(BaseJob):
     """An identity with a directory and a state."""
+
+    reuse: Reuse | None = None
+    """Asked when the job is found done; None: what is done is reused."""
+    reruns: bool = False
+    """It was found done, and is run again all the same."""
+    is_found: bool = False
+    """It was done, or running, before this process asked for it: another one wrote its parameters."""
 
     def __init__(
         self,
@@ -197,6 +211,15 @@ class Job(BaseJob):
         """What the job prints to standard error."""
         return Path(self.paths.err)
 
+    def found_params(self) -> bytes | None:
+        """The stored parameters of a job that this process found, and did not start itself; else None."""
+        if not self.is_found or self.scheduler is None:
+            return None
+        try:
+            return self.scheduler.machine.files.read(self.paths.params, _LARGEST_PARAMS)
+        except (OSError, WorkspaceError):
+            return None  # they were removed: the job that needs them says so
+
     def wait(self, timeout_s: float | None = None) -> JobState:
         """Blocks until the job reached a final state; `TimeoutError` if that takes too long."""
         if self.scheduler is None:
@@ -284,6 +307,10 @@ class Job(BaseJob):
         state = self.wait()
         if state is not JobState.DONE or self.marker is None or self.scheduler is None:
             raise NoResult(f"{self.task_id} {self.job_id[:12]} has no result: it is {state.name}")
+        if RESULT_NOT_KEPT in self.marker.flags:
+            raise NoResult(
+                f"{self.task_id} {self.job_id[:12]} is done, but has no result: {self.marker.message}"
+            )
         return read_result(self.scheduler.machine.files, self.paths, self.marker)
 
     def carbon(self) -> CarbonMetricsData | None:

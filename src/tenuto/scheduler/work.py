@@ -42,7 +42,8 @@ class TaskWork:
         self.environment: Mapping[str, str] = {**(environment or {}), **own} if own else environment or {}
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        document = job_document(self.task, paths.directory, layout.partials, sys.path)
+        logs = paths.out, paths.err
+        document = job_document(self.task, paths.directory, layout.partials, sys.path, logs)
         return dumps(document)
 
     def command(self) -> Command | None:

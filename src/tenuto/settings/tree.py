@@ -157,6 +157,11 @@ class Settings:
     fail_run_on_failed_job: bool = setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
     )
+    rerun_changed: bool = setting(
+        FLAG,
+        False,
+        "Whether what was done is run again if the file of its task has changed since; see docs/valid.md.",
+    )
     tokens_path: Path = found_setting(
         PATH,
         _tokens_path,

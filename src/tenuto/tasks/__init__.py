@@ -3,6 +3,8 @@
 from tenuto.tasks.config import Config, copyconfig, sealed_set, setmeta
 from tenuto.tasks.deprecation import deprecate
 from tenuto.tasks.hints import (
+    STDERR,
+    STDOUT,
     Choices,
     Constant,
     DataPath,
@@ -30,6 +32,8 @@ from tenuto.tasks.task import (
 )
 
 __all__ = [
+    "STDERR",
+    "STDOUT",
     "Choices",
     "CommandTask",
     "Config",

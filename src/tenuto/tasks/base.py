@@ -41,6 +41,10 @@ class ConfigState:
     upstream: tuple[ConfigBase, ...] | None = None
     """The submitted tasks that this config needs; known once sealed."""
     job: SubmittedJob | None = None
+    defaults: bytes | None = None
+    """The digest of the values at ignored defaults, here and below; known once `validity` was asked."""
+    renewed: dict[str, dict[str, Any]] | None = None
+    """By file, what the script says otherwise than the stored tasks here and above; see `serialization`."""
     generated_in: tuple[ConfigBase, str] | None = None
     """The submitted task, and the folder in its job directory, for generated paths."""
     watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()

@@ -65,7 +65,8 @@ def _parameter_help(parameter: Parameter, found: str) -> ParameterHelp:
     if parameter.default is not UNSET:
         default = brief(parameter.default)
     elif parameter.generator is not None:
-        default = f"{parameter.generator.path} in the job's directory"
+        path = parameter.generator.path or repr(parameter.generator)
+        default = f"{path} in the job's directory"
     text = parameter.declaration.field.help or found
     return ParameterHelp(parameter.name, parameter.type.name, text, parameter.required, default)
 

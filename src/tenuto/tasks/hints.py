@@ -112,29 +112,68 @@ class Prepared(partial):
         self.name = "prepared"
 
 
+@enum.unique
+class StandardStream(enum.Enum):
+    """A log of the job, as the path of a `PathGenerator`."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+STDOUT = StandardStream.STDOUT
+STDERR = StandardStream.STDERR
+
+
 class PathGenerator:
-    """A path inside the job's directory (or inside a `partial`'s), known when the job is."""
+    """A path inside the job's directory (or inside a `partial`'s), known when the job is.
 
-    __slots__ = ("partial", "path")
+    Empty, it is the directory itself. A function makes the path from the config, or from nothing;
+    `STDOUT` and `STDERR` are the logs of the job.
+    """
 
-    def __init__(self, path: str, *, partial: partial | None = None) -> None:
-        parts = pathlib.PurePosixPath(path).parts
-        if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
-            raise DeclarationError(
-                f"PathGenerator({path!r}): give a relative path that stays inside the job's directory"
-            )
-        self.path = path
+    __slots__ = ("_function", "partial", "path", "stream")
+
+    def __init__(
+        self,
+        path: str | Path | Callable[..., str | Path] | StandardStream = "",
+        *,
+        partial: partial | None = None,
+    ) -> None:
+        self.stream = path if isinstance(path, StandardStream) else None
+        self._function = path if callable(path) else None
+        if partial is not None and (self.stream or self._function):
+            raise DeclarationError("PathGenerator: in a partial, the path is given as text")
+        self.path = "" if self.stream or self._function else self._checked(path)
         self.partial = partial
+
+    def place(self, config: Any) -> str:
+        """The path for one config, relative to its directory."""
+        if self.stream is not None:
+            return self.stream.value
+        if self._function is None:
+            return self.path
+        takes_config = getattr(getattr(self._function, "__code__", None), "co_argcount", 1) > 0
+        return self._checked(self._function(config) if takes_config else self._function())
+
+    def _checked(self, path: Any) -> str:
+        if not isinstance(path, str | pathlib.PurePath):
+            raise DeclarationError(f"PathGenerator({path!r}): give a path, a function, STDOUT or STDERR")
+        parts = pathlib.PurePosixPath(path).parts
+        if parts[:1] == ("/",) or ".." in parts or "\0" in str(path):
+            raise DeclarationError(
+                f"PathGenerator({str(path)!r}): give a relative path that stays inside the job's directory"
+            )
+        return str(path)
 
     def __call__(self) -> Path:
         """The path relative to its directory, which makes it a ``default_factory``."""
         return pathlib.Path(self.path)
 
     def __repr__(self) -> str:
-        return f"PathGenerator({self.path!r})"
+        return f"PathGenerator({self.stream or self._function or self.path!r})"
 
 
-def pathgenerator(path: str) -> PathGenerator:
+def pathgenerator(path: str | Path | Callable[..., str | Path] | StandardStream = "") -> PathGenerator:
     """The same as an annotation: ``Annotated[Path, pathgenerator("model.pt")]``."""
     return PathGenerator(path)
 
@@ -153,9 +192,10 @@ class Field:
         groups: Sequence[param_group] = (),
         overrides: bool = False,
     ) -> None:
-        given = (default is not UNSET) + (default_factory is not None) + (ignore_default is not UNSET)
-        if given > 1:
-            raise DeclarationError("field() takes one of default, default_factory and ignore_default")
+        if default is not UNSET and default_factory is not None:
+            raise DeclarationError("field() takes a default or a default_factory, not both")
+        if ignore_default is False:
+            ignore_default = UNSET if default is not UNSET or default_factory is not None else False
         self.default = default
         self.default_factory = default_factory
         self.ignore_default = ignore_default
@@ -166,12 +206,18 @@ class Field:
 
 @overload
 def field(
-    *, default: T, help: str = ..., groups: Sequence[param_group] = ..., overrides: bool = ...
+    *,
+    default: T,
+    ignore_default: T | bool = ...,
+    help: str = ...,
+    groups: Sequence[param_group] = ...,
+    overrides: bool = ...,
 ) -> T: ...
 @overload
 def field(
     *,
     default_factory: Callable[[], T],
+    ignore_default: T | bool = ...,
     help: str = ...,
     groups: Sequence[param_group] = ...,
     overrides: bool = ...,
@@ -186,6 +232,8 @@ def field(**given: Any) -> Any:
     """Describes a parameter beyond its type.
 
     ``default=3`` counts in the identity, ``ignore_default=3`` does not (as in ``x: Param[int] = 3``);
-    ``default_factory`` is called for each config and counts, unless it is a `PathGenerator`.
+    ``default_factory`` is called for each config and counts, unless it is a `PathGenerator`. Beside one of
+    these, ``ignore_default=True`` has the default not count, and ``ignore_default=old`` another value: that
+    of results from before the default changed.
     """
     return Field(**given)

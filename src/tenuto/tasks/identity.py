@@ -20,8 +20,9 @@ from tenuto.errors import MissingValue
 from tenuto.light import pathlib, sha256, struct
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.hints import UNSET
 from tenuto.tasks.location import class_id
-from tenuto.tasks.schema import Schema, schema_of
+from tenuto.tasks.schema import IGNORED_FACTORY, Schema, schema_of
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
@@ -185,7 +186,9 @@ def _digest_of(config: ConfigBase, view: _View) -> bytes:
 def _form(config: ConfigBase, schema: Schema, view: _View) -> bytes:
     values = config.__dict__
     parts: list[bytes] = []
-    for name, prefix, counted, ignored_form, holds_configs, groups in schema.identity_plan or _plan(schema):
+    for name, prefix, counted, ignored_form, holds_configs, groups, _ in schema.identity_plan or _plan(
+        schema
+    ):
         if name not in values:
             if not counted:
                 continue
@@ -222,6 +225,13 @@ class _Step(NamedTuple):
     ignored_form: bytes | None
     holds_configs: bool
     groups: frozenset[str]
+    ignored: Any
+    """The value whose form is ignored."""
+
+
+def identity_plan(schema: Schema) -> tuple[_Step, ...]:
+    """How each parameter of a class enters the form of its configs."""
+    return schema.identity_plan or _plan(schema)
 
 
 def _plan(schema: Schema) -> tuple[_Step, ...]:
@@ -230,10 +240,13 @@ def _plan(schema: Schema) -> tuple[_Step, ...]:
     for name, parameter in sorted(schema.parameters.items()):
         holds_configs = parameter.type.holds_configs
         if parameter.counted or holds_configs:
-            ignored = None
-            if name in schema.defaults and not parameter.default_counts:
-                ignored = encode(parameter.default)
-            steps.append(_Step(name, _str(name), parameter.counted, ignored, holds_configs, parameter.groups))
+            value, form = parameter.ignored, None
+            if value is IGNORED_FACTORY and parameter.factory is not None:
+                value = parameter.convert(parameter.factory())
+            if value is not UNSET:
+                form = encode(value)
+            counted, groups = parameter.counted, parameter.groups
+            steps.append(_Step(name, _str(name), counted, form, holds_configs, groups, value))
     plan = tuple(steps)
     schema.identity_plan = plan
     return plan

@@ -11,7 +11,7 @@ from tenuto.errors import NoResult
 from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.graph import configs_in, folders, postorder
-from tenuto.tasks.hints import PathGenerator
+from tenuto.tasks.hints import STDOUT, PathGenerator
 from tenuto.tasks.identity import identity, partial_identity
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
 from tenuto.tasks.schema import schema_of
@@ -104,7 +104,9 @@ def generated_path(config: ConfigBase, name: str) -> Path | None:
     job = task._state.job
     if generator.partial is not None:
         return pathlib.Path(job.partials, partial_folder(config, generator), generator.path)
-    return pathlib.Path(job.path, folder, generator.path)
+    if generator.stream is not None:
+        return pathlib.Path(job.stdout if generator.stream is STDOUT else job.stderr)
+    return pathlib.Path(job.path, folder, generator.place(config))
 
 
 def generated_paths(live: Any) -> list[Path]:
@@ -127,4 +129,4 @@ def _generated(config: ConfigBase, name: str, places: dict[int, Path], root: Pat
     generator = schema_of(type(config)).generators[name]
     if generator.partial is not None:
         return pathlib.Path(root, "partials", partial_folder(config, generator), generator.path)
-    return places[id(config)] / generator.path
+    return places[id(config)] / generator.place(config)

@@ -40,6 +40,10 @@ class SubmittedJob(Protocol):
         """The file that holds what the job prints to standard error."""
         ...
 
+    def found_params(self) -> bytes | None:
+        """The stored parameters of a job that this process found, and did not start itself; else None."""
+        ...
+
     def wait(self) -> Any:
         """Blocks until the job reached a final state, and returns that state."""
         ...

@@ -20,6 +20,7 @@ from tenuto.tasks.serialization import (
     MAX_BYTES,
     PARAMS_FILE,
     Document,
+    Renewed,
     Upstream,
     document,
     dumps,
@@ -27,6 +28,7 @@ from tenuto.tasks.serialization import (
     no_upstream,
     read_live,
     read_value,
+    renew,
 )
 from tenuto.tasks.task import LightweightTask, run_to_end
 
@@ -120,13 +122,15 @@ def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
     return instantiate(task, directory) if as_instance else task
 
 
-def read_job(directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
+def read_job(
+    directory: Path | str, task: Any = None, renewed: Renewed | None = None
+) -> tuple[Any, list[Any]]:
     """The live task of a job's directory, and its init tasks, for the process that runs it.
 
     The tasks it depends on are filled in when first used: a job at the end of a long
     chain reads only what it touches.
     """
-    return build_job(read_params(directory), directory, task)
+    return build_job(read_params(directory), directory, task, renewed)
 
 
 def read_params(directory: Path | str) -> Document:
@@ -134,11 +138,19 @@ def read_params(directory: Path | str) -> Document:
     return _read(os.path.join(directory, PARAMS_FILE))
 
 
-def build_job(read: Document, directory: Path | str, task: Any = None) -> tuple[Any, list[Any]]:
-    """What `read_job` returns, of a document that was read."""
+def build_job(
+    read: Document, directory: Path | str, task: Any = None, renewed: Renewed | None = None
+) -> tuple[Any, list[Any]]:
+    """What `read_job` returns, of a document that was read.
+
+    `renewed`: by file, what the job that is built for says otherwise than the documents of those before it.
+    """
     file = os.path.join(directory, PARAMS_FILE)
+    later = renewed or {}
+    if file in later:
+        renew(read, later[file])
     objects = read_live(
-        read, os.path.dirname(file), lambda upstream: _filled_on_first_use(file, upstream), task
+        read, os.path.dirname(file), lambda upstream: _filled_on_first_use(file, upstream, later), task
     )
 
     def at(number: Any) -> Any:
@@ -155,9 +167,10 @@ def build_job(read: Document, directory: Path | str, task: Any = None) -> tuple[
     return live, [at(position) for position in init_tasks]
 
 
-def _filled_on_first_use(file: str, upstream: Upstream) -> Any:
+def _filled_on_first_use(file: str, upstream: Upstream, later: Renewed) -> Any:
     live: Any = object.__new__(upstream.cls)
-    live._state = _Filling(os.path.dirname(_upstream_file(file, upstream.file)))
+    own = {_upstream_file(file, other): news for other, news in upstream.renewed.items()}
+    live._state = _Filling(os.path.dirname(_upstream_file(file, upstream.file)), {**own, **later})
     return live
 
 
@@ -168,8 +181,9 @@ class _Filling:
     worker processes before it looked at it.
     """
 
-    def __init__(self, directory: str, filled: bool = False) -> None:
+    def __init__(self, directory: str, renewed: Renewed | None = None, filled: bool = False) -> None:
         self.directory = directory
+        self.renewed = renewed or {}
         self.lock = RLock()
         self.begun = self.filled = filled
 
@@ -179,7 +193,7 @@ class _Filling:
                 return
             self.begun = True
             try:
-                read_job(self.directory, task)
+                read_job(self.directory, task, self.renewed)
             except BaseException:
                 self.begun = False  # the next use tries again, and fails with the same reason
                 raise
@@ -190,7 +204,7 @@ class _Filling:
         return job_context().result(self.directory)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Filling, (self.directory, self.filled)
+        return _Filling, (self.directory, self.renewed, self.filled)
 
 
 def _upstream_file(file: str, relative: Any) -> str:

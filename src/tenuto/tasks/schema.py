@@ -37,7 +37,8 @@ class Parameter(NamedTuple):
     type: ValueType
     convert: Convert
     default: Any
-    default_counts: bool
+    ignored: Any
+    """The value that leaves the identity alone, `UNSET` for none, or what `IGNORED_FACTORY` makes."""
     factory: Callable[[], Any] | None
     generator: PathGenerator | None
     groups: frozenset[str]
@@ -66,6 +67,7 @@ class Schema:
     __slots__ = (
         "cls",
         "config_names",
+        "default_forms",
         "defaults",
         "deprecated",
         "factories",
@@ -88,6 +90,8 @@ class Schema:
         _check_replacement(self)
         self.identity_plan: Any = None
         """Filled by `identity` on first use."""
+        self.default_forms: dict[tuple[str, ...], bytes] = {}
+        """Filled by `validity`: the digests of some parameters at their ignored defaults."""
         every = self.parameters.values()
         self.defaults = {p.name: p.default for p in every if p.default is not UNSET}
         self.factories = [(p.name, p) for p in every if p.factory is not None]
@@ -117,6 +121,8 @@ def _placed(cls: type, generator: PathGenerator) -> PathGenerator:
     """What a `Prepare` config makes lies in a directory of its own, and in no job's."""
     if not getattr(cls, "__is_prepare__", False) or generator.partial is not None:
         return generator
+    if generator.stream is not None or not generator.path:
+        raise DeclarationError(f"{cls.__qualname__} is prepared outside of any job: give its path as text")
     return PathGenerator(generator.path, partial=Prepared())
 
 
@@ -311,30 +317,51 @@ def _parameter(declaration: Declaration, bindings: dict[Any, Any]) -> Parameter:
             convert = _among(tuple(map(convert, declaration.choices)), convert)
         except Mismatch as mismatch:
             raise DeclarationError(f"a choice of {_where(declaration)} {describe(mismatch)}") from None
-    default = field.default if field.default is not UNSET else field.ignore_default
-    factory = field.default_factory
-    if declaration.generator is not None:
-        factory = None
-    if default is not UNSET:
+    factory = field.default_factory if declaration.generator is None else None
+    default, ignored = _defaults(declaration, kept)
+
+    def taken(value: Any) -> Any:
         try:
-            default = convert(default)
+            return value if value is UNSET or value is IGNORED_FACTORY else convert(value)
         except Mismatch as mismatch:
             raise DeclarationError(f"the default of {_where(declaration)} {describe(mismatch)}") from None
+
+    is_one = ignored is default
+    default = taken(default)
     if declaration.role is Role.CONSTANT and default is UNSET:
         raise DeclarationError(f"{_where(declaration)} is a Constant and needs a value in the class")
-    counts = field.default is not UNSET or declaration.role is Role.CONSTANT
     return Parameter(
         declaration.name,
         declaration.role,
         kept,
         convert,
         default,
-        counts,
+        default if is_one else taken(ignored),
         factory,
         declaration.generator,
         field.groups,
         declaration,
     )
+
+
+IGNORED_FACTORY = object()
+"""Stands for what the default factory of a parameter makes, where that is ignored."""
+
+
+def _defaults(declaration: Declaration, kept: ValueType) -> tuple[Any, Any]:
+    """The default of a parameter, and the value that does not count; `UNSET` for none."""
+    field, ignored = declaration.field, declaration.field.ignore_default
+    if declaration.role is Role.CONSTANT:
+        return (field.default if field.default is not UNSET else ignored), UNSET
+    if field.default is not UNSET:
+        # Beside a default, True is a flag: also for a bool, of which the other value cannot be ignored.
+        return field.default, (field.default if ignored is True else ignored)
+    if field.default_factory is not None:
+        return UNSET, (IGNORED_FACTORY if ignored is True else ignored)
+    is_optional = declaration.role in (Role.PARAM, Role.META) and kept.name.endswith(" | None")
+    if ignored is UNSET and declaration.generator is None and is_optional:
+        return None, UNSET  # which counts: so it did while it had to be given
+    return ignored, ignored
 
 
 def _among(choices: tuple[Any, ...], convert: Convert) -> Convert:

@@ -5,7 +5,7 @@ It reads and writes values in memory; files are `saving`'s and the runner's busi
 import json
 import os.path
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, ParameterError
@@ -13,14 +13,16 @@ from tenuto.light import pathlib
 from tenuto.tasks.base import ConfigBase, class_name, shown, state_of
 from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.graph import configs_in, folders, postorder
-from tenuto.tasks.hints import Role
+from tenuto.tasks.hints import STDOUT, Role
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import alive, instantiate, live_class, partial_folder
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
+from tenuto.tasks.ports import SubmittedJob
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import add_tag
 from tenuto.tasks.task import LightweightTask, Task
+from tenuto.tasks.validity import compared, defaults_digest
 from tenuto.tasks.values import from_json, location_from, to_json
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
 
 Document = dict[str, Any]
+Renewed = dict[str, dict[str, Any]]
+"""By the file of a document: what does not count of its objects, by their numbers, as it was given later."""
 
 
 class Upstream(NamedTuple):
@@ -41,6 +45,8 @@ class Upstream(NamedTuple):
     cls: type
     file: str
     """Its document, relative to the folder of the document that names it."""
+    renewed: Mapping[str, dict[str, Any]] = {}
+    """What is otherwise now than its document, or those of tasks above it, says."""
 
 
 # Writing
@@ -55,14 +61,13 @@ def document(
     value: Any,
     *,
     data: "Callable[[ConfigBase, str, Path], str] | None" = None,
-    upstream: Callable[[ConfigBase], str | None] | None = None,
+    upstream: Callable[[ConfigBase], Document | None] | None = None,
     generated: dict[tuple[int, str], str] | None = None,
 ) -> Document:
     """The document of a value.
 
-    `data` stores the file of a `DataPath` and tells its name; `upstream` tells the file of a
-    task that has a job of its own, which is then named instead of written; `generated` holds
-    the generated paths.
+    `data` stores the file of a `DataPath` and tells its name; `upstream` tells how a task that
+    has a job of its own is named, instead of written; `generated` holds the generated paths.
     """
     objects: list[Document] = []
     numbers: dict[int, int] = {}
@@ -70,11 +75,11 @@ def document(
     def known(config: ConfigBase) -> bool:
         if id(config) in numbers:
             return True
-        file = upstream(config) if upstream is not None else None
-        if file is not None:
+        named = upstream(config) if upstream is not None else None
+        if named is not None:
             numbers[id(config)] = len(objects)
-            objects.append({"class": list(locate(live_class(type(config)))), "upstream": file})
-        return file is not None
+            objects.append({"class": list(locate(live_class(type(config)))), **named})
+        return named is not None
 
     def reference(config: ConfigBase) -> int:
         return numbers[id(config)]
@@ -122,30 +127,92 @@ def _object(
 
 
 def job_document(
-    task: ConfigBase, directory: "Path | str", partials: "Path | str", import_path: Sequence[str]
+    task: ConfigBase,
+    directory: "Path | str",
+    partials: "Path | str",
+    import_path: Sequence[str],
+    logs: tuple[str, str] = ("stdout", "stderr"),
 ) -> Document:
-    """What a job needs to build its task: the document of a submitted task.
+    """What a job needs to build its task: the document of a submitted task; `logs`: the paths of its logs.
 
     Tasks with a job of their own are named by their file, so that the documents of a chain
     of tasks do not grow along it, and the workspace can be moved.
     """
+
+    def upstream(config: ConfigBase) -> Document | None:
+        job = config._state.job
+        if config is task or job is None:
+            return None
+        named: Document = {"upstream": os.path.relpath(_params_of(job), directory)}
+        news = _renewed_above(config)
+        if news:
+            named["renewed"] = {os.path.relpath(file, directory): one for file, one in news.items()}
+        return named
+
+    written = document(task, upstream=upstream, generated=_generated_paths(task, directory, partials, logs))
+    defaults = defaults_digest(task)
+    if defaults:
+        written["defaults"] = defaults
+    return {**written, "identity": identity(task), "import_path": list(import_path)}
+
+
+def _generated_paths(
+    task: ConfigBase, directory: "Path | str", partials: "Path | str", logs: tuple[str, str]
+) -> dict[tuple[int, str], str]:
+    """The generated paths of a task and of the configs that run in its job, relative to its directory."""
     generated = {}
     for config, folder in folders(task):
         for name, generator in schema_of(type(config)).generators.items():
-            place = pathlib.Path(folder, generator.path)
+            if generator.stream is not None:
+                log = os.path.join(directory, logs[generator.stream is not STDOUT])
+                generated[id(config), name] = os.path.relpath(log, directory)
+                continue
+            place = pathlib.Path(folder, generator.place(config))
             if generator.partial is not None:
                 place = pathlib.Path(partials, partial_folder(config, generator), generator.path)
                 place = pathlib.Path(os.path.relpath(place, directory))
             generated[id(config), name] = str(place)
+    return generated
 
-    def upstream(config: ConfigBase) -> str | None:
-        job = config._state.job
-        if config is task or job is None:
-            return None
-        return os.path.relpath(pathlib.Path(job.path, PARAMS_FILE), directory)
 
-    written = document(task, upstream=upstream, generated=generated)
-    return {**written, "identity": identity(task), "import_path": list(import_path)}
+def _logs(job: SubmittedJob) -> tuple[str, str]:
+    return str(job.stdout), str(job.stderr)
+
+
+def _params_of(job: SubmittedJob) -> str:
+    return os.path.join(job.path, PARAMS_FILE)
+
+
+def _renewed_above(task: Any) -> Renewed:
+    """What the script says otherwise than the documents of a task and of those it depends on, by their files.
+
+    The document of a job that was found done is from then: its data may have moved, and a path that is
+    generated may have been added since.
+    """
+    pending = [task]
+    while pending:
+        upstream = pending[-1]
+        above = upstream._state.upstream or ()
+        missing = [one for one in above if one._state.renewed is None]
+        if missing and upstream._state.renewed is None:
+            pending += missing
+            continue
+        pending.pop()
+        if upstream._state.renewed is None:
+            news = {file: one for other in above for file, one in (other._state.renewed or {}).items()}
+            upstream._state.renewed = {**news, **_renewed(upstream)}
+    renewed: Renewed = task._state.renewed
+    return renewed
+
+
+def _renewed(task: Any) -> Renewed:
+    job: SubmittedJob | None = task._state.job
+    content = job.found_params() if job is not None else None
+    if job is None or content is None:
+        return {}
+    stored = loads(content, _params_of(job))
+    news = compared(task, stored, _generated_paths(task, job.path, job.partials, _logs(job))).renewed
+    return {_params_of(job): news} if news else {}
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -269,7 +336,18 @@ def upstream_of(written: Document, cls: type) -> Upstream:
     file = written["upstream"]
     if not isinstance(file, str) or "\0" in file:
         raise MalformedFile(f"{shown(file)} is not the file of an upstream task")
-    return Upstream(cls, file)
+    return Upstream(cls, file, _mapping(written, "renewed"))
+
+
+def renew(read: Document, news: dict[str, Any]) -> None:
+    """Has a document say what was given later; refuses what names no object of it."""
+    for number, one in news.items():
+        if not number.isdigit() or int(number) >= len(read["objects"]) or not isinstance(one, dict):
+            raise MalformedFile(f"{shown(number)} does not name an object to renew")
+        written = read["objects"][int(number)]
+        for part in ("values", "generated"):
+            if part in one:
+                written[part] = {**_mapping(written, part), **_mapping(one, part)}
 
 
 def _referrer(built: list[Any]) -> Callable[[int], Any]:

@@ -5,6 +5,7 @@ Written only by whoever holds the job's lock.
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, unique
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus
@@ -17,6 +18,8 @@ MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
 RESULT_LIMIT = 2048
 """A larger result goes to `.tenuto/result.json`."""
+RESULT_NOT_KEPT = "result_not_kept"
+"""The flag of an attempt that returned something that no marker or file could hold; the message says why."""
 _SHORTEST_MESSAGE = 256
 
 
@@ -63,7 +66,8 @@ class Marker(NamedTuple):
 
     def gist(self) -> "Marker":
         """Without what only who looks at one job asks for: a scheduler keeps this of all that it knows."""
-        return self._replace(usage=_NO_USAGE, provenance=_NO_PROVENANCE)
+        code = _code(self.provenance.get("file"), self.provenance.get("sha256"))
+        return self._replace(usage=_NO_USAGE, provenance=code)
 
     @classmethod
     def decode(cls, data: bytes) -> "Marker | Corrupt":
@@ -107,6 +111,12 @@ class Marker(NamedTuple):
 
 _NO_USAGE: Mapping[str, float] = {}
 _NO_PROVENANCE: Mapping[str, str] = {}
+
+
+@lru_cache(maxsize=4096)
+def _code(file: str | None, digest: str | None) -> Mapping[str, str]:
+    """The file that a job was run from; the jobs of a task share one."""
+    return {"file": file, "sha256": digest} if file and digest else _NO_PROVENANCE
 
 
 class MarkersFound(NamedTuple):

@@ -20,6 +20,7 @@ def command(
     name: str | None,
     workspace: str | None,
     module: bool,
+    rerun_changed: bool | None,
     everything: bool,
     json: bool,
 ) -> None:
@@ -33,5 +34,5 @@ def command(
 
     Exit codes: 0 planned; 1 the script raised, so that the plan may not be whole; 2 wrong usage.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module)
+    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed)
     ctx.exit(show_plan(request, json=json, everything=everything))

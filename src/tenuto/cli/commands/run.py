@@ -50,6 +50,12 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "-w", "--workspace", metavar="DIR", help="Of a YAML file: the workspace, by name or path."
         ),
+        click.option(
+            "--rerun-changed/--no-rerun-changed",
+            "rerun_changed",
+            default=None,
+            help="Run jobs that were done again if the file of their task has changed since.",
+        ),
         click.option("--name", metavar="NAME", help="Of a YAML file: the experiment's name."),
         click.option(
             "-c",
@@ -70,11 +76,12 @@ def request_of(
     name: str | None,
     workspace: str | None,
     module: bool = False,
+    rerun_changed: bool | None = None,
 ) -> Request:
     """What was asked for; refuses what a script decides for itself."""
     if not module:
         click.Path(exists=True, dir_okay=False).convert(file, None, None)
-    request = Request(file, arguments, overrides, name, workspace, module)
+    request = Request(file, arguments, overrides, name, workspace, module, rerun_changed)
     if request.is_yaml and arguments:
         raise click.UsageError(f"a YAML file takes no arguments: {' '.join(arguments)}; use -c key=value")
     given = [option for option, value in {"-c": overrides, "--name": name, "-w": workspace}.items() if value]
@@ -101,6 +108,7 @@ def command(
     name: str | None,
     workspace: str | None,
     module: bool,
+    rerun_changed: bool | None,
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
@@ -114,7 +122,7 @@ def command(
     Exit codes: 0 all is done; 1 jobs failed, or the script raised; 2 wrong usage; 4 another run has the
     experiment; 5 interrupted, and jobs may go on.
     """
-    request = request_of(file, arguments, overrides, name, workspace, module)
+    request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed)
     if dry_run + generate_only + prepare > 1:
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if dry_run:

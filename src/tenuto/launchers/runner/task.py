@@ -24,6 +24,7 @@ from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import build_job, read_params
 from tenuto.tasks.task import run_to_end
+from tenuto.workspace.markers import RESULT_NOT_KEPT
 
 # What a good end need not pay for.
 _COMMANDS_MODULE = "tenuto.launchers.commands"
@@ -75,7 +76,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         assignment.preloaded.end_fully()
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
-    reporter.provenance(_provenance(type(task), assignment))
+    reporter.provenance({**_provenance(type(task), assignment), **_defaults(params)})
     job.holds(hold_partials(task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
@@ -171,6 +172,12 @@ def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
     return {"file": file, "sha256": known.get(file) or digest(file)}
 
 
+def _defaults(params: dict[str, Any]) -> dict[str, str]:
+    """What the marker says of the defaults in use, so that a later change of them is seen at no cost."""
+    found = params.get("defaults")
+    return {"defaults": found} if isinstance(found, str) else {}
+
+
 def digest(file: str) -> str:
     """The SHA-256 of a file."""
     with open(file, "rb") as stream:
@@ -184,7 +191,7 @@ def _report_result(reporter: Reporter, task: Any, result: Any) -> None:
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; return plain values or dataclasses")
-        reporter.done(message=problem, flags=("result_not_kept",))
+        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
 
 
 def _left(leaving: SystemExit, reporter: Reporter) -> int:

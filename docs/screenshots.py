@@ -1,0 +1,86 @@
+"""Screenshots of every view of the monitor's page: ``python docs/screenshots.py FOLDER [VIEW]...``.
+It shows the made-up jobs of `tenuto.testing.monitor_demo` in the Chromium of this machine; nothing is run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
+
+JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
+FAILED = quote("experiments:demo.Train/00000005aaaaaaaa", safe="")
+SWEEP = quote("experiments:sweep/20260101_1402", safe="")
+VIEWS = {
+    "overview": "#/",
+    "jobs": f"#/jobs?group={SWEEP}",
+    "job": f"#/job?key={JOB}",
+    "failed": f"#/job?key={FAILED}",
+    "score": "#/score",
+    "graph": f"#/graph?group={SWEEP}",
+    "results": f"#/results?group={SWEEP}&task=demo.Evaluate",
+    "resources": "#/resources",
+    "archive": "#/archive",
+    "login": "#/",
+}
+LOOKS: dict[str, tuple[ViewportSize, bool]] = {
+    "desktop": ({"width": 1280, "height": 800}, False),
+    "dark": ({"width": 1280, "height": 800}, True),
+    "narrow": ({"width": 360, "height": 740}, False),
+}
+
+
+def main() -> None:
+    """Take the pictures."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = sys.argv[2:] or list(VIEWS)
+    command = [sys.executable, "-m", "tenuto.testing.monitor_demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as driver:
+        assert server.stdout is not None
+        link = server.stdout.readline().strip()
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+        try:
+            _take(browser, link, folder, wanted)
+        finally:
+            browser.close()
+            server.terminate()
+
+
+def _take(browser: Browser, link: str, folder: Path, wanted: list[str]) -> None:
+    first = browser.new_context()
+    page = first.new_page()
+    page.goto(link)
+    page.locator("[data-group]").first.wait_for()
+    state = first.storage_state()
+    address = link.partition("#")[0]
+    for look, (size, is_dark) in LOOKS.items():
+        for view in wanted:
+            context = browser.new_context(
+                viewport=size,
+                color_scheme="dark" if is_dark else "light",
+                storage_state=None if view == "login" else state,
+            )
+            page = context.new_page()
+            page.on("console", lambda message: _say(message.text))
+            page.on("pageerror", lambda error: _say(str(error)))
+            page.goto(address + VIEWS[view])
+            page.locator("main h1").wait_for()
+            page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
+            page.wait_for_timeout(600)
+            page.screenshot(path=folder / f"{view}-{look}.png", full_page=look == "narrow")
+            context.close()
+
+
+def _say(trouble: str) -> None:
+    sys.stderr.write(f"{trouble}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+// The log of a job: a window on its end that follows what is written, with line numbers, search and bars.
+// It holds a bounded number of lines; what came before is asked for from the server.
+
+import { followLog, get } from "./api.js";
+import { h, lines, put, safe, say } from "./dom.js";
+import { size } from "./words.js";
+
+/** @import { JobDetail, LogPart } from "./types.js" */
+
+const TAIL = 65_536;
+const MOST_LINES = 5_000;
+const LONGEST = 4_000;
+const ERROR = /\b(error|exception|traceback|failed|fatal)\b/i;
+
+/**
+ * A line as a terminal would leave it: of what a carriage return overwrote, the last state; long ones cut.
+ * @param {string} line
+ */
+export function settled(line) {
+  let shown = line;
+  if (line.includes("\r")) shown = line.split("\r").findLast((part) => part !== "") ?? "";
+  return shown.length > LONGEST ? `${shown.slice(0, LONGEST)} … (${shown.length} characters)` : shown;
+}
+
+export class LogPanel {
+  /** @param {JobDetail} job @param {boolean} isLive */
+  constructor(job, isLive) {
+    this.key = job.key;
+    this.isLive = isLive;
+    this.stream = "out";
+    this.earlier = 0;
+    this.attempt = 0;
+    this.next = 0;
+    this.start = 0;
+    this.follows = true;
+    this.rest = "";
+    this.version = 0;
+    this.status = h("span", { class: "soft", role: "status" });
+    this.before = h("button", { type: "button", class: "quiet", onclick: () => void this.load(true) }, "from the beginning");
+    this.lines = h("div", { role: "log", class: "log", tabindex: 0, "aria-label": "Log", "aria-live": "off", onscroll: () => this.scrolled() });
+    this.follow = h("button", { type: "button", "aria-pressed": "true", onclick: () => this.setFollowing(!this.follows) }, "Follow");
+    this.search = h("input", { type: "search", "aria-label": "Search the log", placeholder: "search", oninput: () => this.find(this.search.value) });
+    this.tabs = ["out", "err"].map((stream) => h("button", { type: "button", "aria-pressed": String(stream === "out"), "data-stream": stream, onclick: () => this.choose(stream, this.earlier) }, stream));
+    this.attempts = h("span", {});
+    this.setAttempts(job.earlier_logs);
+    this.element = h("section", { class: "logbox", "aria-label": "Log" },
+      h("div", { class: "bar" }, h("h2", {}, "Log"), this.tabs, this.attempts, this.follow, this.search,
+        h("button", { type: "button", class: "quiet", onclick: () => this.firstError() }, "first error"), this.before, this.status),
+      this.lines);
+  }
+
+  /** @param {number} earlier */
+  setAttempts(earlier) {
+    if (earlier <= 0) return;
+    const select = h("select", { "aria-label": "Attempt", onchange: () => this.choose(this.stream, Number(select.value)) },
+      Array.from({ length: earlier + 1 }, (_, back) => h("option", { value: back, selected: back === this.earlier }, back === 0 ? "this attempt" : `${back} before`)));
+    put(this.attempts, select);
+  }
+
+  /** @param {string} stream @param {number} earlier */
+  choose(stream, earlier) {
+    this.stream = stream;
+    this.earlier = earlier;
+    for (const tab of this.tabs) tab.setAttribute("aria-pressed", String(tab.dataset.stream === stream));
+    void this.load();
+  }
+
+  /** @param {boolean} [fromStart] */
+  async load(fromStart = false) {
+    const version = ++this.version;
+    const range = fromStart ? { from: 0, limit: 16 * TAIL } : { tail: TAIL };
+    try {
+      const part = /** @type {LogPart} */ (await get("log", { key: this.key, stream: this.stream, earlier: this.earlier, ...range }));
+      if (version !== this.version) return;
+      this.begin(part);
+      if (fromStart) {
+        this.setFollowing(false);
+        this.lines.scrollTop = 0;
+      } else this.setFollowing(true);
+      if (this.isLive && this.earlier === 0 && !fromStart) followLog(this.key, this.stream, this.next);
+    } catch (error) {
+      if (version === this.version) put(this.lines, h("p", { class: "soft" }, error instanceof Error ? error.message : String(error)));
+    }
+  }
+
+  /** @param {LogPart} part */
+  begin(part) {
+    this.attempt = part.attempt;
+    this.start = part.offset;
+    this.count = 0;
+    this.rest = "";
+    put(this.lines);
+    this.before.hidden = part.offset === 0;
+    this.add(part.text, part);
+  }
+
+  /** @param {LogPart} part */
+  take(part) {
+    if (part.key !== this.key || part.stream !== this.stream || this.earlier !== 0) return;
+    if (part.attempt === this.attempt && part.offset === this.next) this.add(part.text, part);
+    else if (part.offset === 0) this.begin(part); // a new attempt, or a log that was replaced
+    else void this.load();
+  }
+
+  /** @param {string} text @param {LogPart} part */
+  add(text, part) {
+    this.next = part.next;
+    const pieces = (this.rest + text).replaceAll("\r\n", "\n").split("\n");
+    this.rest = (pieces.pop() ?? "").slice(-256 * 1024);
+    if (this.rest === "\r") this.rest = "";
+    const open = this.lines.lastElementChild;
+    if (open?.classList.contains("open")) {
+      open.remove();
+      this.count = (this.count ?? 1) - 1;
+    }
+    const kept = pieces.slice(-MOST_LINES);
+    this.count = (this.count ?? 0) + pieces.length - kept.length;
+    this.lines.append(...kept.map((line) => this.line(line)));
+    if (this.rest) {
+      const last = this.line(this.rest);
+      last.classList.add("open");
+      this.lines.append(last);
+    }
+    while (this.lines.childElementCount > MOST_LINES) this.lines.firstElementChild?.remove();
+    if (this.search.value) this.find(this.search.value, false);
+    if (this.follows) this.lines.scrollTop = this.lines.scrollHeight;
+    this.told(part);
+  }
+
+  /** @param {LogPart} part */
+  told(part) {
+    const lines = this.count ?? 0;
+    const words = part.ended ? "ended" : this.follows ? "following" : "not following";
+    say(this.status, `${lines.toLocaleString("en")} lines${this.start > 0 ? ` of the last ${size(this.next - this.start)}` : ""}, ${words}`);
+    this.last = part;
+  }
+
+  /** @param {string} line */
+  line(line) {
+    this.count = (this.count ?? 0) + 1;
+    const text = settled(line);
+    return h("div", { class: ERROR.test(text) ? "line bad" : "line", "data-line": this.start > 0 ? "" : this.count }, lines(text || " "));
+  }
+
+  scrolled() {
+    const isAtEnd = this.lines.scrollTop + this.lines.clientHeight >= this.lines.scrollHeight - 24;
+    if (isAtEnd !== this.follows) this.setFollowing(isAtEnd, false);
+  }
+
+  /** @param {boolean} follows @param {boolean} [scrolls] */
+  setFollowing(follows, scrolls = true) {
+    this.follows = follows;
+    this.follow.setAttribute("aria-pressed", String(follows));
+    if (follows && scrolls) this.lines.scrollTop = this.lines.scrollHeight;
+    if (this.last) this.told(this.last);
+  }
+
+  /** @param {string} text @param {boolean} [scrolls] */
+  find(text, scrolls = true) {
+    const wanted = safe(text).toLowerCase();
+    let first = null;
+    for (const line of this.lines.children) {
+      const found = wanted !== "" && (line.textContent ?? "").toLowerCase().includes(wanted);
+      line.classList.toggle("found", found);
+      if (found) first ??= line;
+    }
+    if (first && scrolls) {
+      this.setFollowing(false);
+      first.scrollIntoView({ block: "center" });
+    }
+  }
+
+  firstError() {
+    this.setFollowing(false);
+    this.lines.querySelector(".bad")?.scrollIntoView({ block: "center" });
+  }
+}

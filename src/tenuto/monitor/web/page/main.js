@@ -1,0 +1,154 @@
+// The frame of the page: which view an address shows, navigation, theme, the state of the connection.
+// It knows no job; each view is a module that draws into `main`.
+
+import * as api from "./api.js";
+import { archive } from "./archive.js";
+import { h, put, say } from "./dom.js";
+import { graph } from "./graph.js";
+import { job } from "./job.js";
+import { jobs } from "./jobs.js";
+import { loginView } from "./login.js";
+import { overview } from "./overview.js";
+import { resources } from "./resources.js";
+import { results } from "./results.js";
+import { score } from "./score.js";
+import { address, clock } from "./words.js";
+
+/** @import { About, Place, View } from "./types.js" */
+
+/** @type {Map<string, {label: string, open: (place: Place) => Promise<View>}>} */
+const VIEWS = new Map([
+  ["", { label: "Overview", open: overview }],
+  ["jobs", { label: "Jobs", open: jobs }],
+  ["score", { label: "Score", open: score }],
+  ["graph", { label: "Graph", open: graph }],
+  ["results", { label: "Results", open: results }],
+  ["resources", { label: "Resources", open: resources }],
+  ["archive", { label: "Archive", open: archive }],
+  ["job", { label: "Job", open: job }],
+]);
+const KEPT = ["group", "at"];
+
+/** @param {string} id */
+const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const main = part("main");
+const live = part("live");
+const past = part("past");
+
+/** @type {View} */
+let view = {};
+/** @type {About | null} */
+let about = null;
+let shown = 0;
+
+function parsed() {
+  const [path = "", search = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { path, query: new URLSearchParams(search) };
+}
+
+/** @param {string} current @param {URLSearchParams} query */
+function navigation(current, query) {
+  const kept = Object.fromEntries(KEPT.map((name) => [name, query.get(name)]));
+  const items = [...VIEWS].filter(([path]) => path !== "job").map(([path, { label }]) =>
+    h("a", { href: address(path, kept), "aria-current": path === current ? "page" : undefined }, label));
+  put(part("nav"), items);
+  part("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+/** @param {string} path @param {URLSearchParams} query */
+function playhead(path, query) {
+  const at = query.get("at");
+  past.hidden = at === null;
+  if (at === null) return;
+  const rest = Object.fromEntries([...query].filter(([name]) => name !== "at"));
+  put(past, `as it was at ${clock(at)} `, h("a", { href: address(path, rest), class: "button" }, "live"));
+}
+
+async function show() {
+  const mine = ++shown;
+  view.close?.();
+  view = {};
+  const { path, query } = parsed();
+  if (path.startsWith("code=") || !api.hasKey()) {
+    about = null;
+    put(part("nav"));
+    part("logout").hidden = true;
+    if (!api.hasKey()) say(live, "logged out");
+    await loginView(main, path.startsWith("code=") ? path.slice(5) : "", enter);
+    return;
+  }
+  const found = VIEWS.get(path);
+  navigation(path, query);
+  playhead(path, query);
+  if (!found) {
+    put(main, h("h1", {}, "No such view"), h("p", {}, h("a", { href: "#/" }, "To the overview")));
+    return;
+  }
+  document.title = `${found.label} · Tenuto`;
+  try {
+    const known = about ?? /** @type {About} */ (await api.get("about"));
+    about = known;
+    part("logout").hidden = false;
+    const opened = await found.open({ main, query, about: known });
+    if (mine === shown) view = opened;
+    else opened.close?.();
+  } catch (error) {
+    if (mine === shown && api.hasKey()) failed(error);
+  }
+  if (mine === shown && api.hasKey()) api.start();
+}
+
+/** @param {unknown} error */
+function failed(error) {
+  const gone = error instanceof api.Refused && error.status === 404;
+  put(
+    main,
+    h("h1", {}, gone ? "Not here" : "This did not work"),
+    h("p", { class: "trouble" }, error instanceof Error ? error.message : String(error)),
+    h("p", {}, h("button", { type: "button", onclick: () => void show() }, "Try again")),
+  );
+}
+
+/** @param {string} next */
+function enter(next) {
+  history.replaceState(null, "", next);
+  void show();
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("tenuto-theme", root.dataset.theme);
+  view.reset?.();
+}
+
+const remembered = localStorage.getItem("tenuto-theme");
+if (remembered) document.documentElement.dataset.theme = remembered === "dark" ? "dark" : "light";
+part("theme").addEventListener("click", theme);
+part("logout").addEventListener("click", () => void api.logout());
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", () => {
+  void show().then(() => {
+    if (document.activeElement === null || document.activeElement === document.body) main.focus({ preventScroll: true });
+  });
+});
+setInterval(() => view.tick?.(), 1000);
+
+/** @param {string} state */
+function connected(state) {
+  live.dataset.live = state;
+  say(live, state);
+}
+
+api.listen({
+  live: connected,
+  delta: (delta) => view.delta?.(delta),
+  reset: () => view.reset?.(),
+  log: (part) => view.log?.(part),
+  loggedOut: () => void show(),
+});
+void show();

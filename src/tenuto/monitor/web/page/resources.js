@@ -1,0 +1,109 @@
+// Resources: tokens, services of runs, queue and nodes of the service, energy, what may be cleaned up.
+// Panels that no open door has are left out.
+
+import { get, getIfAny } from "./api.js";
+import { h, link, put } from "./dom.js";
+import { bar, jobLink, keyLink, plainTable, throttled } from "./parts.js";
+import { clock, duration, energy, groupName, short, size, UNKNOWN } from "./words.js";
+
+/** @import { Care, Carbon, Child, Groups, Nodes, Place, Queue, Token, View } from "./types.js" */
+
+const MOST = 6;
+
+/** @param {Place} place @returns {Promise<View>} */
+export async function resources({ main }) {
+  const panels = h("div", { class: "panels" });
+  const load = async () => {
+    const [tokens, groups, queue, nodes, carbon, care] = await Promise.all([
+      /** @type {Promise<{tokens: Token[], now: string} | null>} */ (getIfAny("tokens")),
+      /** @type {Promise<Groups>} */ (get("groups", { limit: 50 })),
+      /** @type {Promise<Queue | null>} */ (getIfAny("queue")),
+      /** @type {Promise<Nodes | null>} */ (getIfAny("nodes")),
+      /** @type {Promise<Carbon | null>} */ (getIfAny("carbon")),
+      /** @type {Promise<Care | null>} */ (getIfAny("care")),
+    ]);
+    put(panels,
+      tokens && panel("Tokens", tokenTable(tokens.tokens, tokens.now)),
+      panel("Services of runs", serviceTable(groups)),
+      queue && panel("Queue", queueTables(queue)),
+      nodes && panel("Nodes", nodeTable(nodes)),
+      carbon && panel("Energy", carbonTables(carbon)),
+      care && panel("Care", careFacts(care)));
+  };
+  put(main, h("h1", {}, "Resources"), panels);
+  await load();
+  const again = throttled(() => load().catch(() => undefined), 2000);
+  return { delta: again, reset: again };
+}
+
+/** @param {string} title @param {Child} content */
+const panel = (title, content) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), content);
+
+/** @param {string} words */
+const none = (words) => h("p", { class: "soft" }, words);
+
+/** @param {(string | null)[]} keys @returns {Child} */
+function holders(keys) {
+  const known = keys.filter((key) => key !== null);
+  return [known.slice(0, MOST).map((key) => [keyLink(key), " "]), known.length > MOST ? `and ${known.length - MOST} more` : ""];
+}
+
+/** @param {Token[]} tokens @param {string} now */
+function tokenTable(tokens, now) {
+  if (!tokens.length) return none("No job asks for a token.");
+  return plainTable("Tokens", ["token", "units", "held by", "waiting"], tokens.map((token) => {
+    const oldest = token.waiting.map((one) => one.since).filter((since) => since !== null).sort()[0];
+    const wait = oldest ? `, oldest ${duration((Date.parse(now) - Date.parse(oldest)) / 1000)}` : "";
+    return [
+      h("b", {}, token.name),
+      [token.capacity !== null && bar(token.held / Math.max(token.capacity, 1), `units of ${token.name}`), h("span", { class: "state" }, ` ${token.held} of ${token.capacity ?? "?"}`)],
+      holders(token.holders.map((one) => one.key)),
+      token.waiting.length ? `${token.waiting.length}${wait}` : UNKNOWN,
+    ];
+  }));
+}
+
+/** @param {Groups} groups */
+function serviceTable(groups) {
+  const rows = groups.groups.flatMap((group) => group.services.map((one) =>
+    [one.id, groupName(group), one.url ? link(one.url) : "", one.state, one.message ?? one.description]));
+  return rows.length ? plainTable("Services of runs", ["service", "run", "address", "state", ""], rows) : none("No run has a service.");
+}
+
+/** @param {Queue} queue */
+const queueTables = (queue) => [
+  plainTable("Queue by service", ["service", "queued", "running", "most", "oldest waits"], queue.services.map((one) =>
+    [text(one.name), text(one.queued), text(one.running), text(one.max_runs), typeof one.oldest_s === "number" ? duration(one.oldest_s) : UNKNOWN]), new Set([1, 2, 3, 4])),
+  plainTable("Queue by user", ["user", "service", "queued", "running", "quota"], queue.users.map((one) =>
+    [text(one.user), text(one.service), text(one.queued), text(one.running), text(one.quota)]), new Set([2, 3, 4])),
+];
+
+/** @param {unknown} value */
+const text = (value) => (value === null || value === undefined ? UNKNOWN : Array.isArray(value) ? value.join(", ") : String(value));
+
+/** @param {Nodes} nodes */
+const nodeTable = (nodes) => (nodes.nodes.length
+  ? plainTable("Nodes", ["node", "services", "state", "load", "jobs", "seen", "failures"], nodes.nodes.map((one) => [
+    text(one.url), text(one.services), text(one.state), typeof one.load === "number" ? `${Math.round(one.load * 100)} %` : UNKNOWN,
+    `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4]))
+  : none("No node is registered."));
+
+/** @param {Carbon} carbon */
+function carbonTables(carbon) {
+  /** @param {number | undefined} kg */
+  const grams = (kg) => (kg === undefined ? UNKNOWN : `${Number((kg * 1000).toPrecision(3))} g`);
+  if (!carbon.groups.length && !carbon.tasks.length) return none("Nothing was measured.");
+  return [
+    plainTable("Energy by group", ["group", "energy", "CO2", "measured", "region"], carbon.groups.map((one) =>
+      [one.group.slice(one.group.indexOf(":") + 1), energy(one.energy_kwh), grams(one.co2_kg), `${short(one.measured)} of ${short(one.of)}`, one.region ?? ""]), new Set([1, 2, 3])),
+    plainTable("Energy by task", ["task", "energy", "CO2", "jobs"], carbon.tasks.map((one) =>
+      [one.task, energy(one.energy_kwh), grams(one.co2_kg), short(one.jobs)]), new Set([1, 2, 3])),
+  ];
+}
+
+/** @param {Care} care */
+const careFacts = (care) => h("ul", { class: "plain" },
+  h("li", {}, `${care.strays.length === 1 ? "1 running job belongs" : `${care.strays.length} running jobs belong`} to no live run `, care.strays.slice(0, MOST).map((job) => [jobLink(job), " "])),
+  h("li", {}, `${short(care.orphans.jobs)} finished jobs belong to no run, ${size(care.orphans.bytes)}`),
+  care.bad_lines > 0 && h("li", {}, `${short(care.bad_lines)} lines of journals could not be read`),
+  care.alarms.map((alarm) => h("li", {}, "! ", alarm.key && keyLink(alarm.key), " ", alarm.text)));

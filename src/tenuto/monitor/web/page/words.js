@@ -1,0 +1,114 @@
+// Values in words: states, durations, sizes, instants, addresses of views.
+// Pure: it touches no document.
+
+/** @import { Group, Job, State } from "./types.js" */
+
+/** @type {State[]} */
+export const STATES = ["done", "running", "scheduled", "ready", "waiting", "unscheduled", "error"];
+
+const GLYPHS = new Map([
+  ["running", "▶"], ["done", "✓"], ["error", "✗"], ["waiting", "…"], ["ready", "○"], ["scheduled", "◔"],
+  ["unscheduled", "·"],
+]);
+
+/** @param {string} state */
+export const glyph = (state) => GLYPHS.get(state) ?? "·";
+
+/** @param {Job} job */
+export function stateWords(job) {
+  const own = job.door_state && job.door_state.toLowerCase() !== job.state ? ` (${job.door_state})` : "";
+  return `${glyph(job.state)} ${job.state}${own}`;
+}
+
+export const UNKNOWN = "–";
+
+/**
+ * A duration in at most seven characters: 85ms 4.2s 42s 3m07s 2h05m 4d03h.
+ * @param {number | null | undefined} seconds
+ */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return UNKNOWN;
+  const positive = Math.max(seconds, 0);
+  if (positive < 0.9995) return `${Math.round(positive * 1000)}ms`;
+  if (positive < 9.95) return `${positive.toFixed(1)}s`;
+  const whole = Math.round(positive);
+  /** @param {number} number */
+  const two = (number) => String(Math.floor(number)).padStart(2, "0");
+  if (whole < 60) return `${whole}s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h${two((whole % 3600) / 60)}m`;
+  return `${Math.floor(whole / 86400)}d${two((whole % 86400) / 3600)}h`;
+}
+
+/** @param {number | null | undefined} number */
+export function short(number) {
+  if (number === null || number === undefined || !Number.isFinite(number)) return UNKNOWN;
+  if (Number.isInteger(number)) return number.toLocaleString("en");
+  return String(Number(number.toPrecision(5)));
+}
+
+/** @param {number} bytes */
+export function size(bytes) {
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (bytes < 1000) return `${Number(bytes.toPrecision(3))} ${unit}`;
+    bytes /= 1000;
+  }
+  return `${Number(bytes.toPrecision(3))} TB`;
+}
+
+/** @param {number | null | undefined} fraction */
+export const percent = (fraction) =>
+  fraction === null || fraction === undefined ? "" : `${Math.floor(fraction * 100)} %`;
+
+/** @param {number | null | undefined} kwh */
+export const energy = (kwh) =>
+  kwh === null || kwh === undefined ? UNKNOWN : kwh < 0.1 ? `${Number((kwh * 1000).toPrecision(2))} Wh` : `${kwh.toFixed(2)} kWh`;
+
+/** @param {string | number | null | undefined} instant */
+export function clock(instant) {
+  if (instant === null || instant === undefined) return UNKNOWN;
+  const at = new Date(instant);
+  if (Number.isNaN(at.getTime())) return UNKNOWN;
+  const time = at.toLocaleTimeString("en-GB");
+  return Date.now() - at.getTime() < 20 * 3600e3 ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+}
+
+/** @param {string} task */
+export const shortTask = (task) => task.slice(task.lastIndexOf(".") + 1);
+
+/** @param {string} id */
+export const shortId = (id) => id.slice(0, 8);
+
+/** @param {string} key */
+export function nameOfKey(key) {
+  const slash = key.lastIndexOf("/");
+  return `${shortTask(key.slice(key.indexOf(":") + 1, slash))} ${shortId(key.slice(slash + 1))}`;
+}
+
+/** @param {Group} group */
+export const groupGlyph = (group) =>
+  group.live ? "▶" : group.counts.error > 0 || /fail|error|lost/i.test(group.state) ? "✗" : "✓";
+
+/** @param {Group} group */
+export const groupName = (group) => (group.run ? `${group.name} ${group.run}` : group.name);
+
+/**
+ * The address of a view.
+ * @param {string} view
+ * @param {Record<string, string | null | undefined>} [query]
+ */
+export function address(view, query = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value) search.set(name, value);
+  const text = search.toString();
+  return `#/${view}${text ? `?${text}` : ""}`;
+}
+
+/**
+ * A value of a filter, quoted where the language asks for it.
+ * @param {unknown} value
+ */
+export function filterValue(value) {
+  const text = String(value);
+  return /^[\w.+-]+$/.test(text) ? text : `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
+}

@@ -1,0 +1,197 @@
+"""The page for everybody: axe-core, keyboard, 360 px; and a connection through a tunnel that breaks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tenuto.lifecycle.states import JobState
+from tenuto.testing.fake_source import FakeSource
+from tests.monitor.conftest import Served
+from tests.monitor.page.conftest import RUNNING, SWEEP, Serve, Visitor, live
+
+pytestmark = pytest.mark.slow
+
+GROUP = quote(SWEEP, safe="")
+VIEWS = {
+    "overview": "#/",
+    "jobs": f"#/jobs?group={GROUP}",
+    "job": f"#/job?key={quote(RUNNING, safe='')}",
+    "score": "#/score",
+    "graph": f"#/graph?group={GROUP}",
+    "results": f"#/results?group={GROUP}",
+    "resources": "#/resources",
+    "archive": "#/archive",
+}
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds serious or critical, the size of targets included."""
+    found = page.evaluate(
+        """() => axe.run(document, {
+          runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"], rules: {"target-size": {enabled: true}},
+        })"""
+    )
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_17_axe_finds_nothing_serious(
+    demo: Served, visitor: Visitor, npm: Callable[[str], Path], look: str
+) -> None:
+    script = (npm("axe-core") / "axe.min.js").read_text()
+    page = visitor.enter(demo, color_scheme=look, reduced_motion="reduce", bypass_csp=True)
+    page.evaluate("script => { (0, eval)(script) }", script)
+    found = {}
+    for name, address in VIEWS.items():
+        visitor.go(page, address)
+        page.wait_for_timeout(300)
+        if troubles := violations(page):
+            found[name] = troubles
+    assert found == {}
+
+
+def test_17_nothing_scrolls_sideways_at_360_pixels(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, viewport={"width": 360, "height": 740})
+    for name, address in VIEWS.items():
+        visitor.go(page, address)
+        page.wait_for_timeout(200)
+        widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] <= widths[1], name
+
+
+def test_17_a_keyboard_is_enough(serve: Serve, visitor: Visitor, source: FakeSource) -> None:
+    page = visitor.enter(serve(source))
+    page.get_by_role("link", name="Jobs", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".rows [role=row]").first).to_be_visible()
+    expect(page.get_by_role("grid")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("group", name="Marked jobs")).to_contain_text("1 marked")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-field=state]")).to_have_text("▶ running")
+    page.get_by_role("button", name="Kill").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-field=state]")).to_have_text("✗ error")
+
+
+class Tunnel:
+    """Forwards a port of its own to another one, until it is cut; `open` lets it pass again."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._pairs: list[socket.socket] = []
+        self._is_open = True
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                if not self._is_open:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._pairs += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pump(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self._is_open = False
+        for one in self._pairs:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def open(self) -> None:
+        self._is_open = True
+
+    def close(self) -> None:
+        self.cut()
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for one in self._pairs:
+            one.close()
+
+
+@pytest.fixture
+def tunnel() -> Iterator[Callable[[int], Tunnel]]:
+    made: list[Tunnel] = []
+
+    def to(port: int) -> Tunnel:
+        made.append(Tunnel(port))
+        return made[-1]
+
+    yield to
+    for one in made:
+        one.close()
+
+
+def test_18_a_cut_tunnel_heals_without_loss(
+    serve: Serve, visitor: Visitor, source: FakeSource, tunnel: Callable[[int], Tunnel]
+) -> None:
+    served = serve(source)
+    through = tunnel(served.port)
+    page = visitor.enter(served, "#/jobs?group=experiments:sweep/1", port=through.port)
+    assert "code=" not in page.url
+    page.evaluate("window.sameDocument = true")
+    job = page.locator('[data-key="experiments:my.Train/id1"]')
+    expect(job).to_have_attribute("data-state", "running")
+    through.cut()
+    live(page, "reconnecting")
+    source.put(source.row("experiments:my.Train/id1")._replace(state=JobState.DONE))
+    page.wait_for_timeout(3_000)
+    through.open()
+    live(page)
+    expect(job).to_have_attribute("data-state", "done")
+    assert page.evaluate("window.sameDocument") is True
+
+
+def test_18_logging_out_ends_every_tab_of_a_browser(
+    serve: Serve, visitor: Visitor, source: FakeSource
+) -> None:
+    served = serve(source)
+    page = visitor.enter(served)
+    other = visitor.enter(served)
+    second = page.context.new_page()
+    second.goto(f"http://127.0.0.1:{served.port}/#/jobs")
+    expect(second.locator(".rows [role=row]").first).to_be_visible()
+    live(second)
+    page.get_by_role("button", name="log out").click()
+    live(page, "logged out")
+    live(second, "logged out")
+    expect(second.get_by_role("heading", name="Log in")).to_be_visible()
+    live(other)
+    page.get_by_label("Code or link").fill("http://x/#code=wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not valid")
+    page.get_by_label("Code or link").fill(served.server.link(served.server.sessions.new_code()))
+    page.keyboard.press("Enter")
+    live(page)

@@ -1,0 +1,285 @@
+"""The page in a real browser: large lists, actions, logs, the views that draw.
+
+The numbers in the names are those of the acceptance of the monitor.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from tenuto.clock import SystemClock
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Group, Row
+from tenuto.lifecycle.states import JobState
+from tenuto.monitor.filters import parse_filter
+from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
+from tests.monitor.conftest import Served
+from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor
+
+pytestmark = pytest.mark.slow
+
+GROUP = "experiments:big/1"
+
+
+def job_address(key: str) -> str:
+    return f"#/job?key={quote(key, safe='')}"
+
+
+def group_source(group: str = GROUP) -> FakeSource:
+    source = FakeSource()
+    name, _, run = group.partition(":")[2].partition("/")
+    started = SystemClock().now()
+    source.put_group(Group(group, Door.EXPERIMENTS, name, run, "running", True, started))
+    return source
+
+
+def running_job(source: FakeSource) -> Row:
+    started = SystemClock().now() - timedelta(seconds=60)
+    row = fake_row(GROUP, "my.Train", "abcdef0123456789", JobState.RUNNING, attempt=2)
+    return source.put(row._replace(submitted=started, started=started))
+
+
+def test_13_ten_thousand_jobs(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    for number in range(10_000):
+        state = JobState.ERROR if number % 100 == 0 else JobState.DONE
+        source.put(
+            fake_row(GROUP, "my.Train", f"{number:08d}", state, attempt=1, tags={"lr": str(number % 7)})
+        )
+    page = visitor.enter(serve(source), f"#/jobs?group={GROUP}")
+    grid = page.get_by_role("grid")
+    rows = page.locator(".rows [role=row]")
+    expect(grid).to_have_attribute("aria-rowcount", "10001")
+    expect(rows.first).to_have_attribute("data-key", "experiments:my.Train/00000000")
+    grid.focus()
+    page.keyboard.press("End")
+    last = page.locator('[data-key="experiments:my.Train/00009999"]')
+    expect(last).to_be_visible()
+    expect(last).to_have_attribute("aria-rowindex", "10001")
+    assert rows.count() <= 300
+    source.put(source.row("experiments:my.Train/00009999")._replace(state=JobState.RUNNING, attempt=2))
+    expect(last).to_have_attribute("data-state", "running")
+    source.put(fake_row(GROUP, "my.Train", "new", JobState.WAITING))
+    expect(grid).to_have_attribute("aria-rowcount", "10002")
+    page.keyboard.press("Home")
+    expect(page.locator('[data-key="experiments:my.Train/00000000"]')).to_be_visible()
+    page.get_by_label("Filter", exact=True).fill("state=error and lr=3")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "15")
+    page.get_by_label("Filter", exact=True).fill("state=erorr and (")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("at character")
+
+
+def test_a_row_opens_its_job_by_click_and_by_enter(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/jobs?group={SWEEP}")
+    page.locator(f'[data-key="{RUNNING}"]').click()
+    expect(page.locator("[data-field=state]")).to_have_text("▶ running")
+    page.go_back()
+    expect(page.locator(f'[data-key="{RUNNING}"]')).to_be_visible()
+    page.get_by_role("grid").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-field=id]")).to_have_text("00000000aaaaaaaa")
+
+
+def test_19_actions_ask_first_and_name_the_attempt(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    key = running_job(source).key
+    page = visitor.enter(serve(source), job_address(key))
+    page.get_by_role("button", name="Kill").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("attempt 2")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert source.row(key).state is JobState.RUNNING
+
+    page.get_by_role("button", name="Kill").click()
+    source.put(source.row(key)._replace(attempt=3))
+    dialog.get_by_role("button", name="Kill").click()
+    expect(page.locator("#said")).to_contain_text("Nothing was done")
+    expect(page.locator("#said")).to_contain_text("attempt 3")
+    expect(page.locator("[data-field=attempt]")).to_have_text("attempt 3")
+    assert source.row(key).state is JobState.RUNNING
+
+    page.get_by_role("button", name="Kill").click()
+    dialog.get_by_role("button", name="Kill").click()
+    expect(page.locator("[data-field=state]")).to_have_text("✗ error")
+    page.get_by_role("button", name="Retry").click()
+    dialog.get_by_role("button", name="Retry").click()
+    expect(page.locator("[data-field=attempt]")).to_have_text("attempt 4")
+    source.put(source.row(key)._replace(state=JobState.DONE))
+    page.get_by_role("button", name="Clean").click()
+    dialog.get_by_role("button", name="Clean").click()
+    expect(page.locator("#said")).to_contain_text("was deleted")
+
+
+def test_19_marked_jobs_are_asked_for_together(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    for number in range(3):
+        source.put(fake_row(GROUP, "my.Train", f"{number}", JobState.RUNNING, attempt=number + 1))
+    page = visitor.enter(serve(source), f"#/jobs?group={GROUP}")
+    for number in (0, 2):
+        page.locator(f'[data-key="experiments:my.Train/{number}"] input').click()
+    page.get_by_role("group", name="Marked jobs").get_by_role("button", name="Kill").click()
+    expect(page.get_by_role("dialog")).to_contain_text("attempt 3")
+    page.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    expect(page.locator('.rows [data-state="error"]')).to_have_count(2)
+    assert source.row("experiments:my.Train/1").state is JobState.RUNNING
+
+
+def test_19_a_read_only_page_has_no_actions(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    key = running_job(source).key
+    page = visitor.enter(serve(source, read_only=True), job_address(key))
+    expect(page.get_by_text("read only")).to_be_visible()
+    expect(page.get_by_role("button", name="Kill")).to_have_count(0)
+
+
+def test_20_a_log_is_followed_until_the_person_scrolls_up(serve: Serve, visitor: Visitor) -> None:
+    source = group_source()
+    key = running_job(source).key
+    source.logs[key, "out"] = b"".join(b"line %d\n" % number for number in range(200))
+    page = visitor.enter(serve(source), job_address(key))
+    log = page.get_by_role("log")
+    expect(log.locator(".line").last).to_have_text("line 199")
+    source.logs[key, "out"] += b"10 %\r20 %\r30 %\n\xff\xfe bytes\r\n\x1b[31mred\x1b[0m\n"
+    expect(log.get_by_text("30 %", exact=True)).to_be_visible()
+    expect(log.locator(".line").last).to_have_text("red")
+    expect(log.locator(".line").nth(201)).to_have_text("\ufffd\ufffd bytes")
+    expect(log.locator(".line").nth(199)).to_have_attribute("data-line", "200")
+
+    log.evaluate("log => { log.scrollTop = 0 }")
+    expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
+    source.logs[key, "out"] += b"later\n"
+    expect(log.locator(".line").last).to_have_text("later")
+    assert log.evaluate("log => log.scrollTop") == 0
+    page.get_by_role("button", name="Follow").click()
+    expect(log.get_by_text("later")).to_be_in_viewport()
+
+    source.logs[key, "out"] = b"a new attempt begins\n"
+    source.put(source.row(key)._replace(attempt=3))
+    expect(log.locator(".line")).to_have_count(1)
+    expect(log.locator(".line")).to_have_text("a new attempt begins")
+    source.logs[key, "err"] = b"Traceback (most recent call last):\n"
+    page.get_by_role("button", name="err", exact=True).click()
+    expect(log.locator(".bad")).to_have_count(1)
+
+
+class Endless(FakeLog):
+    """A log of a gigabyte that takes no memory."""
+
+    def __init__(self, size: int, piece: bytes) -> None:
+        super().__init__(b"", 2, has_ended=False)
+        self._size, self._piece = size, piece
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, limit: int) -> bytes:
+        limit = max(min(limit, self._size - offset), 0)
+        skip = offset % len(self._piece)
+        return (self._piece * (limit // len(self._piece) + 2))[skip : skip + limit]
+
+
+@pytest.mark.parametrize(
+    ("size", "piece", "seen"),
+    [(1 << 30, b"0123456789 abcdef\n", "0123456789 abcdef"), (100_000_000, b"x", "characters)")],
+    ids=["a gigabyte", "one line of 100 MB"],
+)
+def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: bytes, seen: str) -> None:
+    source = group_source()
+    key = running_job(source).key
+    source.log = lambda key, stream, earlier: Endless(size, piece)  # type: ignore[method-assign]
+    page = visitor.enter(serve(source), job_address(key))
+    log = page.get_by_role("log")
+    expect(log.locator(".line").first).to_contain_text(seen)
+    assert log.locator(".line").count() <= 5_000
+    assert len(log.inner_text()) < 200_000
+
+
+def test_23_the_score_opens_jobs_and_its_playhead_moves_the_others(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/score?group={SWEEP}")
+    note = page.locator(f'.notes a[data-key="{RUNNING}"]')
+    note.focus()
+    expect(page.locator(".trail")).to_contain_text("ran ")
+    now = page.locator(".counts").inner_text()
+    slider = page.get_by_label("Playhead")
+    slider.focus()
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("PageUp")
+    expect(page.locator(".counts")).to_contain_text("at ")
+    assert page.locator(".counts").inner_text() != now
+    assert "at=" in page.url
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    expect(page.locator("#past")).to_contain_text("as it was at")
+    expect(page.get_by_role("grid")).not_to_have_attribute("aria-rowcount", "0")
+    assert "at=" in page.url
+    page.locator("#past").get_by_role("link", name="live").click()
+    expect(page.locator("#past")).to_be_hidden()
+    visitor.go(page, "#/score")
+    canvas = page.locator("canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.click(position={"x": box["width"] - 20, "y": 20 + 5 * 22 + 11})
+    expect(page.locator("[data-field=id]")).to_be_visible()
+
+
+def test_23_a_node_of_the_graph_opens_its_jobs(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/graph?group={SWEEP}")
+    node = page.locator('[data-node="demo.Evaluate"]')
+    node.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "41")
+    visitor.go(page, f"#/graph?group={SWEEP}&around={quote(RUNNING, safe='')}")
+    page.locator(f'[data-node="{RUNNING}"]').click()
+    expect(page.locator("[data-field=id]")).to_have_text("00000006aaaaaaaa")
+
+
+def test_23_brushing_results_gives_a_filter_of_the_command_line(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/results?group={SWEEP}&task=demo.Evaluate")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    before = page.locator("tbody tr").count()
+    picture = page.locator("section[aria-label=Scatter] svg")
+    box = picture.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.14, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] - 10, steps=4)
+    page.mouse.up()
+    written = page.get_by_label("Filter of what is brushed").input_value()
+    assert "lr>=" in written
+    assert "lr<=" in written
+    parse_filter(written)
+    rows = page.locator("tbody tr")
+    assert 0 < rows.count() < before
+    page.get_by_role("link", name="see jobs").click()
+    expect(page.get_by_role("grid")).to_have_attribute("aria-label", "Jobs")
+    expect(page.locator(".rows [role=row]").first).to_be_visible()
+    page.go_back()
+    page.locator("tbody a").first.click()
+    expect(page.locator("[data-field=id]")).to_be_visible()
+
+
+def test_23_a_cell_of_the_archive_opens_its_job(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/archive")
+    cell = page.locator(".map .cell[data-key]").first
+    key = cell.get_attribute("data-key") or ""
+    cell.hover()
+    expect(page.get_by_role("heading", name="Cell")).to_be_visible()
+    cell.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-field=id]")).to_have_text(key.rpartition("/")[2])
+
+
+def test_a_failure_leads_to_its_jobs(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo)
+    page.locator(".failure", has_text="ValueError").get_by_role("link", name="see").click()
+    expect(page.locator(f'[data-key="{FAILED}"]').first).to_be_visible()
