@@ -259,3 +259,32 @@ def test_line_24_a_port_that_is_taken_does_not_stop_the_run(place: Place) -> Non
         _, said = run.communicate(timeout=WAIT_S)
     assert run.returncode == 0
     assert said.count("there is no monitor") == 1
+
+
+@pytest.mark.slow
+def test_line_09_a_run_that_is_killed_and_taken_over_is_followed_truly(place: Place) -> None:
+    first = place.experiment()
+    eventually(lambda: list(place.workspace.glob("experiments/*/*/status.json")))
+    _, _, client = place.ui()
+    eventually(lambda: len(by_state(client, "running")) == 2)
+    first.kill()
+    first.wait()
+    eventually(
+        lambda: [group["state"] for group in client.get("/api/groups").json["groups"]] == ["interrupted"]
+    )
+    assert len(by_state(client, "running")) == 2
+    assert len(client.get("/api/care").json["strays"]) == 2
+    for journal in place.workspace.glob(".events/experiments/*/*.jsonl"):
+        with journal.open("ab") as torn:
+            torn.write(b'{"torn": ')
+    (place.directory / "fix").touch()
+    second = place.experiment()
+    eventually(lambda: len(client.get("/api/groups").json["groups"]) == 2)
+    eventually(lambda: client.get("/api/groups").json["groups"][0]["live"])
+    place.release()
+    assert second.wait(WAIT_S) == 0
+    newest = client.get("/api/groups").json["groups"][0]["group"]
+    eventually(lambda: len(client.get(f"/api/jobs?group={newest}&filter=state%3Ddone").json["jobs"]) == 3)
+    older = client.get("/api/groups").json["groups"][1]["group"]
+    eventually(lambda: len(client.get(f"/api/jobs?group={older}&filter=state%3Ddone").json["jobs"]) >= 2)
+    agree(place, client)
