@@ -56,6 +56,11 @@ OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.evolution", "tenuto.search.running"): "search",
     ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
+    ("tenuto.cli.doors", "tenuto.search.opening"): "search",
+    ("tenuto.cli.doors", "tenuto.search.source"): "search",
+    ("tenuto.cli.doors", "tenuto.service.configuration"): "service",
+    ("tenuto.cli.doors", "tenuto.service.source"): "service",
+    ("tenuto.cli.doors", "tenuto.service.tables"): "service",
 }
 
 

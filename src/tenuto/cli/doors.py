@@ -1,15 +1,66 @@
-"""The doors that a monitor of a workspace opens: experiments always, others where they are used."""
+"""The doors that a monitor of a workspace opens: experiments always, others where they are used.
+Opens and closes their databases; shows nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
+from tenuto.cli.console import note
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.view import WorkspaceView
 from tenuto.lifecycle.source import Source
 from tenuto.settings import Settings
+from tenuto.settings.search import SEARCH_FILE
+from tenuto.settings.service import ServiceSettings
+from tenuto.settings.urls import Url
+
+PATIENCE_S = 5.0
+"""How long a monitor waits for a database that does not answer."""
 
 
-def open_doors(view: WorkspaceView, settings: Settings) -> Sequence[Source]:
-    """The sources of the open doors."""
-    return [ExperimentSource(view, settings)]
+@contextmanager
+def open_doors(view: WorkspaceView, settings: Settings) -> Iterator[Sequence[Source]]:
+    """The sources of the open doors; one whose extra is not installed is left out, and that is said."""
+    sources: list[Source] = [ExperimentSource(view, settings)]
+    with ExitStack() as databases:
+        for extra, is_used, opened in (
+            ("search", _has_searches, _search),
+            ("service", _has_services, _service),
+        ):
+            if not is_used(view, settings):
+                continue
+            try:
+                sources.append(opened(view, settings, databases))
+            except ModuleNotFoundError as error:
+                note(f"the door {extra} is not shown: {error.name} is missing: pip install 'tenuto[{extra}]'")
+        yield sources
+
+
+def _has_searches(view: WorkspaceView, settings: Settings) -> bool:
+    return settings.database.url is not None or Path(view.layout.root, SEARCH_FILE).exists()
+
+
+def _has_services(view: WorkspaceView, settings: Settings) -> bool:
+    database = settings.service.database
+    is_declared = bool(settings.services) or settings.service != ServiceSettings()
+    return is_declared and (isinstance(database, Url) or Path(database).exists())
+
+
+def _search(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
+    from tenuto.search.opening import open_database
+    from tenuto.search.source import SearchSource
+
+    root = view.layout.root
+    return SearchSource(databases.enter_context(closing(open_database(settings, Path(root)))), root)
+
+
+def _service(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
+    from tenuto.service.configuration import database_of
+    from tenuto.service.source import ServiceSource
+    from tenuto.service.tables import MIGRATIONS, opened
+
+    database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
+    return ServiceSource(databases.enter_context(closing(database)), str(settings.service.data))

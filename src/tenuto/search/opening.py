@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tenuto.database import Database, Migrations, migrate
 from tenuto.settings import Settings
+from tenuto.settings.search import SEARCH_FILE
 
 MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), "search_version", "0001")
-FILE_NAME = "search.db"
+FILE_NAME = SEARCH_FILE
 
 
 def open_database(settings: Settings, workspace: Path) -> Database:

@@ -122,7 +122,11 @@ class ServiceSource:
                 if row.state is JobState.DONE:
                     yield Result(row.key, row.task, row.state)
 
-    def panels(self) -> Panels:
+    def parameters(self, key: str) -> Mapping[str, Any]:
+        row = self._job(key)
+        return {"user_id": row.user_id, "service": row.service}
+
+    def panels(self, only: str | None = None) -> Panels:
         return Panels(queue=self._history.queued())
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:

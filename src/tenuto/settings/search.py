@@ -10,6 +10,8 @@ from tenuto.settings.declaration import setting
 from tenuto.settings.kinds import DATABASE_URL, SECONDS, TEXT, integer, optional, url
 from tenuto.settings.urls import Url
 
+SEARCH_FILE = "search.db"
+"""The database of searches in a workspace, unless the settings name another."""
 SEARCH_SECTIONS = ("search", "database", "queue")
 """Whose foreign variables a search and its workers read: ``load_settings(..., foreign=SEARCH_SECTIONS)``."""
 
@@ -91,7 +93,7 @@ class DatabaseSettings:
         optional(DATABASE_URL),
         None,
         "The database of searches.",
-        default_text="`search.db` in the workspace",
+        default_text=f"`{SEARCH_FILE}` in the workspace",
         foreign="DATABASE_URL",
     )
 

@@ -43,10 +43,11 @@ def command(
         return exits.OK
     settings = load_settings()
     view = open_workspace(workspace, settings)
-    provider = LocalProvider(open_doors(view, settings), workspace=view.layout.root, version=__version__)
-    try:
-        provider.wait_until_loaded(LOAD_S)
-        print_json(provider.overview())
-    finally:
-        provider.close()
+    with open_doors(view, settings) as sources:
+        provider = LocalProvider(sources, workspace=view.layout.root, version=__version__)
+        try:
+            provider.wait_until_loaded(LOAD_S)
+            print_json(provider.overview())
+        finally:
+            provider.close()
     return exits.OK

@@ -80,9 +80,9 @@ def command(
         from tenuto.monitor.web.serving import WebServer, open_socket
     except ModuleNotFoundError as error:
         raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
-    with open_socket(host, port) as listening:
+    with open_socket(host, port) as listening, open_doors(view, settings) as sources:
         provider = LocalProvider(
-            open_doors(view, settings), workspace=view.layout.root, version=__version__, read_only=read_only
+            sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
         server = WebServer(
             provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=_user()

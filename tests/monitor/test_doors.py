@@ -1,0 +1,43 @@
+"""Which doors a monitor opens, by what the settings and the workspace hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tenuto.cli.doors import PATIENCE_S, open_doors
+from tenuto.experiments.view import WorkspaceView
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Source
+from tenuto.search.opening import open_database
+from tenuto.service.requests import NewJob, Requests
+from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.settings import Settings, load_settings
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+
+
+@contextmanager
+def doors(root: Path, settings: Settings) -> Iterator[dict[Door, Source]]:
+    with open_doors(WorkspaceView(Layout(str(root)), this_machine()), settings) as sources:
+        yield {source.door: source for source in sources}
+
+
+def test_a_workspace_without_searches_shows_experiments(tmp_path: Path) -> None:
+    with doors(tmp_path, load_settings({})) as found:
+        assert list(found) == [Door.EXPERIMENTS]
+
+
+def test_a_workspace_with_searches_and_a_service_shows_all_three(tmp_path: Path) -> None:
+    file = tmp_path / "db.sqlite"
+    settings = load_settings({"service.database": str(file), "service.data": str(tmp_path / "data")})
+    open_database(settings, tmp_path).close()
+    database = opened(file, MIGRATIONS, PATIENCE_S)
+    Requests(database, "me").add(NewJob("ada", "dock", "d0"))
+    database.close()
+    with doors(tmp_path, settings) as found:
+        assert list(found) == [Door.EXPERIMENTS, Door.SEARCH, Door.SERVICE]
+        assert found[Door.SEARCH].groups() == []
+        assert [group.group for group in found[Door.SERVICE].groups()] == ["service:dock"]
+        assert found[Door.SERVICE].parameters("service:dock/1") == {"user_id": "ada", "service": "dock"}
