@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.runner import attempt as attempts
@@ -23,6 +25,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.testing.contracts.launchers import locked
 from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.workspace import locks
 from tenuto.workspace.attempt_files import read_pid, request_stop
 from tenuto.workspace.job_directory import read_launch
 from tenuto.workspace.layout import JobPaths, Layout
@@ -31,6 +34,12 @@ from tenuto.workspace.records import StopRecord
 
 Until = Callable[..., Any]
 WAIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_process_without_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler of another test may have asked that children get no locks; these children need them."""
+    monkeypatch.setattr(locks._Children, "get_locks", True)
 
 
 # -- the payload's fork --------------------------------------------------------------------------------

@@ -80,7 +80,9 @@ def test_a_large_upload_is_refused_before_it_is_sent(impatient: Process) -> None
     with connected(impatient) as connection:
         connection.sendall(HEAD + b"Content-Length: 5000000000\r\nExpect: 100-continue\r\n\r\n")
         began = time.monotonic()
-        answer = connection.recv(65536)
+        answer = b""
+        while b'"too_large"' not in answer and (piece := connection.recv(65536)):  # head and body come apart
+            answer += piece
         assert time.monotonic() - began < 5
     assert b" 413 " in answer
     assert b'"too_large"' in answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 from tenuto.experiments.run import Run
 from tenuto.jobs.validity import Validity
 from tenuto.scheduler.jobs import Job
-from tenuto.workspace.markers import RESULT_NOT_KEPT
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 
 def notes_of(run: Run, validity: Validity) -> list[str]:

@@ -28,9 +28,10 @@ from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely, takes
 from tenuto.tasks.arguments import function
 from tenuto.workspace.carbon import job_total
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import RESULT_NOT_KEPT, Durability, Marker
+from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StopRecord
 

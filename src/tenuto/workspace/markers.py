@@ -18,8 +18,6 @@ MARKER_LIMIT = 4096
 """A marker fits the block set aside for it, so that a full disk can still be reported."""
 RESULT_LIMIT = 2048
 """A larger result goes to `.tenuto/result.json`."""
-RESULT_NOT_KEPT = "result_not_kept"
-"""The flag of an attempt that returned something that no marker or file could hold; the message says why."""
 _SHORTEST_MESSAGE = 256
 
 

@@ -24,7 +24,7 @@ from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import build_job, read_params
 from tenuto.tasks.task import run_to_end
-from tenuto.workspace.markers import RESULT_NOT_KEPT
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 # What a good end need not pay for.
 _COMMANDS_MODULE = "tenuto.launchers.commands"
