@@ -28,9 +28,14 @@ LOOK_AT_LOG_S = 0.5
 KEEP_ALIVE = ": still here\n\n"
 NEXT_OFFSET = "tenuto-next-offset"
 Stream = Literal["stdout", "stderr"]
+_EVENT = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
+"""One event of a stream, as OpenAPI describes it."""
 _TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}},
-    "text/event-stream": {"schema": {"type": "string"}},
+    "text/event-stream": {"schema": _EVENT},
 }
 
 
@@ -112,7 +117,7 @@ async def _follow_log(
         **errors(*OF_JOB),
         200: {
             "description": "Server-sent events `state`; ends after the final state",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
         },
     },
 )
