@@ -109,7 +109,8 @@ def test_who_waits_for_a_busy_token_delays_nobody(tmp_path: Path) -> None:
         plain = bench.command("plain", "/bin/true")
         assert free.wait(WAIT_S) is plain.wait(WAIT_S) is S.DONE
         assert {job.state for job in stuck} == {S.WAITING}
-        assert bench.owner.history["stuck-0"][:3] == [S.WAITING, S.READY, S.WAITING]
+        begun = [S.WAITING, S.READY, S.WAITING]
+        eventually(lambda: bench.owner.history["stuck-0"][:3] == begun, "the owner to be told")
         (tmp_path / "release").touch()
         bench.wait()
         assert {job.state for job in stuck} == {S.DONE}
