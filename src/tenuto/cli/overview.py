@@ -1,4 +1,4 @@
-"""The jobs of all experiments of one call, as a model of rows: what runs, what failed, what is left to do.
+"""The jobs of all experiments of one call, as a model of rows: running, failed and unfinished ones.
 It hears events in any thread, and shows nothing.
 """
 
@@ -124,7 +124,7 @@ class Overview:
             return list(self._model.rows())
 
     def remaining_s(self) -> float | None:
-        """How long it will still take; None while nobody can say."""
+        """Seconds until all jobs have ended; None while no duration is known."""
         now = self.clock.now()
         with self._lock:
             unstarted = self._model.by_task(Kind.WAITING)

@@ -21,7 +21,7 @@ from tenuto.tasks.ports import Submission
 
 
 def settings_of(given: Any) -> Settings:
-    """Settings as they are; those that hold here, changed by a dict; or those that hold here."""
+    """The settings given; a dict is laid over the settings of this process; None means those."""
     if isinstance(given, Settings):
         return given
     if given is not None and not isinstance(given, Mapping):

@@ -69,7 +69,7 @@ class FollowedRun:
         return self.refresh(self._read_list())
 
     def refresh(self, job_ids: Iterable[str]) -> list[Row]:
-        """The rows of some jobs as their directories are now, and of those that they let go on or strand."""
+        """Rows of the given jobs as their directories are now, and of the jobs that depend on them."""
         wanted = [job_id for job_id in dict.fromkeys(job_ids) if job_id in self._lines]
         if not wanted:
             return []

@@ -30,7 +30,7 @@ class Retries:
         """Jobs that were submitted, and the attempts that had failed."""
 
     def retry(self, seen: Mapping[JobKey, int], *, dry_run: bool) -> list[Acted]:
-        """Submit failed jobs; those that another attempt was made of since they were seen are left alone."""
+        """Submit failed jobs; a job with a newer attempt than the one seen is left alone."""
         with self._lock:
             busy = [key for key in seen if key in self._under_way]
             acted = [Acted(key, Outcome.STARTING, "it is about to be run again", seen[key]) for key in busy]

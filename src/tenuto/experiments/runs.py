@@ -153,7 +153,7 @@ class RunsView:
         )
 
     def _process_at_work(self, experiment_id: str) -> _Holder | None:
-        """Who holds the lock of an experiment."""
+        """The process that holds the lock of an experiment."""
         path = self.layout.experiment_lock(experiment_id)
         try:
             if not self.machine.locks.is_locked(path):

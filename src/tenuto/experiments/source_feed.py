@@ -155,7 +155,7 @@ class RunsFeed:
     # What is watched
 
     def _watch(self, *, at_start: bool = False) -> None:
-        """Watch what is there by now. A journal that was there at the start is read from its end on."""
+        """Watch the journals found by now. A journal found at the start is read from its end on."""
         root, layout = self._layout.root, self._layout
         journals = f"{root}/.events/experiments"
         job_journals = f"{root}/.events/jobs"

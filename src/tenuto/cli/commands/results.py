@@ -134,7 +134,7 @@ def _chosen(columns: str | None, rows: Sequence[ResultRow]) -> list[str] | None:
 
 
 def _known(name: str, rows: Sequence[ResultRow]) -> None:
-    """Refuse a column that no row has, and name those that there are."""
+    """The command refuses a column that no row has, and names the columns of the rows."""
     if not rows or any(row.get(name) is not None for row in rows):
         return
     there = [*tag_columns(rows), *varying_parameters(rows), *result_columns(rows)]
