@@ -121,11 +121,15 @@ class Visitor:
 
     def go(self, page: Page, address: str) -> None:
         """Another view of the same page."""
-        page.evaluate("address => { location.hash = address }", address)
-        path = address.partition("?")[0].removeprefix("#/")
-        page.wait_for_function(
-            "path => document.querySelector('main h1') && location.hash.includes(path)", arg=path
+        page.evaluate(
+            """address => new Promise((changed) => {
+                addEventListener("hashchange", () => setTimeout(changed), { once: true });
+                if (location.hash === address) changed();
+                location.hash = address;
+            })""",
+            address,
         )
+        page.locator("main[aria-busy=false] h1").wait_for()
 
 
 def live(page: Page, state: str = "live") -> None:

@@ -66,6 +66,13 @@ function playhead(path, query) {
 
 async function show() {
   const mine = ++shown;
+  main.setAttribute("aria-busy", "true");
+  await change(mine);
+  if (mine === shown) main.setAttribute("aria-busy", "false");
+}
+
+/** @param {number} mine the number of this change of view: a later one has the last word */
+async function change(mine) {
   view.close?.();
   view = {};
   const { path, query } = parsed();
