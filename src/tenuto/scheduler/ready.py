@@ -94,6 +94,10 @@ class ReadyQueue:
         """A job that waited elsewhere takes a slot."""
         self._take(job)
 
+    def started(self) -> int:
+        """How many jobs have a slot."""
+        return len(self._taken)
+
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
         taken = self._taken[job]
