@@ -90,7 +90,11 @@ def test_a_row_opens_its_job_by_click_and_by_enter(demo: Served, visitor: Visito
 def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo)
     held: list[Route] = []
-    page.route("**/api/job?*", lambda route: held.append(route))
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/job?*", hold)
     page.evaluate("address => { location.hash = address }", job_address(RUNNING))
     page.wait_for_function("document.title === 'Job · Tenuto'")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
