@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.evolution", "tenuto.search.running"): "search",
     ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
+    ("tenuto.cli.commands.top", "tenuto.monitor.tui.app"): "tui",
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
     ("tenuto.cli.doors", "tenuto.search.opening"): "search",
     ("tenuto.cli.doors", "tenuto.search.source"): "search",
