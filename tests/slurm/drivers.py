@@ -13,9 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.conftest import PROFILE
 from tests.parts.slurm import PrivateSlurm
 
 WAIT_S = 60.0
@@ -53,11 +50,6 @@ class After(Task):
     def execute(self):
         note(f"after {self.before.name}")
 """
-
-
-def in_proofs(reason: str) -> pytest.MarkDecorator:
-    """Marks a test that only `make prove` runs, for a reason such as the time that it takes."""
-    return pytest.mark.skipif(PROFILE != "prove", reason=f"in `make prove` only: {reason}")
 
 
 class Driver:

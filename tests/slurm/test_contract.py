@@ -13,11 +13,10 @@ from tenuto.testing.contracts.launchers import ExternalLauncherContract, Run
 from tenuto.testing.jobs import JobBench
 from tests.parts.slurm import PrivateSlurm
 from tests.slurm.conftest import QUICK
-from tests.slurm.drivers import in_proofs
 
 PILOTED = replace(QUICK, pilots=1, pilot_cpus=2, pilot_idle_s=2.0)
-LATE = in_proofs("its runner waits a minute for a disk that may be late")
-TWICE = in_proofs("one kind of cluster is enough for each change")
+LATE = pytest.mark.prove("its runner waits a minute for a disk that may be late")
+TWICE = pytest.mark.prove("one kind of cluster is enough for each change")
 
 
 @pytest.mark.parametrize("slurm", ["apart", pytest.param("beside", marks=TWICE)], indirect=True)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.slurm.drivers import Driver, eventually, in_proofs
+from tests.slurm.drivers import Driver, eventually
 
 HOLD_THREE = """
 with experiment(HERE / "ws", "x"):
@@ -38,7 +38,7 @@ def test_the_next_driver_awaits_what_runs_and_what_waits(driver: Driver) -> None
     assert len(driver.calls("sbatch")) == submitted
 
 
-@in_proofs("it is given up after a minute")
+@pytest.mark.prove("it is given up after a minute")
 def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     driver.shim("sbatch", "kill -KILL $PPID; exit 1")
     script = driver.script(NOTE)

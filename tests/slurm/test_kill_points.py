@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.slurm.drivers import Driver, in_proofs
+from tests.slurm.drivers import Driver
 
 NOTES = """
 import tenuto.launchers.observation as observation
@@ -72,7 +72,7 @@ def test_a_driver_that_is_killed_between_two_steps_loses_no_job(driver: Driver, 
     assert len(driver.calls("sbatch")) == 1, "the shim counts: a killed driver's own call never happened"
 
 
-@in_proofs("sixteen pairs")
+@pytest.mark.prove("sixteen pairs")
 @pytest.mark.slow
 @pytest.mark.watchdog(300)
 @pytest.mark.parametrize("points", list(itertools.product(POINTS, POINTS)), ids="-".join)
