@@ -51,6 +51,10 @@ class ConfigState:
     """Another task that has this config as a part: its generated paths lie in the jobs of both."""
     is_given_out: bool = False
     """Whether it is a part of its origin, in whose job its generated paths lie."""
+    successor: ConfigBase | None = None
+    """The task that was submitted in place of this one, whose class is deprecated."""
+    former: tuple[tuple[str, str], ...] = ()
+    """Task ids and identities of the deprecated tasks in whose place this one was submitted."""
     watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()
     completion_callbacks: tuple[Callable[..., Any], ...] = ()
 

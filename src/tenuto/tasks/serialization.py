@@ -19,7 +19,7 @@ from tenuto.tasks.live import alive, generated_path, instantiate, live_class, pa
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
 from tenuto.tasks.ports import SubmittedJob
-from tenuto.tasks.schema import schema_of
+from tenuto.tasks.schema import Schema, schema_of
 from tenuto.tasks.tags import add_tag
 from tenuto.tasks.task import LightweightTask, Task
 from tenuto.tasks.validity import compared, defaults_digest
@@ -145,6 +145,8 @@ def job_document(
         if config is task or job is None:
             return None
         named: Document = {"upstream": os.path.relpath(_params_of(job), directory)}
+        if config._state.successor is not None:
+            named["class"] = list(locate(live_class(type(config._state.successor))))
         news = _renewed_above(config)
         if news:
             named["renewed"] = {os.path.relpath(file, directory): one for file, one in news.items()}
@@ -326,10 +328,15 @@ def read_live(
         if "identity" in written:
             values[IDENTITY_ATTRIBUTE] = (schema.id, _digest(written["identity"]))
         is_task = task is not None and read["value"] == {"$ref": number}
-        if is_task and type(task) is not cls:
+        if is_task and type(task) is not cls and not _replaces(type(task), schema):
             raise MalformedFile(f"a {class_name(task)} is stored as {cls.__name__}")
         built.append(alive(task if is_task else object.__new__(cls), values))
     return built
+
+
+def _replaces(cls: type, former: Schema) -> bool:
+    """True if a deprecated class, in whose name a task was stored, has this successor."""
+    return former.replacement is not None and former.replacement.target is cls
 
 
 def _digest(written: Any) -> str:

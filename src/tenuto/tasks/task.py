@@ -13,6 +13,7 @@ from tenuto.light import hashlib, import_module, pathlib
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.deprecation import standing_for
 from tenuto.tasks.graph import folder_in, folders
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
@@ -123,6 +124,8 @@ class Task(Config, Generic[Out_co]):
         state = state_of(self)
         seal(self, to_run=True)
         submission = Submission(launcher, workspace, run_mode, max_retries, transient, requires, priority)
+        if type(self).__schema__.replacement is not None:  # type: ignore[attr-defined]
+            return self._submit_successor(submission)
         job = target.submit(self, submission)
         is_known, state.job = job is state.job, job
         for node, folder in folders(self):
@@ -132,6 +135,18 @@ class Task(Config, Generic[Out_co]):
                 job.watch_output(method, callback)
             for completed in state.completion_callbacks:
                 job.on_completed(completed)
+        return _outputs(self)
+
+    def _submit_successor(self, submission: Submission) -> Any:
+        """Submits what a task of a deprecated class stands for, and becomes the same job."""
+        state = state_of(self)
+        if state.successor is None:
+            state.successor = standing_for(self)
+        new: Any = state.successor
+        new.submit(**submission._asdict(), init_tasks=new._state.init_tasks)
+        state.job = new.job
+        for node, folder in folders(self):
+            note_place(node, self, folder)
         return _outputs(self)
 
     @property

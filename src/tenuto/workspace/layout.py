@@ -327,6 +327,15 @@ class Layout:
         """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
 
+    @property
+    def renamed(self) -> str:
+        """Which jobs are to be moved to the present names of their tasks."""
+        return f"{self.root}/.renamed"
+
+    def renamed_job(self, task_id: str, job_id: str) -> str:
+        """The record of one such job."""
+        return f"{self.renamed}/{directory_name(task_id)}-{_checked_job_id(job_id)}.json"
+
     def slots(self, host: str) -> SlotPlace:
         """The slots that the processes of one machine share."""
         return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
