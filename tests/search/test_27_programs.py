@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,11 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from tenuto.cli.commands.evolve import write_demo
 from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Repository
 from tests.search.programs import AGENT, EVALUATOR, git, programs, repository, state_of
+from tests.search.test_commands import looked
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,3 +218,48 @@ def test_29_what_runs_over_its_time_is_killed_with_all_it_started(tmp_path: Path
     assert len(started) == 2
     for pid in started:
         assert not Path(f"/proc/{pid}").exists()
+
+
+def test_27_the_offline_example_runs(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        script = write_demo("program")
+    (tmp_path / script).write_text((tmp_path / script).read_text().replace("TOTAL = 60", "TOTAL = 4"))
+    done = looked(tmp_path, "evolve", str(script))
+    assert done.returncode == 0, done.stderr
+    assert "curve: ended (TOTAL): 4 candidates, 4 succeeded" in done.stderr
+    path = tmp_path / script.parent / "repository"
+    assert len(git(path, "for-each-ref", "refs/tenuto/curve").splitlines()) == 3
+    assert git(path, "status", "--porcelain") == ""
+
+
+def test_27_a_repository_is_evolved_from_the_command_line(tmp_path: Path) -> None:
+    path = repository(tmp_path)
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "goal.txt").write_text("more")
+    agent = f"{sys.executable} {tmp_path / 'agent.py'} {{parent}}"
+    words = ["--repo", "repository", "--agent", agent, "--evaluate", f"{sys.executable} evaluate.py"]
+    words += [
+        "--goal",
+        "@goal.txt",
+        "--measures",
+        "a,b",
+        "--ranges",
+        "0:10,0:10",
+        "--cells",
+        "4,4",
+        "-w",
+        "w",
+    ]
+    done = looked(tmp_path, "evolve", "--json", *words, "--max-total", "9", "--max-cost", "2")
+    assert done.returncode == 0, done.stderr
+    (summary,) = json.loads(done.stdout)
+    assert (summary["reason"], summary["cells"]) == ("COST", 16)
+    assert 2 <= summary["cost"] <= 2 + 4 * 1.25
+    assert "the best program is the branch tenuto/repository/best of repository" in done.stderr
+    exported = looked(tmp_path, "search", "export", "repository", "-w", "w").stdout.splitlines()
+    best = json.loads(exported[summary["best"]["number"] - 1])
+    assert git(path, "rev-parse", "tenuto/repository/best") == best["solution"]
+    script = ["agent.py"]
+    for wrong in (words[:2], [*words, *script], ["--goal", "x", *script], ["--program", "goal.txt"]):
+        with pytest.raises(click.UsageError):
+            looked(tmp_path, "evolve", *wrong)
