@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Tenuto may sit inside a function.
 OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.evolution", "tenuto.search.running"): "search",
+    ("tenuto.search.evolution", "tenuto.search.open_search"): "search",
     ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
     ("tenuto.cli.commands.top", "tenuto.monitor.tui.app"): "tui",
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",

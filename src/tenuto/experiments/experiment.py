@@ -42,6 +42,7 @@ from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
@@ -162,6 +163,7 @@ class experiment:
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
         self._validity = Validity(self._scheduler.machine.files, rerun_changed=self._reruns(rerun_changed))
+        self._former = FormerJobs(self._scheduler.machine)
         self._preparations = Preparations(self._scheduler.machine, say)
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
@@ -375,6 +377,7 @@ class experiment:
                     f"submit(run_mode=NORMAL) in experiment {self.name!r}, which runs nothing "
                     f"({self.run_mode.name}), at {caller()}: give the mode to the experiment"
                 )
+            self._former.record(workspace.layout, task, job)
             return self._scheduler.submit(job, self._run)
         if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
@@ -394,6 +397,7 @@ class experiment:
                 self._carbon_plan,
                 Durability(chosen.durability),
                 self._validity,
+                self._former,
             )
         return self._job_defaults
 
@@ -540,7 +544,7 @@ class experiment:
             message = "jobs failed" if run.failedJobs else run.counts.problem or ""
             state = RunState.FAILED if message else RunState.DONE
         run.finish(state, message or None, self.carbon())
-        self.notes = notes_of(run, self._validity)
+        self.notes = notes_of(run, self._validity, self._former)
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)

@@ -28,9 +28,12 @@ _LOCAL = {"warm": WarmLauncher, "spawn": SpawnLauncher}
 # Most programs never meet a cluster.
 
 
-def choose_launcher(name: str, slots: int) -> Launcher:
-    """A launcher of this machine by its name, for as many slots."""
-    return _LOCAL[name](slots=slots)
+def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Launcher:
+    """A launcher of this machine by its name, for as many slots.
+
+    `shares_slots`: they are those of a workspace, and count for all processes that use it on this machine.
+    """
+    return _LOCAL[name](slots=slots, shares_slots=shares_slots)
 
 
 class Launchers:
@@ -54,7 +57,7 @@ class Launchers:
 
     def _make(self, name: str) -> Launcher:
         if name in _LOCAL:
-            return choose_launcher(name, self._settings.slots)
+            return choose_launcher(name, self._settings.slots, shares_slots=True)
         if name != SLURM:
             plugin: Launcher = load_plugin(name)(self._settings)
             return plugin

@@ -406,7 +406,10 @@ def copyconfig(config: C, **changes: Any) -> C:
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    for name in ("is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"):
+    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"]
+    if state.is_given_out:
+        names += ["is_given_out", "generated_in"]
+    for name in names:
         if name in state.__dict__:
             setattr(kept, name, state.__dict__[name])
     _set_state(copied, kept)
