@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
 from tenuto.errors import LauncherNotFound
 from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Process
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.records import LaunchRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import cluster as slurm
+else:
+    slurm = late("tenuto.launchers.slurm.cluster")
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -43,8 +49,7 @@ Loader = Callable[[], Cluster]
 
 
 def _slurm() -> Cluster:
-    cluster: Cluster = import_module("tenuto.launchers.slurm.cluster").this_cluster()
-    return cluster
+    return slurm.this_cluster()
 
 
 _LOADERS: dict[str, Loader] = {"slurm": _slurm}
@@ -78,6 +83,19 @@ class Clusters:
             return self.report(paths, launch)
         answer: ClusterReport = patient(paths, launch, timeout_s)
         return answer
+
+    def told(
+        self, paths: JobPaths, launch: LaunchRecord, tell: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """While this lasts, `tell` is called, in any thread, when `report` may say something new.
+
+        A cluster without `told` says nothing of its own accord.
+        """
+        telling = getattr(self._of(launch), "told", None)
+        if telling is None:
+            return nullcontext()
+        context: AbstractContextManager[None] = telling(paths, launch, tell)
+        return context
 
     def process(self, paths: JobPaths, launch: LaunchRecord) -> Process | None:
         """The process of an attempt, pending or running."""

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
@@ -41,6 +41,9 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine, ProcessHandle
 from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -93,17 +96,22 @@ class ForkingLauncher:
         machine: Machine | None = None,
         *,
         slots: int | None = None,
+        shares_slots: bool = False,
         python: str | None = None,
         memory_limit: int = MEMORY_LIMIT,
         import_takes_s: float = _IMPORT_TAKES_S,
         answer_takes_s: float = _ANSWER_TAKES_S,
     ) -> None:
-        """As `DirectLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked."""
+        """As `DirectLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked.
+
+        `shares_slots`: the slots are those of a workspace on this machine, whichever process uses them.
+        """
         self._machine = machine or this_machine()
         self._python = python or sys.executable
         self._direct = DirectLauncher(self._machine, slots=slots, python=python)
         self._direct.name = self.name
         self.slots = self._direct.slots
+        self.shares_slots = shares_slots
         self._memory_limit = memory_limit
         self._import_takes_s = import_takes_s
         self._answer_takes_s = answer_takes_s
@@ -117,6 +125,10 @@ class ForkingLauncher:
 
     @property
     def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        """This launcher: the limits of a job on this machine go with the job."""
         return self
 
     async def start(self, order: StartOrder) -> LocalProcess:

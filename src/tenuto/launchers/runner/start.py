@@ -12,40 +12,44 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from tenuto.light import import_module
+from tenuto.light import late
 
-_ATTEMPT_MODULE = "tenuto.launchers.runner.attempt"
-_BEGIN_MODULE = "tenuto.launchers.runner.begin"
-_CLAIMED_MODULE = "tenuto.launchers.runner.claimed"
-_LEAVING_MODULE = "tenuto.launchers.runner.leaving"
-_SPARE_PAYLOAD_MODULE = "tenuto.launchers.warm.spare_payload"
-_SPARE_RUNNER_MODULE = "tenuto.launchers.warm.spare_runner"
-_SERVING_MODULE = "tenuto.launchers.warm.serving"
+if TYPE_CHECKING:
+    from tenuto.launchers.runner import attempt, begin, claimed, exits, leaving
+    from tenuto.launchers.warm import serving, spare_payload, spare_runner
+else:
+    attempt = late("tenuto.launchers.runner.attempt")
+    begin = late("tenuto.launchers.runner.begin")
+    claimed = late("tenuto.launchers.runner.claimed")
+    exits = late("tenuto.launchers.runner.exits")
+    leaving = late("tenuto.launchers.runner.leaving")
+    serving = late("tenuto.launchers.warm.serving")
+    spare_payload = late("tenuto.launchers.warm.spare_payload")
+    spare_runner = late("tenuto.launchers.warm.spare_runner")
 
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        exit_code = import_module(_BEGIN_MODULE).be_payload(*arguments)
-        import_module(_LEAVING_MODULE).leave(exit_code, fully=True)
+        exit_code = begin.be_payload(*arguments)
+        leaving.leave(exit_code, fully=True)
     if kind == "--spare-payload":
-        exit_code = import_module(_SPARE_PAYLOAD_MODULE).be_spare(*arguments)
-        import_module(_LEAVING_MODULE).leave(exit_code, fully=True)
-    attempt = import_module(_ATTEMPT_MODULE)
+        exit_code = spare_payload.be_spare(*arguments)
+        leaving.leave(exit_code, fully=True)
     if kind == "--warm":
-        parent = import_module(_SERVING_MODULE).Parent(*map(int, arguments))
+        parent = serving.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
         if inherited is None:
             os._exit(0)
     elif kind == "--spare":
-        inherited = import_module(_SPARE_RUNNER_MODULE).await_order(*map(int, arguments))
+        inherited = spare_runner.await_order(*map(int, arguments))
         if inherited is None:
             os._exit(0)
     elif kind == "--claim":
-        inherited = import_module(_CLAIMED_MODULE).inherit(*arguments)
+        inherited = claimed.inherit(*arguments)
         if inherited is None:
-            os._exit(attempt.STALE)
+            os._exit(exits.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)

@@ -8,7 +8,6 @@ import os
 import select
 from _socket import socket
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
@@ -16,13 +15,15 @@ from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.orders import take_on
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
-from tenuto.light import signal
+from tenuto.light import late, signal
 from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
+    from tenuto.launchers.warm import loading
     from tenuto.launchers.warm.loading import Loaded
+else:
+    loading = late("tenuto.launchers.warm.loading")
 
-_LOADING_MODULE = "tenuto.launchers.warm.loading"
 _REAP_EVERY_S = 1.0
 _LEAST_DESCRIPTORS = 3
 
@@ -53,9 +54,8 @@ class Parent:
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
-            loading: Any = import_module(_LOADING_MODULE)
-            found: Any = loading.load(**first.content)  # `Loaded` or `Unfit`
-            if isinstance(found, loading.Unfit):
+            found = loading.load(**first.content)
+            if not isinstance(found, loading.Loaded):
                 send(self._socket, {"unfit": found.why, "spares_help": found.spares_help})
                 return False
             self._loaded = found
