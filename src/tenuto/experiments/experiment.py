@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.errors import (
     ExperimentInJob,
@@ -57,6 +56,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
+from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
@@ -74,16 +74,22 @@ from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
+if TYPE_CHECKING:
+    from tenuto.experiments import info, monitor_service, transient
+    from tenuto.jobs import placing
+    from tenuto.launchers import finding
+else:
+    info = late("tenuto.experiments.info")
+    monitor_service = late("tenuto.experiments.monitor_service")
+    transient = late("tenuto.experiments.transient")
+    placing = late("tenuto.jobs.placing")
+    finding = late("tenuto.launchers.finding")
+
 Tok = TypeVar("Tok", bound=CounterToken)
 
 # What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
-_PAST_MODULE = "tenuto.experiments.info"
-_TRANSIENT_MODULE = "tenuto.experiments.transient"
 # Most experiments have no requirement either.
-_PLACING_MODULE = "tenuto.jobs.placing"
-_FINDING_MODULE = "tenuto.launchers.finding"
 # Nor a monitor beside it.
-_MONITOR_MODULE = "tenuto.experiments.monitor_service"
 
 
 class experiment:
@@ -133,7 +139,7 @@ class experiment:
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         self._launcher = launcher_of(launcher, "experiment(launcher=)")
         self._launchers: Launchers | None = None
-        self._placer: Any = None
+        self._placer: placing.Placer | None = None
         """Finds the place of tasks that have a requirement."""
         self._job_defaults: Defaults | None = None
         self._dirty_git = member(
@@ -242,8 +248,7 @@ class experiment:
         if run_id is not None or experiment is None:
             run = layout.run(experiment or self.name, run_id or self.run_id)
             return self._submitted_below(load(Path(run.data, name)))
-        past: Any = import_module(_PAST_MODULE)
-        place, names = past.saved_in(layout, self._scheduler.machine, experiment, name)
+        place, names = info.saved_in(layout, self._scheduler.machine, experiment, name)
         if place is None:
             known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
             raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
@@ -402,21 +407,21 @@ class experiment:
             self._launcher = self._named_launcher(self._launcher)
         return self._launcher
 
-    def _named_launcher(self, name: str) -> Launcher:
+    def _all_launchers(self) -> Launchers:
         if self._launchers is None:
             self._launchers = Launchers(self.settings)
-        return self._launchers.named(name)
+        return self._launchers
+
+    def _named_launcher(self, name: str) -> Launcher:
+        return self._all_launchers().named(name)
 
     def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
-            finding: Any = import_module(_FINDING_MODULE)
-            placing: Any = import_module(_PLACING_MODULE)
-            finder = finding.Finder(self.settings, self._launchers)
+            finder = finding.Finder(self.settings, self._all_launchers())
             self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
         launcher = submission.launcher or self._chosen_launcher()
-        placed: Placement = self._placer.place(task, submission.requires, launcher, environment)
-        return placed
+        return self._placer.place(task, submission.requires, launcher, environment)
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -461,8 +466,7 @@ class experiment:
             reporter.opened(self)
             self._run.subscribe(reporter.hear)
         if self.port is not None:
-            monitor: Any = import_module(_MONITOR_MODULE)
-            monitor.start_monitor(self._run, self.port, say)
+            monitor_service.start_monitor(self._run, self.port, say)
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()
@@ -549,7 +553,6 @@ class experiment:
                 say(note)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
-            transient: Any = import_module(_TRANSIENT_MODULE)
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)

@@ -4,11 +4,14 @@ Most results are plain JSON: `launchers.results`, which knows all else, is loade
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tenuto.light import import_module
+from tenuto.light import late
 
-_RESULTS_MODULE = "tenuto.launchers.results"
+if TYPE_CHECKING:
+    from tenuto.launchers import results
+else:
+    results = late("tenuto.launchers.results")
 
 
 def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
@@ -19,7 +22,6 @@ def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
     """
     if _is_plain(value, 0):
         return value
-    results: Any = import_module(_RESULTS_MODULE)
     return results.Encoder(stem, pickles=pickles).encoded(value)
 
 
