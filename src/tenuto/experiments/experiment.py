@@ -276,7 +276,7 @@ class experiment:
         return result_rows(self._scheduler.machine.files, finished)
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
-        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+        """Calls a function with each event of this run from now on, in a thread of the scheduler's.
 
         One that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
@@ -594,7 +594,7 @@ def say(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text of somebody else's for a terminal: what would steer it is spelled out."""
+    """Foreign text for a terminal: what would steer it is spelled out."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
         for character in text
