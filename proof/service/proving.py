@@ -11,14 +11,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from proof.report import Case as Line
 from proof.report import Options, Planted, Report, Violation
+from proof.service import simulation
 from proof.service.bugs import BUGS
 from proof.service.case import APART, CASES, EMBEDDED, SAMPLE, Case
 
+SEEDS, SEEDS_IN_TESTS, SEEDS_TO_FIND = 400, 5, 20
 ROOT = Path(__file__).parents[2]
 TRIED = {
     APART: "server and node are killed, each at one of its kill points; each is started again",
@@ -37,14 +40,47 @@ def run(options: Options) -> Report:
         results = play([case for case in cases if case.layout == layout], options.workers)
         lines.append(Line(layout, tried, len(results), "pairs", time.perf_counter() - began))
         violations += [_violation(result) for result in results if result["problems"]]
+    line, found = simulated(options)
+    bugs: list[Planted] = []
+    if options.planted and not options.small:
+        bugs = [*map(plant, BUGS), *map(plant_in_simulation, simulation.PLANTED)]
     return Report(
         name="service",
-        title="Servers and nodes are killed at every pair of their kill points",
-        cases=tuple(lines),
-        violations=tuple(violations),
-        planted=tuple(map(plant, BUGS)) if options.planted and not options.small else (),
+        title="Servers and nodes are killed at every pair of their kill points, and simulated",
+        cases=(*lines, line),
+        violations=(*violations, *found),
+        planted=tuple(bugs),
         notes=(NOTE,),
     )
+
+
+def simulated(options: Options) -> tuple[Line, list[Violation]]:
+    """Plays the seeds of the simulation; what they came to."""
+    seeds = range(
+        options.first_seed,
+        options.first_seed + (options.seeds or (SEEDS_IN_TESTS if options.small else SEEDS)),
+    )
+    began = time.perf_counter()
+    with ProcessPoolExecutor(options.workers) as pool:
+        verdicts = list(pool.map(simulation.played, seeds, chunksize=1))
+    tried = "real stages of two servers, fake nodes: kills, freezes, lost calls and answers, clocks that jump"
+    line = Line("simulation", tried, len(verdicts), "seeds", time.perf_counter() - began)
+    return line, [
+        Violation("simulation", verdict.problems[0], "\n".join(verdict.problems), f"seed {verdict.seed}")
+        for verdict in verdicts
+        if verdict.problems
+    ]
+
+
+def plant_in_simulation(name: str) -> Planted:
+    """Plays seeds until one gives the bug away."""
+    began = time.perf_counter()
+    stands_for = simulation.PLANTED[name]
+    for seed in range(SEEDS_TO_FIND):
+        if problems := simulation.played(seed, name).problems:
+            how = f"{problems[0]}, seed {seed}"
+            return Planted("simulation", name, stands_for, True, how, time.perf_counter() - began)
+    return Planted("simulation", name, stands_for, False, "", time.perf_counter() - began)
 
 
 def play(cases: Sequence[Case], theatres: int) -> list[dict[str, Any]]:

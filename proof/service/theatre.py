@@ -132,7 +132,9 @@ class Theatre:
 
     def play(self) -> None:
         """Uploads, ends, cleans, until both blows fell and every job is final."""
-        kinds = ["good", "bad"] if len(self._case.name) % 2 else ["bad", "good"]
+        # The first job meets most kill points; a node that runs a job again does so with one that failed.
+        good_first = self._case.points[0] < self._case.points[1] and not self._case.bug
+        kinds = ["good", "bad"] if good_first else ["bad", "good"]
         for kind in [*kinds, *(["ended"] if "S9" in self._case.points else [])]:
             self._upload(kind)
         self._wait_for_ends()
@@ -192,6 +194,7 @@ class Theatre:
         (self._root / "clean").touch()
         where = self._root / "server" / "data" / "node" if self.node is None else self._root / "node" / "node"
         self._until_true(lambda: not list((where / "jobs" / "payload").iterdir()))
+        (self._root / "clean").unlink()  # what comes now is young
 
     def _until_true(self, condition: Callable[[], bool]) -> None:
         while not condition():

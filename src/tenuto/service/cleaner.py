@@ -20,7 +20,8 @@ class Cleaner:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._rest: Rest | None = None
+        # At the start the machine's own clock is what the database's is compared with.
+        self._rest = Rest(parts.clock.now().timestamp(), parts.clock.monotonic())
         self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
@@ -28,8 +29,6 @@ class Cleaner:
         settings, clock = self._parts.settings, self._parts.clock
         # The database's clock says how old a job is, and may be another machine's.
         wall, now = await self._parts.sql(self._parts.requests.now) / 1000, clock.monotonic()
-        if self._rest is None:
-            self._rest = Rest(wall, now)
         self._rest, ahead = self._rest.round(wall, now, settings.max_age_s)
         if ahead:
             log("clock_jumped", 30, ahead_s=round(ahead))

@@ -16,6 +16,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Scope
 
+from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
@@ -58,12 +59,18 @@ class ServerPlan:
 class Server:
     """A server in this process."""
 
-    def __init__(self, plan: ServerPlan, nodes: Mapping[str, Node], machine: Machine) -> None:
-        """`nodes`: by name, all that the services name."""
+    def __init__(
+        self,
+        plan: ServerPlan,
+        nodes: Mapping[str, Node],
+        machine: Machine,
+        database: Database | None = None,
+    ) -> None:
+        """`nodes`: by name, all that the services name; `database`: the plan's, if it is open already."""
         settings = plan.settings
         self._plan = plan
         self._machine = machine
-        self.database = opened(plan.database, MIGRATIONS, PATIENCE_S)
+        self.database = database or opened(plan.database, MIGRATIONS, PATIENCE_S)
         self._lock: LockHandle | None = None
         if self.database.is_sqlite:  # several servers share the data of one PostgreSQL
             self._lock = lock_data(machine, str(settings.data), "server")
@@ -193,7 +200,9 @@ class Server:
         """Whether the database's clock can be compared with when others were seen: not after a jump."""
         parts, now = self.parts, self._machine.clock.monotonic()
         wall = await parts.sql(parts.requests.now) / 1000
-        self._pace = (self._pace or Pace(wall, now)).look(wall, now, UNSEEN_MS / 1000)
+        unseen_s = UNSEEN_MS / 1000
+        # A server that has just started does not know how the clock went before.
+        self._pace = (self._pace or Pace(wall, now, now + unseen_s)).look(wall, now, unseen_s)
         return self._pace.is_even(now)
 
     async def _take_over(self, servers: list[str] | None) -> None:
