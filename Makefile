@@ -45,5 +45,4 @@ prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seed
 	$(BIN)/python -m proof $(ARGS)
 	$(BIN)/python -m proof.server
 	$(BIN)/python -m proof.service
-	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m hypothesis
-	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) tests/slurm
+	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m 'hypothesis or prove'

@@ -141,12 +141,12 @@ class Attempts:
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(job, found):
                 held.close()
-                return await self.until_ended(job)
+                return await self._until_watched_ended(job)
             if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
                 return self._concluded(job, found)
             if found.derived.action is Action.WATCH:
                 held.close()
-                return await self.until_ended(job)
+                return await self._until_watched_ended(job)
             if found.derived.action is Action.SWEEP:
                 launch = _launch(found) or self._open(job, lock, found)
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
@@ -165,7 +165,9 @@ class Attempts:
             try:
                 params = self._write_files(job, launch, grant)
                 process = await job.aio_run(
-                    StartOrder(job.paths, launch, lock, descendants, grant.handles, params)
+                    StartOrder(
+                        job.paths, launch, lock, descendants, (*grant.handles, *job.slot_units), params
+                    )
                 )
             except LaunchRefused as refused:
                 self._mark(job, launch, JobFailureStatus.REJECTED, str(refused))
@@ -321,6 +323,11 @@ class Attempts:
         job.attempt = 0
         attempt = job_directory.look(self.machine, job.paths).derived.attempt
         job.set_state(JobState.SCHEDULED, attempt=attempt)
+        return await self._until_watched_ended(job)
+
+    async def _until_watched_ended(self, job: Job) -> Verdict:
+        """Waits for an attempt that another process runs, which has slots of its own."""
+        job.let_go_of_slots()
         return await self.until_ended(job)
 
     async def until_ended(self, job: Job) -> Verdict:

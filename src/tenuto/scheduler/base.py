@@ -41,6 +41,7 @@ from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.shared_slots import SharedSlots
 from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
 from tenuto.scheduler.token_desk import Floor
 from tenuto.scheduler.token_desks import TokenDesks
@@ -104,7 +105,8 @@ class Scheduler:
         self._followers = Followers(self._attempts, self._outputs, self._completions, self._runner)
         self._inbox = Inbox(self._runner, self._take_in)
         self._known = KnownJobs()
-        self._ready = ReadyQueue(self._begin)
+        self._shared_slots = SharedSlots(machine, self._runner, watch, self._slot_freed)
+        self._ready = ReadyQueue(self._begin, self._shared_slots)
         self._pauses = Pauses(machine, self._ready, self._runner)
         floor = Floor(self._start_granted, self._refuse)
         self._tokens = TokenDesks(machine, floor, self._ready, self._runner, watch, handovers.ask)
@@ -299,6 +301,7 @@ class Scheduler:
         self._submissions.close()
         self._runner.close()
         self._tokens.close()
+        self._shared_slots.close()
         self._outputs.close()
         self._completions.close()
         self._notifications.close()
@@ -321,7 +324,8 @@ class Scheduler:
                 log_step(Step.RETRIED, job, message=verdict.message)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
-                if grant is not None:  # its tokens fell with the attempt
+                # Its tokens fell with the attempt; its slot was given back while another process ran it.
+                if grant is not None or (getattr(job.launcher, "shares_slots", False) and not job.slot_units):
                     self._ready.add_first(job)
                     return
                 verdict = await self.aio_submit_inner(job)
@@ -432,6 +436,11 @@ class Scheduler:
             self._tokens.ask(job)
         else:
             self._runner.spawn(self.aio_start(job))
+
+    def _slot_freed(self) -> None:
+        """Another process may have given a slot back."""
+        self._tokens.pump()
+        self._ready.start_what_fits()
 
     def _start_granted(self, job: Job, grant: Grant) -> None:
         """Starts a job that has a slot and its tokens."""

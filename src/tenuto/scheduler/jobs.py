@@ -32,7 +32,7 @@ from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability, Marker
-from tenuto.workspace.ports import Files
+from tenuto.workspace.ports import Files, LockHandle
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class Job(BaseJob):
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
+        self.slot_units: tuple[LockHandle, ...] = ()
+        """What it has of the slots that processes share; its runner inherits them."""
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
@@ -220,6 +222,12 @@ class Job(BaseJob):
             return self.scheduler.machine.files.read(self.paths.params, _LARGEST_PARAMS)
         except (OSError, WorkspaceError):
             return None  # they were removed: the job that needs them says so
+
+    def let_go_of_slots(self) -> None:
+        """Closes its shares of the slots that processes share; a runner that inherited them keeps them."""
+        units, self.slot_units = self.slot_units, ()
+        for unit in units:
+            unit.close()
 
     def wait(self, timeout_s: float | None = None) -> JobState:
         """Blocks until the job reached a final state; `TimeoutError` if that takes too long."""

@@ -37,8 +37,8 @@ class Slots(Protocol):
         """Whether a slot is free for the job."""
         ...
 
-    def occupy(self, job: Job) -> None:
-        """Gives the job a slot."""
+    def occupy(self, job: Job, *, to_run: bool = True) -> bool:
+        """Gives the job a slot; False if another process took the last one meanwhile."""
         ...
 
     def pass_over(self, job: Job) -> None:
@@ -341,7 +341,9 @@ class TokenDesk:
             return False
         if grant is None:
             return False
-        self._slots.occupy(job)
+        if not self._slots.occupy(job, to_run=grant.lock is not None):
+            grant.close()
+            return False
         outcome.granted.append((job, grant))
         return grant.lock is not None
 
@@ -372,7 +374,7 @@ class TokenDesk:
                 self._leave_to_others(job)
 
     def _leave_to_others(self, job: Job) -> None:
-        self._slots.occupy(job)
+        self._slots.occupy(job, to_run=False)
         self._settle(_Outcome([(job, Grant(None))], []))
 
     def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
@@ -382,7 +384,7 @@ class TokenDesk:
         self._others = others
         for job in dict.fromkeys(self._tickets.values()) if gone else ():  # one may have two tickets
             if job.needs in gone and self._slots.has_room(job) and self._is_run_by_others(job):
-                self._slots.occupy(job)
+                self._slots.occupy(job, to_run=False)
                 outcome.granted.append((job, Grant(None)))
 
     def _is_run_by_others(self, job: Job) -> bool:

@@ -47,6 +47,14 @@ class ConfigState:
     """By file, what the script says otherwise than the stored tasks here and above; see `serialization`."""
     generated_in: tuple[ConfigBase, str] | None = None
     """The submitted task, and the folder in its job directory, for generated paths."""
+    also_generated_in: ConfigBase | None = None
+    """Another task that has this config as a part: its generated paths lie in the jobs of both."""
+    is_given_out: bool = False
+    """Whether it is a part of its origin, in whose job its generated paths lie."""
+    successor: ConfigBase | None = None
+    """The task that was submitted in place of this one, whose class is deprecated."""
+    former: tuple[tuple[str, str], ...] = ()
+    """Task ids and identities of the deprecated tasks in whose place this one was submitted."""
     watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()
     completion_callbacks: tuple[Callable[..., Any], ...] = ()
 

@@ -267,6 +267,22 @@ ROOT_FROM_JOB = "../../.."
 """The workspace as seen from the directory of a job."""
 
 
+class SlotPlace(NamedTuple):
+    """Where the slots of one workspace lie, for one machine."""
+
+    directory: str
+
+    @property
+    def units(self) -> str:
+        """The file whose bytes are the slots."""
+        return f"{self.directory}/slots.units"
+
+    @property
+    def waiting(self) -> str:
+        """The file in which each scheduler that waits for a slot locks a byte."""
+        return f"{self.directory}/waiting.lock"
+
+
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
 
@@ -310,6 +326,19 @@ class Layout:
     def token_queue(self) -> str:
         """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
+
+    @property
+    def renamed(self) -> str:
+        """Which jobs are to be moved to the present names of their tasks."""
+        return f"{self.root}/.renamed"
+
+    def renamed_job(self, task_id: str, job_id: str) -> str:
+        """The record of one such job."""
+        return f"{self.renamed}/{directory_name(task_id)}-{_checked_job_id(job_id)}.json"
+
+    def slots(self, host: str) -> SlotPlace:
+        """The slots that the processes of one machine share."""
+        return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
 
     @property
     def launchers(self) -> str:
