@@ -6,6 +6,7 @@ Data flows down the table and imports point up it. A new room needs a line here 
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import tomllib
 from collections.abc import Iterator
@@ -88,6 +89,7 @@ def modules(src: Path) -> dict[str, Path]:
     }
 
 
+@functools.cache
 def imports(src: Path) -> list[Import]:
     known = modules(src)
     return [found for name, path in known.items() for found in _imports_of(name, path, known)]

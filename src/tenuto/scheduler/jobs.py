@@ -16,6 +16,7 @@ from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.launchers.results import decoded
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
@@ -280,7 +281,7 @@ class Job(BaseJob):
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
-            # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
+            # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.slots = other.slots
@@ -320,7 +321,13 @@ class Job(BaseJob):
             raise NoResult(
                 f"{self.task_id} {self.job_id[:12]} is done, but has no result: {self.marker.message}"
             )
-        return read_result(self.scheduler.machine.files, self.paths, self.marker)
+        try:
+            raw = read_result(self.scheduler.machine.files, self.paths, self.marker)
+            return decoded(raw, self.paths.directory)
+        except (OSError, ValueError) as error:
+            raise NoResult(
+                f"the result of {self.task_id} {self.job_id[:12]} cannot be read: {error}"
+            ) from error
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the job used in all its attempts, as far as that was measured; None if nothing was."""
@@ -330,7 +337,7 @@ class Job(BaseJob):
         """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
         problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
-            # Taken before it is called: whoever asks meanwhile is called once, too.
+            # Taken before it is called: a caller that asks meanwhile is called once, too.
             callback, *others = self.completion_callbacks
             self.completion_callbacks = tuple(others)
             raised = call_safely(lambda: callback(self))  # noqa: B023  called at once
