@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.cli.progress import tag_text
 from tenuto.experiments.plan import Intent, PlannedJob
+from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, Step, makespan
 from tenuto.jobs.nearest import Nearest, nearest_earlier
 from tenuto.jobs.text import duration, safe
@@ -108,9 +109,10 @@ class Plan(NamedTuple):
             "nearest": None
             if near is None
             else {
-                "job": near.job_id,
+                "job": near.key.job_id,
                 "differences": [
-                    {"path": one.path, "new": one.first, "old": one.second} for one in near.differences
+                    {"path": one.path, "new": plain_side(one.here), "old": plain_side(one.there)}
+                    for one in near.changed
                 ],
             },
         }
@@ -120,7 +122,7 @@ def plan_of(xp: experiment, files: Files) -> Plan:
     """Looks up what a plan is to say; writes nothing."""
     new = [planned.job for planned in xp.plan if planned.intent is Intent.RUN]
     return Plan(
-        xp.name, str(xp.workspace.path), tuple(xp.plan), nearest_earlier(new), _predict(xp.plan, files)
+        xp.name, str(xp.workspace.path), tuple(xp.plan), nearest_earlier(files, new), _predict(xp.plan, files)
     )
 
 
