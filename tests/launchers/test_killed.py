@@ -93,6 +93,34 @@ def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_al
     job.release()
 
 
+def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
+    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive, tmp_path: Path
+) -> None:
+    """Started within the half second in which the older one has not noticed yet, both ran at once."""
+    job = task(f"""
+    import fcntl
+    alone = open({str(tmp_path / "alone")!r}, "w")
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print(os.getpid()); time.sleep(1000000)
+    """)
+
+    async def scenario() -> None:
+        first = await started(launcher, job)
+        (before,) = await pids(job)
+        shutil.rmtree(job.paths.directory)
+        job.open_attempt()
+        second = await started(launcher, job)
+        (after,) = await pids(job)  # of a task that ended for want of the lock there would be none
+        assert not alive(before)
+        assert alive(after)
+        await first.wait()
+        second.signal_stop()
+        await second.wait()
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
 def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
     bench: JobBench, launcher: Launcher, run: Run, task: TaskBuilder, pids: Pids, alive: Alive
 ) -> None:

@@ -24,6 +24,7 @@ from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
+from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
 from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import signal
@@ -162,19 +163,23 @@ def _refused(ready: int, error: OSError) -> int:
 
 
 def _start_patiently(payload: Payload, inherited: Inherited) -> int:
-    """Start the payload; while the machine has no process left for it, wait.
+    """Start the payload; while the machine has no process left for it, or another runner has the job, wait.
 
     Returns `STOPPED` if somebody wants the job to end meanwhile, `WITHDRAWN` if the wait was in vain.
     """
     clock = payload.machine.clock
     give_up = clock.monotonic() + _PATIENCE_S
+    turn = Turn(payload.machine, payload.paths, payload.instructions)
     while True:
+        pause_s = _START_AGAIN_S
         try:
-            return _start(payload, inherited)
+            if payload.launch.external or turn.take():
+                return _start(payload, inherited)
+            pause_s = LOOK_AGAIN_S
         except OSError as error:
             if error.errno not in PASSING:
                 raise
-        if signal.sigtimedwait(ENDING, _START_AGAIN_S) is not None:
+        if signal.sigtimedwait(ENDING, pause_s) is not None:
             return STOPPED
         if clock.monotonic() >= give_up:
             # The pid record first: what has one may have run, and its attempt is a try.
