@@ -94,23 +94,23 @@ def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_al
 
 
 def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
-    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive, tmp_path: Path
+    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive
 ) -> None:
-    """Started within the half second in which the older one has not noticed yet, both ran at once."""
-    job = task(f"""
-    import fcntl
-    alone = open({str(tmp_path / "alone")!r}, "w")
-    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    print(os.getpid()); time.sleep(1000000)
-    """)
+    """Started before the older one has noticed, both ran at once."""
+    job = task("print(os.getppid()); print(os.getpid()); time.sleep(1000000)")
 
     async def scenario() -> None:
         first = await started(launcher, job)
-        (before,) = await pids(job)
+        runner, before = await pids(job, 2)
+        os.kill(runner, signal.SIGSTOP)  # it notices nothing
         shutil.rmtree(job.paths.directory)
         job.open_attempt()
         second = await started(launcher, job)
-        (after,) = await pids(job)  # of a task that ended for want of the lock there would be none
+        early = asyncio.ensure_future(pids(job, 2))
+        done, _ = await asyncio.wait([early], timeout=1.0)
+        assert not done, "the second payload began beside the first"
+        os.kill(runner, signal.SIGCONT)
+        _, after = await early
         assert not alive(before)
         assert alive(after)
         await first.wait()
