@@ -13,9 +13,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench_tasks import Work
-
-from tenuto import experiment
+import listing
 
 
 class Client:
@@ -102,9 +100,7 @@ def follow(client, count, first):
 
 
 def main(count, followed):
-    with experiment("ws", "listed"):
-        for number in range(count):
-            Work.C(number=number).submit()
+    listing.write("ws", count)
     server, client, began, ready = serve()
     slowest, first_rows = 0.0, None
     while True:

@@ -19,7 +19,14 @@ SRC = Path(__file__).parents[2] / "src" / "tenuto"
 # module of the machine -> the adapters that may import it. Everything else in the core goes through a port.
 
 MACHINE: dict[str, set[str]] = {
-    "os": {"clock", "workspace.files", "workspace.inotify", "workspace.locks", "workspace.processes"},
+    "os": {
+        "clock",
+        "workspace.files",
+        "workspace.filesystem",
+        "workspace.inotify",
+        "workspace.locks",
+        "workspace.processes",
+    },
     "time": {"clock"},
     "fcntl": {"workspace.locks"},
     "select": {"workspace.processes"},

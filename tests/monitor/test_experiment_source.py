@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tenuto.experiments import followed_run, source_feed
 from tenuto.experiments.followed_run import FollowedRun, job_row
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.status import RunState
+from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.source import ActedAs, Action, Row, Source, Target
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.monitor import panels
 from tenuto.monitor.plain import plain_row
 from tenuto.monitor.provider import LocalProvider
 from tenuto.settings import Settings
 from tenuto.testing.contracts.sources import SourceContract, all_rows
+from tenuto.workspace.filesystem import remote_kind
+from tenuto.workspace.inotify import DirectoryWatches
+from tenuto.workspace.layout import Layout
 from tests.jobs.runners import Runner
 from tests.jobs.workspaces import MACHINE, NOW, RUN, Builder, line, params
 
@@ -82,6 +91,32 @@ def test_line_04_a_look_after_a_hint_equals_a_fresh_load(workspace: Builder) -> 
     assert rows["bad1"].state is JobState.DONE
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 500])
+@pytest.mark.parametrize("is_transient", [False, True])
+def test_line_12_a_list_read_in_parts_gives_the_rows_of_the_whole(
+    workspace: Builder, monkeypatch: pytest.MonkeyPatch, chunk: int, is_transient: bool
+) -> None:
+    monkeypatch.setattr(followed_run, "CHUNK_ROWS", chunk)
+    workspace.job("bad1", reason=JobFailureStatus.FAILED, ended=NOW)
+    workspace.job("done1")
+    workspace.unstarted("after")
+    transient = TransientMode.TRANSIENT if is_transient else TransientMode.NONE
+    early = NOW - timedelta(hours=1)
+    workspace.run(
+        line("bad1")._replace(submittime=early), line("after", "bad1"), line("extra"),
+        line("middle", transient=transient), line("done1", "middle"),
+        line("bad1")._replace(submittime=NOW + timedelta(hours=1)), state=RunState.RUNNING, pid=1,
+    )  # fmt: skip
+    with Path(workspace.layout.run("sweep", RUN).jobs_list).open("ab") as listed:
+        listed.write(b"torn\n")
+    view, run = workspace.view, workspace.view.run("sweep")
+    followed = FollowedRun(view, run)
+    rows = {row.id: row for part in followed.load() for row in part}
+    assert list(rows) == ["bad1", "after", "extra", "middle", "done1"]
+    assert [row.state for row in rows.values()] == [job.state for job in view.jobs(run)]
+    assert followed.bad_lines == 1
+
+
 def test_a_feed_tells_of_a_job_that_was_removed(workspace: Builder, source: ExperimentSource) -> None:
     feed = source.feed()
     try:
@@ -93,6 +128,62 @@ def test_a_feed_tells_of_a_job_that_was_removed(workspace: Builder, source: Expe
         told = {row.id: row for row in feed.read([GROUP], 100).rows}
         assert told["done1"].state is JobState.ERROR
         assert told["done1"].reason is JobFailureStatus.DELETED
+    finally:
+        feed.close()
+
+
+@pytest.fixture
+def network_disk(tmp_path: Path, require: Callable[[str], None]) -> Iterator[Path]:
+    """A workspace as another machine sees it: what is done below the mount is not told above it."""
+    require("bindfs")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "ws").mkdir()
+    mount = subprocess.run(
+        ["bindfs", tmp_path / "ws", tmp_path / "far"], capture_output=True, text=True, check=False
+    )
+    if mount.returncode:
+        pytest.skip(f"no mount here: {mount.stderr}")
+    yield tmp_path / "far"
+    subprocess.run(["umount", tmp_path / "far"], check=True)
+
+
+def test_on_a_network_disk_changes_are_found_by_looking(network_disk: Path, workspace: Builder) -> None:
+    workspace.unstarted("never")
+    workspace.run(line("never"), state=RunState.RUNNING, pid=1)
+    assert remote_kind(str(network_disk)) == "fuse"
+    assert remote_kind(str(network_disk.parent)) is None
+    view = WorkspaceView(Layout(str(network_disk)), MACHINE)
+    source = ExperimentSource(view, Settings())
+    feed = source.feed()
+    try:
+        assert feed.fileno() is None
+        all_rows(source, GROUP)
+        workspace.job("late", ended=NOW)
+        workspace.run(line("late"), state=RunState.RUNNING, pid=1)
+        ends = time.monotonic() + 30
+        told: list[Row] = []
+        while not told and time.monotonic() < ends:
+            told = [row for row in feed.read([GROUP], 100).rows if row.state is JobState.DONE]
+            time.sleep(0.05)
+        assert [row.id for row in told] == ["late"]
+    finally:
+        feed.close()
+
+
+def test_a_watch_that_is_refused_is_made_up_for_by_looking(
+    workspace: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DirectoryWatches, "add", lambda watches, path: False)
+    monkeypatch.setattr(source_feed, "POLL_S", 0.0)
+    workspace.unstarted("never")
+    workspace.run(line("never"), state=RunState.RUNNING, pid=1)
+    source = ExperimentSource(workspace.view, Settings())
+    feed = source.feed()
+    try:
+        all_rows(source, GROUP)
+        workspace.job("late", ended=NOW)
+        workspace.run(line("late"), state=RunState.RUNNING, pid=1)
+        assert [row.id for row in feed.read([GROUP], 100).rows] == ["late"]
     finally:
         feed.close()
 
@@ -124,7 +215,10 @@ def test_line_11_actions_name_the_attempt_that_was_seen(workspace: Builder) -> N
         runner.close()
 
 
-def test_line_10_a_hostile_workspace_does_not_stop_the_provider(workspace: Builder, source: Source) -> None:
+def test_line_10_a_hostile_workspace_does_not_stop_the_provider(
+    workspace: Builder, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "FRESH_S", {})
     layout = workspace.layout
     os.mkfifo(Path(layout.job("my.Train", "never").directory, "Train.done"))
     Path(layout.job("my.Train", "never").directory, "Train.failed").symlink_to("/etc/passwd")
@@ -146,6 +240,13 @@ def test_line_10_a_hostile_workspace_does_not_stop_the_provider(workspace: Build
         assert provider.why(key("never"))["because"]
         json.dumps(provider.overview())
         assert provider.care()["orphans"]["jobs"] == 0
+        assert provider.care()["bad_lines"] == 0
+        with Path(layout.run("sweep", RUN).jobs_list).open("ab") as listed:
+            listed.write(b"\nnot a line\n")
+        ends = time.monotonic() + 30
+        while provider.care()["bad_lines"] != 2 and time.monotonic() < ends:
+            time.sleep(0.1)  # the torn line is complete now, and both are counted
+        assert provider.care()["bad_lines"] == 2
     finally:
         provider.close()
 

@@ -39,6 +39,8 @@ class FollowedRun:
         self._sights: dict[str, Sight] = {}
         self._standing: dict[str, Sight] = {}
         self._offset = 0
+        self.bad_lines = 0
+        """Lines of the list that could not be read."""
         self._has_transient = False
         self._swept = 0
         self.open: dict[str, None] = {}
@@ -48,21 +50,36 @@ class FollowedRun:
         return job_id in self._lines
 
     def load(self) -> Iterator[list[Row]]:
-        """All rows, in the order of submission, some at a time; nothing else may be asked meanwhile."""
-        self._read_list()
-        if self._has_transient:
-            for job_id in self._lines:
+        """All rows, in the order of submission, some at a time; nothing else may be asked meanwhile.
+
+        The list is read as the rows are made, so that the first rows of a long one come at once. Whether a
+        transient job is needed is known at the end of the list only: from the first of them on all is read.
+        A row is given again if a later line changes it: its job was submitted twice.
+        """
+        offset = -1
+        while offset != self._offset:
+            offset = self._offset
+            chunk = self._read_list(CHUNK_ROWS)
+            if self._has_transient:
+                break
+            if not chunk:
+                continue
+            again = [job_id for job_id in chunk if job_id in self._standing]
+            for job_id in chunk:
                 self._look(job_id)
-            self._stand_all()
-        remaining = iter(list(self._lines))
-        while chunk := list(islice(remaining, CHUNK_ROWS)):
-            if not self._has_transient:
-                for job_id in chunk:
-                    self._look(job_id)
-                for job_id in chunk:
-                    self._stand(job_id)
-                self._wait_for_tokens(chunk)
-            yield [self._row(job_id) for job_id in chunk]
+            moved = self._stand_from(again)
+            for job_id in chunk:
+                self._stand(job_id)
+            touched = list(dict.fromkeys((*chunk, *moved)))
+            self._wait_for_tokens(touched)
+            yield [self._row(job_id) for job_id in touched]
+        if self._has_transient:
+            self._read_list()
+            for job_id in self._lines.keys() - self._sights.keys():
+                self._look(job_id)
+            changed = iter(self._stand_all())
+            while chunk := list(islice(changed, CHUNK_ROWS)):
+                yield [self._row(job_id) for job_id in chunk]
 
     def new_jobs(self) -> list[Row]:
         """The rows of jobs that were listed since."""
@@ -76,9 +93,7 @@ class FollowedRun:
         for job_id in wanted:
             self._look(job_id)
         if self._has_transient:
-            before = dict(self._standing)
-            self._stand_all()
-            others = [one for one in self._lines if before.get(one) != self._standing[one]]
+            others = self._stand_all()
             return [self._row(job_id) for job_id in dict.fromkeys((*wanted, *others))]
         touched = self._stand_from(wanted)
         self._wait_for_tokens(touched)
@@ -127,8 +142,10 @@ class FollowedRun:
             if sight.alarm
         ]
 
-    def _read_list(self) -> list[str]:
-        lines, self._offset = self._view.lines_from(self.run, self._offset)
+    def _read_list(self, most: int | None = None) -> list[str]:
+        """The jobs of the next lines of the list, each once; all that are left if `most` is None."""
+        lines, self._offset, bad_lines = self._view.lines_from(self.run, self._offset, most)
+        self.bad_lines += bad_lines
         for line in lines:
             job_id = line.job_id
             if job_id not in self._lines:
@@ -151,10 +168,13 @@ class FollowedRun:
             line, self._sights[job_id], self._standing, self._tasks, live=self.run.live, needed=True
         )
 
-    def _stand_all(self) -> None:
+    def _stand_all(self) -> list[str]:
+        """Where all jobs stand now; gives back those that stand elsewhere than before."""
         lines = list(self._lines.values())
+        before = self._standing
         standing = within_run(lines, self._sights, live=self.run.live)
         self._standing = with_tokens(self._view.machine, lines, standing) if self.run.live else standing
+        return [one for one in self._lines if before.get(one) != self._standing[one]]
 
     def _stand_from(self, wanted: Collection[str]) -> list[str]:
         """Where some jobs stand now, and those after them, as far as that changes; in order of submission."""

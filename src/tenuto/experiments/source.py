@@ -80,6 +80,7 @@ class ExperimentSource(Source):
         self._followed: dict[str, FollowedRun] = {}
         self._services: dict[str, tuple[ServiceRow, ...]] = {}
         self._retries = Retries(view, settings)
+        self._skipped = 0
 
     # Groups and rows
 
@@ -110,6 +111,10 @@ class ExperimentSource(Source):
         """Read the services of a run again when they are asked for next."""
         with self._lock:
             self._services.pop(owner, None)
+
+    def lines_skipped(self, count: int) -> None:
+        """Note how many lines of journals could not be read since they are followed."""
+        self._skipped = count
 
     def _run(self, group: str) -> RunView | None:
         name, _, run_id = group.partition(":")[2].rpartition("/")
@@ -282,7 +287,7 @@ class ExperimentSource(Source):
             "strays": [self._stray(job.key) for job in self.view.strays()],
             "orphans": {"jobs": len(orphans), "bytes": sum(sizes)},
             "alarms": [{"key": key, "text": text} for key, text in alarms.items()],
-            "bad_lines": 0,
+            "bad_lines": self._skipped + sum(run.bad_lines for run in followed),
         }
 
     def _stray(self, key: JobKey) -> Row:

@@ -10,7 +10,7 @@ from typing import Protocol
 from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import FollowedRun
 from tenuto.experiments.view import WorkspaceView
-from tenuto.jobs.directories import subdirectories
+from tenuto.jobs.directories import is_real_directory, subdirectories
 from tenuto.lifecycle.events import (
     Event,
     JobEvent,
@@ -19,6 +19,7 @@ from tenuto.lifecycle.events import (
     ServiceStateChangedEvent,
 )
 from tenuto.lifecycle.source import Changes, Group, Row
+from tenuto.workspace.filesystem import remote_kind
 from tenuto.workspace.inotify import DirectoryWatches, watch_directories
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import JournalPlace, RunPaths, is_job_id, name_of_directory
@@ -43,6 +44,8 @@ class Followed(Protocol):
 
     def services_changed(self, owner: str) -> None: ...
 
+    def lines_skipped(self, count: int) -> None: ...
+
 
 class RunsFeed:
     """News of runs and of their jobs; for one thread."""
@@ -53,7 +56,11 @@ class RunsFeed:
         self._layout = source.view.layout
         self._files = source.view.machine.files
         self._clock = source.view.machine.clock
-        self._watches: DirectoryWatches | None = watch_directories()
+        # Of a network disk the kernel tells only what this machine does: all is looked at instead.
+        is_deaf = remote_kind(self._layout.root) is not None
+        self._watches: DirectoryWatches | None = None if is_deaf else watch_directories()
+        self._is_refused = False
+        """True once the kernel refused to watch a directory: too many are watched."""
         self._readers: dict[str, EventReader] = {}
         """Directory of a journal -> its reader."""
         self._hints: dict[str, None] = {}
@@ -75,7 +82,8 @@ class RunsFeed:
         followed = self._source.followed(groups)
         self._hear()
         now = self._clock.monotonic()
-        is_due = now - self._swept_at >= (POLL_S if self._watches is None else SWEEP_S)
+        is_deaf = self._watches is None or self._is_refused
+        is_due = now - self._swept_at >= (POLL_S if is_deaf else SWEEP_S)
         if is_due:
             self._swept_at = now
             self._watch()
@@ -141,6 +149,7 @@ class RunsFeed:
             except (OSError, TenutoError):
                 continue  # it is being archived: the next look finds what it told
             events += [entry.event for entry in entries]
+        self._source.lines_skipped(sum(reader.bad_lines for reader in self._readers.values()))
         for event in events:
             if isinstance(event, JobEvent):
                 self._hint(event.job_id)
@@ -190,7 +199,9 @@ class RunsFeed:
         """Watch one more directory; True if it was not watched before."""
         if self._watches is None or directory in self._watches:
             return False
-        return self._watches.add(directory)
+        is_watched = self._watches.add(directory)
+        self._is_refused |= not is_watched and is_real_directory(self._files, directory)
+        return is_watched
 
 
 def _job_of(name: str) -> str | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunsView, RunView
@@ -28,6 +29,17 @@ _FEW = 16
 """Jobs that are searched for in a list; for more of them the whole list is decoded."""
 
 
+class ListedPart(NamedTuple):
+    """A part of the list of a run."""
+
+    lines: list[JobLine]
+    """Each job once."""
+    offset: int
+    """Where the next part begins."""
+    bad_lines: int
+    """Lines that could not be read."""
+
+
 class WorkspaceView(RunsView, JobsView):
     """Looks at one workspace."""
 
@@ -44,18 +56,23 @@ class WorkspaceView(RunsView, JobsView):
             return []
         return self._sound(found)
 
-    def lines_from(self, run: RunView, offset: int) -> tuple[list[JobLine], int]:
-        """What the run asked for after a place in its list, and where to go on; each job once."""
+    def lines_from(self, run: RunView, offset: int, most: int | None = None) -> ListedPart:
+        """What the run asked for after a place in its list; `most`: how many jobs are read."""
         paths = self._list_of(run)
         found: dict[str, JobLine] = {}
+        bad_lines = 0
         try:
             for line, end in listed_jobs(self._files, paths, offset) if paths is not None else ():
                 offset = end
                 if line is not None:
                     found[line.job_id] = line
+                else:
+                    bad_lines += 1
+                if most is not None and len(found) >= most:
+                    break
         except OSError:
             pass  # the next look goes on from here
-        return self._sound(list(found.values())), offset
+        return ListedPart(self._sound(list(found.values())), offset, bad_lines)
 
     def _sound(self, lines: Sequence[JobLine]) -> list[JobLine]:
         """Of what a list says the jobs of this workspace."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tenuto.clock import SystemClock
 from tenuto.lifecycle.owners import Door
@@ -85,6 +85,28 @@ def test_a_row_opens_its_job_by_click_and_by_enter(demo: Served, visitor: Visito
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("[data-field=id]")).to_have_text("00000000aaaaaaaa")
+
+
+def test_a_view_that_was_left_does_not_draw_over_a_later_one(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/job?*", hold)
+    page.evaluate("address => { location.hash = address }", job_address(RUNNING))
+    page.wait_for_function("document.title === 'Job · Tenuto'")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    visitor.go(page, f"#/graph?group={SWEEP}")
+    while not held:
+        page.wait_for_timeout(10)
+    with page.expect_response("**/api/job?*"):
+        held[0].continue_()
+    page.wait_for_timeout(200)
+    expect(page.locator("main h1")).to_have_text("Graph")
+    assert page.title() == "Graph · Tenuto"
+    assert page.locator("main > *").count() == 1
 
 
 def test_19_actions_ask_first_and_name_the_attempt(serve: Serve, visitor: Visitor) -> None:

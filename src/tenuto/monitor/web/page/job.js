@@ -17,7 +17,6 @@ export async function job({ main, query, about }) {
   const key = query.get("key") ?? "";
   const at = query.get("at");
   let found = /** @type {JobDetail} */ (await get("job", { key }));
-  document.title = `${shortTask(found.task)} ${shortId(found.id)} · Tenuto`;
   const log = new LogPanel(found, at === null);
   const facts = h("div", { class: "facts" });
   const heading = h("h1", {});
@@ -47,7 +46,8 @@ export async function job({ main, query, about }) {
   void get("why", { key }).then((answer) => { why = /** @type {Why} */ (answer); draw(); }, () => undefined);
   const soon = throttled(load, 500);
   return {
-    close: () => again(),
+    title: `${shortTask(found.task)} ${shortId(found.id)}`,
+    close: () => { log.close(); again(); },
     reset: () => { void load(); },
     log: (part) => log.take(part),
     delta: (delta) => {

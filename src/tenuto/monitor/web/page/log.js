@@ -83,6 +83,11 @@ export class LogPanel {
     }
   }
 
+  /** An answer that is still on its way is left alone: another view may follow another log by then. */
+  close() {
+    this.version += 1;
+  }
+
   /** @param {LogPart} part */
   begin(part) {
     this.attempt = part.attempt;

@@ -40,6 +40,7 @@ let view = {};
 /** @type {About | null} */
 let about = null;
 let shown = 0;
+let missed = false;
 
 function parsed() {
   const [path = "", search = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
@@ -64,6 +65,23 @@ function playhead(path, query) {
   put(past, `as it was at ${clock(at)} `, h("a", { href: address(path, rest), class: "button" }, "live"));
 }
 
+/**
+ * The element that one change of view draws into. Its first content takes the place of the view before it; a
+ * change that was overtaken by a later one draws into an element that is in no document any more.
+ * @param {number} mine
+ */
+function ground(mine) {
+  const element = h("div", { class: "ground" });
+  main.append(element);
+  const drawn = new MutationObserver(() => {
+    drawn.disconnect();
+    if (mine === shown) for (const other of [...main.childNodes]) if (other !== element) other.remove();
+    if (mine !== shown) element.remove();
+  });
+  drawn.observe(element, { childList: true });
+  return element;
+}
+
 async function show() {
   const mine = ++shown;
   main.setAttribute("aria-busy", "true");
@@ -74,21 +92,23 @@ async function show() {
 /** @param {number} mine the number of this change of view: a later one has the last word */
 async function change(mine) {
   view.close?.();
-  view = {};
+  view = { delta: () => { missed = true; }, reset: () => { missed = true; } };
+  missed = false;
+  const place = ground(mine);
   const { path, query } = parsed();
   if (path.startsWith("code=") || !api.hasKey()) {
     about = null;
     put(part("nav"));
     part("logout").hidden = true;
     if (!api.hasKey()) say(live, "logged out");
-    await loginView(main, path.startsWith("code=") ? path.slice(5) : "", enter);
+    await loginView(place, path.startsWith("code=") ? path.slice(5) : "", enter);
     return;
   }
   const found = VIEWS.get(path);
   navigation(path, query);
   playhead(path, query);
   if (!found) {
-    put(main, h("h1", {}, "No such view"), h("p", {}, h("a", { href: "#/" }, "To the overview")));
+    put(place, h("h1", {}, "No such view"), h("p", {}, h("a", { href: "#/" }, "To the overview")));
     return;
   }
   document.title = `${found.label} · Tenuto`;
@@ -96,20 +116,25 @@ async function change(mine) {
     const known = about ?? /** @type {About} */ (await api.get("about"));
     about = known;
     part("logout").hidden = false;
-    const opened = await found.open({ main, query, about: known });
-    if (mine === shown) view = opened;
-    else opened.close?.();
+    const opened = await found.open({ main: place, query, about: known });
+    if (mine !== shown) {
+      opened.close?.();
+      return;
+    }
+    view = opened;
+    if (opened.title) document.title = `${opened.title} · Tenuto`;
+    if (missed) opened.reset?.();
   } catch (error) {
-    if (mine === shown && api.hasKey()) failed(error);
+    if (mine === shown && api.hasKey()) failed(place, error);
   }
   if (mine === shown && api.hasKey()) api.start();
 }
 
-/** @param {unknown} error */
-function failed(error) {
+/** @param {HTMLElement} place @param {unknown} error */
+function failed(place, error) {
   const gone = error instanceof api.Refused && error.status === 404;
   put(
-    main,
+    place,
     h("h1", {}, gone ? "Not here" : "This did not work"),
     h("p", { class: "trouble" }, error instanceof Error ? error.message : String(error)),
     h("p", {}, h("button", { type: "button", onclick: () => void show() }, "Try again")),

@@ -95,6 +95,8 @@ export interface Place { main: HTMLElement; query: URLSearchParams; about: About
 
 /** What a view gives back; each part is optional. */
 export interface View {
+  /** What the window is called; else the name of the view. */
+  title?: string;
   delta?: (delta: Delta) => void;
   reset?: () => void;
   log?: (part: LogPart) => void;
