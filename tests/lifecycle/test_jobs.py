@@ -135,3 +135,16 @@ def test_what_a_predecessor_recorded_can_be_taken_over() -> None:
     job.restore(Standing(JobState.DONE, submittime=clock.now(), starttime=clock.now()))
     assert job.state is JobState.WAITING
     assert job.starttime == clock.now()
+
+
+def test_how_long_a_job_ran_does_not_follow_a_clock_that_is_set() -> None:
+    clock = FakeClock()
+    job = BaseJob("ab12", "a.Task", clock)
+    for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED, JobState.RUNNING):
+        job.state = state
+    clock.advance(5.0)
+    clock.jump(-3600.0)
+    job.state = JobState.DONE
+    assert job.starttime is not None
+    assert job.endtime is not None
+    assert (job.endtime - job.starttime).total_seconds() == 5.0

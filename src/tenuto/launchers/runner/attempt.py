@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tenuto.errors import LockLost
@@ -86,6 +86,8 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
+    began: float
+    """When that was, by a clock that nobody sets."""
     why_fresh: str | None = None
     is_external: bool = False
     lock: int | None = None
@@ -107,6 +109,7 @@ def run(inherited: Inherited) -> int:
         launch,
         Instructions.of(launch),
         machine.clock.now(),
+        machine.clock.uptime(),
         inherited.why_fresh,
         lock=inherited.lock,
     )
@@ -331,7 +334,7 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
         reason=verdict.reason,
         message=verdict.message,
         starttime=attempt.started,
-        endtime=attempt.machine.clock.now(),
+        endtime=attempt.started + timedelta(seconds=attempt.machine.clock.uptime() - attempt.began),
         **seen,
     )
 

@@ -79,7 +79,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
     reporter.provenance({**_provenance(type(task), assignment), **_defaults(params)})
-    job.holds(hold_partials(task))
+    job.holds(hold_partials(assignment, task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
             run_to_end(init_task.execute())
