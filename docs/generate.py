@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tenuto.lifecycle import diagram as lifecycle
 from tenuto.monitor import diagram as monitor
+from tenuto.monitor.tui.keys import keys_table
 from tenuto.workspace import diagram as workspace
 
 PAGES = {
@@ -20,6 +21,7 @@ PAGES = {
     "monitor.md": {
         "answers": monitor.answers_table,
         "values": monitor.shapes_table,
+        "keys": keys_table,
     },
     "service.md": {
         "service states": lifecycle.service_states_table,

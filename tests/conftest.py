@@ -44,7 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _arm(config: pytest.Config, seconds: float) -> None:
-    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
+    crowding = max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)  # how many processes share a core
+    faulthandler.dump_traceback_later(seconds * crowding, exit=True, file=config.stash[STDERR])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,6 +65,17 @@ def pytest_enter_pdb() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     _arm(session.config, WATCHDOG_S)  # a thread left behind can also hang the exit of the interpreter
+
+
+# -- what is left to `make prove` --------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with its reason, what takes minutes or measures time."""
+    for item in items:
+        marker = item.get_closest_marker("prove")
+        if marker is not None and PROFILE != "prove":
+            item.add_marker(pytest.mark.skip(reason=f"left to `make prove`: {marker.args[0]}"))
 
 
 # -- what a machine may lack -----------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Scenario:
         self.name = name
 
     def prepare(self, place: Place) -> None:
-        """What is there before."""
+        """The files before the case."""
 
     def act(self, place: Place) -> None:
         raise NotImplementedError
@@ -254,7 +254,7 @@ class Looked(Scenario):
 
 
 class LockTried(Scenario):
-    """Somebody has the lock: whatever fails, nobody else gets it or believes it free."""
+    """A process has the lock: whatever fails, no other gets it or believes it free."""
 
     _held: LockHandle | None = None
 
@@ -424,7 +424,7 @@ class Claimed(Scenario):
 
 
 class AttemptClaimed(Scenario):
-    """The claim on an attempt: made once; whoever fails to make it begins nothing."""
+    """The claim on an attempt: made once; a runner that fails to make it begins nothing."""
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
@@ -441,7 +441,7 @@ class AttemptClaimed(Scenario):
 
 
 class ExperimentTaken(Scenario):
-    """The lock of an experiment, and its status: whoever fails to take it does not keep it."""
+    """The lock of an experiment, and its status: a run that fails to take it does not keep it."""
 
     def prepare(self, place: Place) -> None:
         self._status = RunStatus("sweep", "20260101-1", RunState.RUNNING, NOW, "host", 1)

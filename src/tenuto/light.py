@@ -14,6 +14,25 @@ def import_module(name: str) -> ModuleType:
     return sys.modules[name]
 
 
+def late(name: str) -> Any:
+    """Stands for a module of Tenuto, which is loaded when something of it is first asked for.
+
+    Beside it, under `TYPE_CHECKING`, stands the plain import of the same module under the same name: the type
+    checker and the test of imports read that one.
+    """
+    return _Late(name)
+
+
+class _Late:
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
 if TYPE_CHECKING:
     import ctypes
     import difflib

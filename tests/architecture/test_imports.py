@@ -6,6 +6,7 @@ Data flows down the table and imports point up it. A new room needs a line here 
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import tomllib
 from collections.abc import Iterator
@@ -54,7 +55,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Tenuto may sit inside a function.
 OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.evolution", "tenuto.search.running"): "search",
+    ("tenuto.search.evolution", "tenuto.search.open_search"): "search",
     ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
+    ("tenuto.cli.commands.top", "tenuto.monitor.tui.app"): "tui",
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
     ("tenuto.cli.doors", "tenuto.search.opening"): "search",
     ("tenuto.cli.doors", "tenuto.search.source"): "search",
@@ -86,6 +89,7 @@ def modules(src: Path) -> dict[str, Path]:
     }
 
 
+@functools.cache
 def imports(src: Path) -> list[Import]:
     known = modules(src)
     return [found for name, path in known.items() for found in _imports_of(name, path, known)]
@@ -190,6 +194,49 @@ def test_every_optional_import_names_an_extra_and_still_exists() -> None:
     ]
     assert set(OPTIONAL.values()) <= extras.keys()
     assert OPTIONAL.keys() <= {(i.importer, i.imported) for i in imports(SRC) if i.in_function}
+
+
+def late_modules(tree: ast.AST) -> set[tuple[str, str]]:
+    """The names that stand for a module until it is used, with that module: ``name = late("a.b.name")``."""
+    return {
+        (ast.unparse(node.targets[0]), ast.literal_eval(node.value.args[0]))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) == "late"
+    }
+
+
+def typed_modules(tree: ast.AST) -> set[tuple[str, str]]:
+    """The names that an import for the type checker gives, and their modules: ``(name, "a.b.name")``."""
+    return {
+        (alias.asname or alias.name, f"{node.module}.{alias.name}")
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_a_module_that_is_loaded_late_is_imported_for_the_type_checker() -> None:
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(SRC).items()}
+    found = {name: late_modules(tree) for name, tree in trees.items()}
+    assert sum(map(len, found.values())) > 20
+    assert not {name: wrong for name in trees if (wrong := found[name] - typed_modules(trees[name]))}
+
+
+def test_no_module_of_tenuto_is_loaded_by_a_string_of_its_own() -> None:
+    loose = [
+        f"{name}: {ast.unparse(node)}"
+        for name, path in modules(SRC).items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("import_module", "__import__", "importlib.import_module")
+        and isinstance(node.args[0], ast.Constant)
+        and str(node.args[0].value).startswith("tenuto")
+    ]
+    assert not loose, "\n".join(loose)
 
 
 def test_the_table_itself_has_no_cycle() -> None:

@@ -270,7 +270,7 @@ def test_a_stopped_job_takes_its_meter_along(
     assert "leftovers_alive" not in marker.flags
 
 
-@pytest.mark.slow
+@pytest.mark.prove("it measures time")
 def test_no_tracker_makes_a_job_longer(
     task: Callable[..., ReadyJob], launcher: Launcher, run: Callable[..., Any], measured: Any
 ) -> None:

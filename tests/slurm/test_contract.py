@@ -7,11 +7,10 @@ import pytest
 from tenuto.launchers.protocols import Launcher
 from tenuto.testing.contracts.launchers import ExternalLauncherContract, Run
 from tenuto.testing.jobs import JobBench
-from tests.conftest import PROFILE
 
 
 class TestSlurm(ExternalLauncherContract):
-    @pytest.mark.skipif(PROFILE != "prove", reason="its runner waits a minute for a disk that may be late")
+    @pytest.mark.prove("its runner waits a minute for a disk that may be late")
     def test_a_runner_of_a_stale_attempt_touches_nothing(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:

@@ -8,7 +8,6 @@ import subprocess
 
 import pytest
 
-from tests.conftest import PROFILE
 from tests.slurm.drivers import Driver, eventually
 
 HOLD_THREE = """
@@ -60,7 +59,7 @@ def test_a_driver_that_dies_around_sbatch_loses_no_job(driver: Driver, moment: s
     assert len(driver.calls("sbatch")) == 1
 
 
-@pytest.mark.skipif(PROFILE != "prove", reason="it is given up after a minute")
+@pytest.mark.prove("it is given up after a minute")
 def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     driver.shim("sbatch", "kill -KILL $PPID; exit 1")
     script = driver.script(NOTE)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROFILE
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
 from tests.slurm.drivers import Driver, eventually
@@ -67,7 +66,7 @@ def test_a_command_that_kills_a_job_while_sbatch_hangs_is_heard(driver: Driver) 
     assert driver.ledger() == [], "what was queued late never begins"
 
 
-@pytest.mark.skipif(PROFILE != "prove", reason="Slurm looks at time limits every half minute")
+@pytest.mark.prove("Slurm looks at time limits every half minute")
 def test_a_limit_that_is_not_known_is_told_before_it_comes(driver: Driver) -> None:
     driver.run(
         """
@@ -122,7 +121,7 @@ class Large(Task):
     assert "MEMORY" in said
 
 
-@pytest.mark.skipif(PROFILE != "prove", reason="a thousand jobs are submitted")
+@pytest.mark.prove("a thousand jobs are submitted")
 @pytest.mark.watchdog(300)
 def test_a_thousand_waiting_jobs_cost_next_to_nothing(driver: Driver) -> None:
     driver.slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")

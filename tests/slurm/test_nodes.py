@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROFILE
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
 from tests.slurm.drivers import Driver, eventually
 
-UNTIL_GIVEN_UP = pytest.mark.skipif(PROFILE != "prove", reason="Slurm gives a node up after half a minute")
+UNTIL_GIVEN_UP = pytest.mark.prove("Slurm gives a node up after half a minute")
 HOLD_TWO = """
 with experiment(HERE / "ws", "x"):
     for name in "ab":

@@ -43,6 +43,7 @@ from tenuto.errors import (
     UnknownParameter,
 )
 from tenuto.tasks.identity import partial_identity
+from tenuto.tasks.serialization import from_state_dict, job_document, state_dict
 
 
 class Data(Config):
@@ -387,12 +388,54 @@ def test_a_generated_path_is_known_once_submitted(experiment: Any) -> None:
     assert task.model.weights == task.jobpath / "out" / "model" / "weights.pt"
 
 
-def test_a_shared_config_keeps_the_path_of_the_first_task(experiment: Any) -> None:
+def test_a_path_that_lies_in_two_jobs_is_refused_and_not_guessed(experiment: Any, tmp_path: Path) -> None:
     model = Model.C()
     first = train(model=model).submit()
-    second = train(model=model, lr=0.5).submit()
+    first.submit()
     assert model.weights == first.jobpath / "out" / "model" / "weights.pt"
+    second = train(model=model, lr=0.5).submit()
+    with pytest.raises(
+        MissingValue, match=r"Model\.weights lies in the jobs of Train 0 and Train 1, which share"
+    ):
+        second.model.weights
     assert second.log == second.jobpath / "log.txt"
+    live = second.instance(tmp_path / "here")
+    assert live.model.weights == second.jobpath / "out" / "model" / "weights.pt"
+    apart = train(model=copyconfig(model), lr=0.7).submit()
+    assert apart.model.weights == apart.jobpath / "out" / "model" / "weights.pt"
+
+
+class Improve(Task):
+    model: Param[Model]
+    seed: Param[int]
+
+    def task_outputs(self, dep: Any) -> Any:
+        return dep(self.model)
+
+
+class Use(Task):
+    model: Param[Model]
+
+
+class Pair(Task):
+    learned: Param[list[Train]]
+
+
+def test_the_files_of_what_a_task_gives_out_lie_in_its_job(experiment: Any, tmp_path: Path) -> None:
+    model = Model.C()
+    first = Improve.C(model=model, seed=1).submit()
+    second = Improve.C(model=model, seed=2).submit()
+    assert [one.weights.parts[-4] for one in (first, second, copyconfig(second))] == ["0", "1", "1"]
+    use = Use.C(model=second).submit()
+    assert use.model.weights == tmp_path / "jobs" / "1" / "out" / "model" / "weights.pt"
+    assert use.instance(tmp_path / "here").model.weights == use.model.weights
+    both = Pair.C(learned=[train(model=model, lr=1.0).submit(), train(model=model, lr=2.0).submit()])
+    assert not hasattr(both.instance(tmp_path / "here").learned[0].model, "weights")
+    stored = job_document(use, use.jobpath, tmp_path / "partials", [])
+    (given,) = [one for one in stored["objects"] if "given_out" in one]
+    assert given["generated"] == {"weights": "../1/out/model/weights.pt"}
+    again = from_state_dict(state_dict(second))
+    assert Use.C(model=again).model._state.is_given_out
 
 
 def test_a_given_path_wins_over_the_generated_one(experiment: Any) -> None:

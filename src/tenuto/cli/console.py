@@ -212,7 +212,7 @@ def moment(instant: datetime | None) -> str:
         return "–"
     try:
         return instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError):  # the year 1, written by somebody else
+    except (OverflowError, ValueError):  # the year 1, written by another program
         return instant.replace(tzinfo=UTC).isoformat()
 
 

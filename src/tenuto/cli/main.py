@@ -17,7 +17,7 @@ COMMANDS = {
     "run": "Run an experiment: a script, or a YAML file.",
     "plan": "Say what a run would do, and why; do nothing.",
     "status": "Show experiments, their last runs, and what runs now.",
-    "top": "Print one overview of all that runs, waits and failed, as JSON.",
+    "top": "Watch and steer in the terminal.",
     "ui": "Watch and steer in a browser.",
     "jobs": "List jobs, filtered and sorted.",
     "results": "Show what jobs returned, the best first.",

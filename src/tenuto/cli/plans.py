@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.cli.progress import tag_text
 from tenuto.experiments.plan import Intent, PlannedJob
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, Step, makespan
+from tenuto.jobs.lookalikes import renamed_from
 from tenuto.jobs.nearest import Nearest, nearest_earlier
 from tenuto.jobs.text import duration, safe
 from tenuto.workspace.ports import Files
@@ -46,6 +47,8 @@ class Plan(NamedTuple):
     jobs: tuple[PlannedJob, ...]
     nearest: dict[str, Nearest]
     prediction: Prediction
+    renamed: Mapping[str, str] = {}
+    """Tasks that have no job yet, and the ids that they may have had before."""
 
     def counted(self) -> Counter[Intent]:
         """How many jobs there are of each kind."""
@@ -56,7 +59,15 @@ class Plan(NamedTuple):
         if planned.intent is not Intent.RUN:
             return planned.why
         near = self.nearest.get(planned.job.key)
-        return str(near) if near else "the first of its task here"
+        if near:
+            return str(near)
+        former = self.renamed.get(planned.job.task_id)
+        if former is None:
+            return "the first of its task here"
+        return (
+            f"the first of its task here; {former} has the same parameters: if it was renamed or moved, "
+            f'keep its results by @deprecate, or by __xpmid__ = "{former}" (docs/valid.md)'
+        )
 
     def lines(self, *, everything: bool = False) -> Iterator[str]:
         """For people."""
@@ -121,8 +132,17 @@ class Plan(NamedTuple):
 def plan_of(xp: experiment, files: Files) -> Plan:
     """Looks up what a plan is to say; writes nothing."""
     new = [planned.job for planned in xp.plan if planned.intent is Intent.RUN]
+    nearest = nearest_earlier(files, new)
+    planned = {one.job.task_id for one in xp.plan}
+    first = {job.task_id: job for job in new if job.key not in nearest}
+    renamed = {task_id: renamed_from(files, job, planned) for task_id, job in first.items()}
     return Plan(
-        xp.name, str(xp.workspace.path), tuple(xp.plan), nearest_earlier(files, new), _predict(xp.plan, files)
+        xp.name,
+        str(xp.workspace.path),
+        tuple(xp.plan),
+        nearest,
+        _predict(xp.plan, files),
+        {task_id: former for task_id, former in renamed.items() if former is not None},
     )
 
 

@@ -1,4 +1,4 @@
-"""A few lines at the bottom of a terminal, drawn again and again; what anybody prints goes above them.
+"""A few lines at the bottom of a terminal, drawn again and again; what a script prints goes above them.
 It knows nothing of jobs.
 
 Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind,
@@ -160,7 +160,7 @@ class Above:
             self.write(line)
 
     def flush(self) -> None:
-        """Shows what has no line end: it may be a question that somebody waits for an answer to."""
+        """Shows what has no line end: it may be a question that the script waits for an answer to."""
         with self._lock:
             begun, self._begun = self._begun, ""
         if begun:

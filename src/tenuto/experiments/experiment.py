@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.errors import (
     DirectoryUnusable,
@@ -44,6 +43,7 @@ from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
@@ -57,6 +57,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.lifecycle.states import TransientMode
+from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
@@ -74,17 +75,20 @@ from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
+if TYPE_CHECKING:
+    from tenuto.experiments import info, monitor_service, transient
+    from tenuto.jobs import placing
+    from tenuto.launchers import finding
+else:
+    info = late("tenuto.experiments.info")
+    monitor_service = late("tenuto.experiments.monitor_service")
+    transient = late("tenuto.experiments.transient")
+    placing = late("tenuto.jobs.placing")
+    finding = late("tenuto.launchers.finding")
+
 Tok = TypeVar("Tok", bound=CounterToken)
 
 _LONGEST_NAME = 200
-# What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
-_PAST_MODULE = "tenuto.experiments.info"
-_TRANSIENT_MODULE = "tenuto.experiments.transient"
-# Most experiments have no requirement either.
-_PLACING_MODULE = "tenuto.jobs.placing"
-_FINDING_MODULE = "tenuto.launchers.finding"
-# Nor a monitor beside it.
-_MONITOR_MODULE = "tenuto.experiments.monitor_service"
 
 
 class experiment:
@@ -134,7 +138,7 @@ class experiment:
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         self._launcher = launcher_of(launcher, "experiment(launcher=)")
         self._launchers: Launchers | None = None
-        self._placer: Any = None
+        self._placer: placing.Placer | None = None
         """Finds the place of tasks that have a requirement."""
         self._job_defaults: Defaults | None = None
         self._dirty_git = member(
@@ -158,6 +162,7 @@ class experiment:
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
         self._validity = Validity(self._scheduler.machine.files, rerun_changed=self._reruns(rerun_changed))
+        self._former = FormerJobs(self._scheduler.machine)
         self._preparations = Preparations(self._scheduler.machine, say)
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
@@ -245,9 +250,8 @@ class experiment:
         if run_id is not None or experiment is None:
             run = layout.run(experiment or self.name, run_id or self.run_id)
             return self._submitted_below(load(Path(run.data, _saved_name(name))))
-        past: Any = import_module(_PAST_MODULE)
         _saved_name(name)
-        place, names = past.saved_in(layout, self._scheduler.machine, experiment, name)
+        place, names = info.saved_in(layout, self._scheduler.machine, experiment, name)
         if place is None:
             known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
             raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
@@ -275,7 +279,7 @@ class experiment:
         return result_rows(self._scheduler.machine.files, finished)
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
-        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+        """Calls a function with each event of this run from now on, in a thread of the scheduler's.
 
         One that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
@@ -376,6 +380,7 @@ class experiment:
                     f"submit(run_mode=NORMAL) in experiment {self.name!r}, which runs nothing "
                     f"({self.run_mode.name}), at {caller()}: give the mode to the experiment"
                 )
+            self._former.record(workspace.layout, task, job)
             return self._scheduler.submit(job, self._run)
         if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
@@ -395,6 +400,7 @@ class experiment:
                 self._carbon_plan,
                 Durability(chosen.durability),
                 self._validity,
+                self._former,
             )
         return self._job_defaults
 
@@ -404,21 +410,21 @@ class experiment:
             self._launcher = self._named_launcher(self._launcher)
         return self._launcher
 
-    def _named_launcher(self, name: str) -> Launcher:
+    def _all_launchers(self) -> Launchers:
         if self._launchers is None:
             self._launchers = Launchers(self.settings)
-        return self._launchers.named(name)
+        return self._launchers
+
+    def _named_launcher(self, name: str) -> Launcher:
+        return self._all_launchers().named(name)
 
     def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
-            finding: Any = import_module(_FINDING_MODULE)
-            placing: Any = import_module(_PLACING_MODULE)
-            finder = finding.Finder(self.settings, self._launchers)
+            finder = finding.Finder(self.settings, self._all_launchers())
             self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
         launcher = submission.launcher or self._chosen_launcher()
-        placed: Placement = self._placer.place(task, submission.requires, launcher, environment)
-        return placed
+        return self._placer.place(task, submission.requires, launcher, environment)
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -476,8 +482,7 @@ class experiment:
             reporter.opened(self)
             self._run.subscribe(reporter.hear)
         if self.port is not None:
-            monitor: Any = import_module(_MONITOR_MODULE)
-            monitor.start_monitor(self._run, self.port, say)
+            monitor_service.start_monitor(self._run, self.port, say)
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()
@@ -557,7 +562,7 @@ class experiment:
             message = "jobs failed" if run.failedJobs else run.counts.problem or ""
             state = RunState.FAILED if message else RunState.DONE
         run.finish(state, message or None, self.carbon())
-        self.notes = notes_of(run, self._validity)
+        self.notes = notes_of(run, self._validity, self._former)
         reporter = current_reporter.get()
         if reporter is not None:
             reporter.closed(self, state)
@@ -566,7 +571,6 @@ class experiment:
                 say(note)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
-            transient: Any = import_module(_TRANSIENT_MODULE)
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
@@ -619,7 +623,7 @@ def say(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text of somebody else's for a terminal: what would steer it is spelled out."""
+    """Foreign text for a terminal: what would steer it is spelled out."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
         for character in text

@@ -39,7 +39,7 @@ class Retries:
                 return acted
             scheduler = Scheduler.instance()
             if self._launcher is None:
-                self._launcher = SpawnLauncher(scheduler.machine, slots=self._slots)
+                self._launcher = SpawnLauncher(scheduler.machine, slots=self._slots, shares_slots=True)
             prepared = prepare(self._view, wanted, scheduler, self._launcher, seen=wanted)
             acted += prepared.refused
             keys = [JobKey(job.task_id, job.job_id) for job in prepared.jobs]

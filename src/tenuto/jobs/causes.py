@@ -35,8 +35,7 @@ def grouped(rows: Iterable[Row]) -> list[FailureGroup]:
         reason = row.reason or JobFailureStatus.FAILED
         if row.state is JobState.ERROR and reason is not JobFailureStatus.DEPENDENCY:
             error, place = _split(row.message or reason.meaning)
-            kind = _KIND.match(error)
-            cause = kind[0] if kind and place else error
+            cause = _cause(error, place)
             groups.setdefault((reason, cause, place), []).append((row, error))
     found = [
         FailureGroup(
@@ -49,6 +48,18 @@ def grouped(rows: Iterable[Row]) -> list[FailureGroup]:
         for (reason, _, place), members in groups.items()
     ]
     return sorted(found, key=lambda group: -len(group.rows))
+
+
+def same_cause(message: str, error: str, place: str) -> bool:
+    """True if a message of a job is of the cause that a group names by its error and place."""
+    own, where = _split(message)
+    return where == place and _cause(own, where) == _cause(error, place)
+
+
+def _cause(error: str, place: str) -> str:
+    """The kind of an error where its place is known; else all of it."""
+    kind = _KIND.match(error)
+    return kind[0] if kind and place else error
 
 
 def _split(message: str) -> tuple[str, str]:

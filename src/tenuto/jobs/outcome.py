@@ -16,9 +16,11 @@ class Outcome(Enum):
     ASKED = "asked to stop"
     RETRIED = "run again"
     DELETED = "deleted"
+    MOVED = "moved"
     WOULD_KILL = "would be killed"
     WOULD_RETRY = "would be run again"
     WOULD_DELETE = "would be deleted"
+    WOULD_MOVE = "would be moved"
     STALE = "another attempt by now"
     NOT_RUNNING = "not running"
     STARTING = "is being started"
@@ -34,6 +36,8 @@ class Outcome(Enum):
             Outcome.ASKED,
             Outcome.RETRIED,
             Outcome.DELETED,
+            Outcome.MOVED,
+            Outcome.WOULD_MOVE,
             Outcome.WOULD_KILL,
             Outcome.WOULD_RETRY,
             Outcome.WOULD_DELETE,

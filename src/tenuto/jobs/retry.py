@@ -71,7 +71,7 @@ def prepare(
     wanted = list(dict.fromkeys(keys))
     made: dict[JobKey, Job] = {}
     refused: dict[JobKey, Acted] = {}
-    launcher = launcher or SpawnLauncher(scheduler.machine)
+    launcher = launcher or SpawnLauncher(scheduler.machine, shares_slots=True)
     pending = list(reversed(wanted))
     opened: set[JobKey] = set()
     while pending:

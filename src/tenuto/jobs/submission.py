@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import ClassNotFound, ParameterError, TokenError, UnsubmittedTask
+from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.key import JobKey
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
@@ -54,6 +56,8 @@ class Defaults(NamedTuple):
     durability: Durability = Durability.MARKER
     reuse: Reuse | None = None
     """Judges jobs that are found done."""
+    former: FormerJobs | None = None
+    """Finds jobs of tasks whose class was renamed; None: they are not looked for."""
 
 
 _retry_limits = lru_cache(RetryLimits)
@@ -83,9 +87,11 @@ def make_job(
         placed = Placement(submission.launcher or defaults.launcher, defaults.limits)
     else:
         placed = defaults.place(task, submission, environment)
+    key = JobKey(schema_of(type(task)).id, identity(task))
+    if defaults.former is not None:
+        key = defaults.former.key(layout, task, key)
     job = Job(
-        schema_of(type(task)).id,
-        identity(task),
+        *key,
         layout=layout,
         launcher=placed.launcher,
         work=TaskWork(task, {**placed.environment, **environment} if placed.environment else environment),

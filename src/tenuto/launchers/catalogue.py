@@ -4,7 +4,7 @@ Asks, and starts nothing.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import SettingsError
 from tenuto.launchers.choice import SLURM
@@ -13,10 +13,13 @@ from tenuto.launchers.requirements import Host
 from tenuto.launchers.requirements_values import about_size
 from tenuto.launchers.this_host import this_host
 from tenuto.launchers.user_file import FILE_NAME, UserFile
-from tenuto.light import import_module, shutil
+from tenuto.light import late, shutil
 from tenuto.settings import Settings, process_environment, user_directory
 
-_COMMANDS_MODULE = "tenuto.launchers.slurm.commands"
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import commands
+else:
+    commands = late("tenuto.launchers.slurm.commands")
 
 
 class Offer(NamedTuple):
@@ -46,7 +49,6 @@ def _slurm(settings: Settings) -> Offer:
     is_default = settings.launcher == SLURM
     if shutil.which("sbatch", path=process_environment().get("PATH")) is None:
         return Offer(SLURM, False, "", "sbatch is not on the PATH", is_default)
-    commands: Any = import_module(_COMMANDS_MODULE)
     try:
         version = commands.configuration().get("SLURM_VERSION", "?")
         found = commands.partitions()

@@ -4,14 +4,19 @@ The only place that knows all of them; which one a job needs is found in `findin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.settings import Settings
+
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import launcher as slurm
+else:
+    slurm = late("tenuto.launchers.slurm.launcher")
 
 AUTO = "auto"
 """The setting by which each job's requirement decides."""
@@ -21,12 +26,14 @@ SLURM = "slurm"
 _LOCAL = {"warm": WarmLauncher, "spawn": SpawnLauncher}
 
 # Most programs never meet a cluster.
-_SLURM_MODULE = "tenuto.launchers.slurm.launcher"
 
 
-def choose_launcher(name: str, slots: int) -> Launcher:
-    """A launcher of this machine by its name, for as many slots."""
-    return _LOCAL[name](slots=slots)
+def choose_launcher(name: str, slots: int, *, shares_slots: bool = False) -> Launcher:
+    """A launcher of this machine by its name, for as many slots.
+
+    `shares_slots`: they are those of a workspace, and count for all processes that use it on this machine.
+    """
+    return _LOCAL[name](slots=slots, shares_slots=shares_slots)
 
 
 class Launchers:
@@ -50,10 +57,8 @@ class Launchers:
 
     def _make(self, name: str) -> Launcher:
         if name in _LOCAL:
-            return choose_launcher(name, self._settings.slots)
+            return choose_launcher(name, self._settings.slots, shares_slots=True)
         if name != SLURM:
             plugin: Launcher = load_plugin(name)(self._settings)
             return plugin
-        slurm: Any = import_module(_SLURM_MODULE)
-        launcher: Launcher = slurm.SlurmLauncher(settings=self._settings.slurm)
-        return launcher
+        return slurm.SlurmLauncher(settings=self._settings.slurm)

@@ -6,15 +6,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tenuto.errors import LauncherNotFound
 from tenuto.launchers.plugins import load_plugin
 from tenuto.launchers.protocols import Process
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.records import LaunchRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.slurm import cluster as slurm
+else:
+    slurm = late("tenuto.launchers.slurm.cluster")
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -43,8 +48,7 @@ Loader = Callable[[], Cluster]
 
 
 def _slurm() -> Cluster:
-    cluster: Cluster = import_module("tenuto.launchers.slurm.cluster").this_cluster()
-    return cluster
+    return slurm.this_cluster()
 
 
 _LOADERS: dict[str, Loader] = {"slurm": _slurm}

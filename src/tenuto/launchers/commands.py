@@ -19,8 +19,11 @@ IN_PARAMETERS = Command(())
 
 def command_of(task: Any) -> Command | None:
     """The command of a task, given as a config or live; None if it is a task in Python."""
-    if not isinstance(task, CommandTask):
-        return None
+    return written_command(task) if isinstance(task, CommandTask) else None
+
+
+def written_command(task: CommandTask) -> Command:
+    """The command that a task is, or the word that its parameters have it."""
     files = {name: str(file.source) for name, file in task.files.items()}
     command = Command(tuple(task.command), files)
     if is_config(task) and (state_of(task).init_tasks or len(to_json(command)) > _LONGEST):

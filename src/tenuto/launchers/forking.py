@@ -90,17 +90,22 @@ class ForkingLauncher:
         machine: Machine | None = None,
         *,
         slots: int | None = None,
+        shares_slots: bool = False,
         python: str | None = None,
         memory_limit: int = MEMORY_LIMIT,
         import_takes_s: float = _IMPORT_TAKES_S,
         answer_takes_s: float = _ANSWER_TAKES_S,
     ) -> None:
-        """As `DirectLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked."""
+        """As `DirectLauncher`. `memory_limit`: of a parent, beyond which its tasks are not forked.
+
+        `shares_slots`: the slots are those of a workspace on this machine, whichever process uses them.
+        """
         self._machine = machine or this_machine()
         self._python = python or sys.executable
         self._direct = DirectLauncher(self._machine, slots=slots, python=python)
         self._direct.name = self.name
         self.slots = self._direct.slots
+        self.shares_slots = shares_slots
         self._memory_limit = memory_limit
         self._import_takes_s = import_takes_s
         self._answer_takes_s = answer_takes_s

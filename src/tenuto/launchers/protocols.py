@@ -63,7 +63,7 @@ class Process(Protocol):
         ...
 
     def signal_stop(self) -> None:
-        """Ask the runner to stop its job; whoever calls this has written `stop.json` before.
+        """Ask the runner to stop its job; the caller has written `stop.json` before.
 
         The runner itself ends the whole tree after the grace period, and writes the marker.
         """

@@ -41,6 +41,7 @@ from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.ready import ReadyQueue
+from tenuto.scheduler.shared_slots import SharedSlots
 from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
 from tenuto.scheduler.token_desk import Floor
 from tenuto.scheduler.token_desks import TokenDesks
@@ -63,7 +64,7 @@ STOP_GRACE_S = 5.0
 
 
 class Scheduler:
-    """Runs each job once, whoever asks for it, in this process or another."""
+    """Runs each job once, however many owners ask for it, in this process or another."""
 
     _instance: Scheduler | None = None
     _instance_lock = threading.Lock()
@@ -104,7 +105,8 @@ class Scheduler:
         self._followers = Followers(self._attempts, self._outputs, self._completions, self._runner)
         self._inbox = Inbox(self._runner, self._take_in)
         self._known = KnownJobs()
-        self._ready = ReadyQueue(self._begin)
+        self._shared_slots = SharedSlots(machine, self._runner, watch, self._slot_freed)
+        self._ready = ReadyQueue(self._begin, self._shared_slots)
         self._pauses = Pauses(machine, self._ready, self._runner)
         floor = Floor(self._start_granted, self._refuse)
         self._tokens = TokenDesks(machine, floor, self._ready, self._runner, watch, handovers.ask)
@@ -127,7 +129,7 @@ class Scheduler:
         self.dependencyLock = asyncio.Lock()
         """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
         self._is_asking = False
-        """Who waits is about to be asked whether what they wait for is there."""
+        """The waiting jobs are about to be asked whether what they wait for is done."""
         self._is_closed = False
 
     @property
@@ -222,15 +224,15 @@ class Scheduler:
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def changed(self) -> None:
-        """Somebody's wishes changed: who waits is asked again."""
+        """An owner's wishes changed: the waiting jobs are asked again."""
         self._runner.post(self._ask_who_waits)
 
     def follow_outputs(self, job: Job) -> None:
-        """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
+        """An owner watches the outputs of a job: those that are there are handed over, and those to come."""
         self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
-        """Somebody wants to be called when a job is done: it may be done already."""
+        """An owner wants to be called when a job is done: it may be done already."""
         self._runner.post(self._followers.call_completed, job)
 
     def release(self, owner: Owner) -> None:
@@ -299,6 +301,7 @@ class Scheduler:
         self._submissions.close()
         self._runner.close()
         self._tokens.close()
+        self._shared_slots.close()
         self._outputs.close()
         self._completions.close()
         self._notifications.close()
@@ -321,7 +324,8 @@ class Scheduler:
                 log_step(Step.RETRIED, job, message=verdict.message)
                 job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
                 job.state = JobState.READY
-                if grant is not None:  # its tokens fell with the attempt
+                # Its tokens fell with the attempt; its slot was given back while another process ran it.
+                if grant is not None or (getattr(job.launcher, "shares_slots", False) and not job.slot_units):
                     self._ready.add_first(job)
                     return
                 verdict = await self.aio_submit_inner(job)
@@ -336,13 +340,13 @@ class Scheduler:
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
-        """One attempt, or the wait for somebody else's."""
+        """One attempt, or the wait for another scheduler's."""
         return await self._attempts.run(job, grant)
 
     async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
         """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
-            # Between the start of this coroutine and its first step somebody may have cancelled the job, and
+            # Between the start of this coroutine and its first step an owner may have cancelled the job, and
             # submitted it again: then it is ready, but has given back its tokens, and asks for others.
             if job.state is JobState.READY and self._tokens.holds(job, grant):
                 await self.aio_submit(job, grant)
@@ -416,9 +420,9 @@ class Scheduler:
             self._runner.post(self._ask_who_waits)
 
     def _ask_who_waits(self) -> None:
-        """Asks who waits, once everything submitted is known: a callback may just have submitted more.
+        """Asks the waiting jobs, once everything submitted is known: a callback may just have submitted more.
 
-        A job that is found done ends while others are still to be taken in. Whoever was told then that
+        A job that is found done ends while others are still to be taken in. An owner that was told then that
         nothing is unfinished left, and those others arrived at a run that was closed.
         """
         self._is_asking = False
@@ -434,6 +438,11 @@ class Scheduler:
             self._tokens.ask(job)
         else:
             self._runner.spawn(self.aio_start(job))
+
+    def _slot_freed(self) -> None:
+        """Another process may have given a slot back."""
+        self._tokens.pump()
+        self._ready.start_what_fits()
 
     def _start_granted(self, job: Job, grant: Grant) -> None:
         """Starts a job that has a slot and its tokens."""

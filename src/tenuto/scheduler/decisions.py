@@ -113,7 +113,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     """The attempt ended: is that final, or is the job tried again?"""
     final = Verdict(found.state, found.reason, found.message)
     if not found.state.finished():
-        return final._replace(tries=tries)  # whoever wanted to run it left no trace
+        return final._replace(tries=tries)  # the scheduler that wanted to run it left no trace
     if limits.once and found.payload_may_have_run:
         return final
     if found.reason is JobFailureStatus.TIMEOUT:
@@ -136,7 +136,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     """The counts of an attempt that is about to be opened.
 
-    They go on where the attempt before was to be tried again, whoever asks for it now; what ended for good
-    and is submitted once more may use all its tries anew.
+    They go on where the attempt before was to be tried again, for whichever owner; what ended for good and is
+    submitted once more may use all its tries anew.
     """
     return after_attempt(found, tries, limits).tries or NO_TRIES

@@ -32,7 +32,7 @@ from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.job_directory import read_result, rotate_logs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability, Marker
-from tenuto.workspace.ports import Files
+from tenuto.workspace.ports import Files, LockHandle
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class Job(BaseJob):
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
         self.process: Process | None = None
+        self.slot_units: tuple[LockHandle, ...] = ()
+        """What it has of the slots that processes share; its runner inherits them."""
         self.attempt = 0
         self.answered = 0
         """The last attempt whose failure was known when the job was submitted, or was tried again."""
@@ -221,6 +223,12 @@ class Job(BaseJob):
         except (OSError, WorkspaceError):
             return None  # they were removed: the job that needs them says so
 
+    def let_go_of_slots(self) -> None:
+        """Closes its shares of the slots that processes share; a runner that inherited them keeps them."""
+        units, self.slot_units = self.slot_units, ()
+        for unit in units:
+            unit.close()
+
     def wait(self, timeout_s: float | None = None) -> JobState:
         """Blocks until the job reached a final state; `TimeoutError` if that takes too long."""
         if self.scheduler is None:
@@ -272,7 +280,7 @@ class Job(BaseJob):
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
-            # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
+            # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.slots = other.slots
@@ -322,7 +330,7 @@ class Job(BaseJob):
         """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
         problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
-            # Taken before it is called: whoever asks meanwhile is called once, too.
+            # Taken before it is called: a caller that asks meanwhile is called once, too.
             callback, *others = self.completion_callbacks
             self.completion_callbacks = tuple(others)
             raised = call_safely(lambda: callback(self))  # noqa: B023  called at once

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.shared_slots import SharedSlots
 
 Queue = list[tuple[int, int, int, Job]]
 """A heap: the job of the highest priority comes first; of those the one with the most jobs before it, so that
@@ -36,9 +37,13 @@ class Usage(NamedTuple):
 class ReadyQueue:
     """One queue for each launcher; to be used in the loop's thread only."""
 
-    def __init__(self, start: Callable[[Job], None]) -> None:
-        """`start` is called for a job that has got a slot; `vacate` returns the slot."""
+    def __init__(self, start: Callable[[Job], None], shared: SharedSlots) -> None:
+        """`start` is called for a job that has got a slot; `vacate` returns the slot.
+
+        `shared`: the slots that launchers share with those of other processes.
+        """
         self._start = start
+        self._shared = shared
         self._queues: dict[object, Queue] = {}
         """By the pool of the launchers: two launchers of one name do not stand in each other's way."""
         self._launchers: dict[object, Launcher] = {}
@@ -80,7 +85,7 @@ class ReadyQueue:
             heappush(queue, (-job.priority, -job.depth, self._turn, job))
 
     def want_again(self, job: Job) -> bool:
-        """Somebody wants a job after all; False if it was not passed over."""
+        """An owner wants a job after all; False if it was not passed over."""
         if job not in self._passed_over:
             return False
         self._passed_over.discard(job)
@@ -90,14 +95,22 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        return not self._is_paused and self._fits(job, self._in_use[job.launcher.pool])
+        is_free = not self._is_paused and self._fits(job, self._in_use[job.launcher.pool])
+        return is_free and self._shared.has_room(job)
 
-    def occupy(self, job: Job) -> None:
-        """A job that waited elsewhere takes a slot."""
+    def occupy(self, job: Job, *, to_run: bool = True) -> bool:
+        """A job that waited elsewhere takes a slot; False if another process took the last one.
+
+        `to_run`: False for a job that another process runs, and that is only waited for.
+        """
+        if to_run and not self._shared.take(job):
+            return False
         self._take(job)
+        return True
 
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
+        self._shared.give_back(job)
         taken = self._taken[job]
         pool, slots = taken.pop(0)
         self._in_use[pool] -= slots
@@ -108,7 +121,7 @@ class ReadyQueue:
             self._most_jobs += 1
 
     def pass_over(self, job: Job) -> None:
-        """Keeps a job that nobody wants any more, in case somebody does."""
+        """Keeps a job that no owner wants any more, in case one does."""
         self._passed_over.add(job)
 
     def pause(self) -> None:
@@ -165,11 +178,15 @@ class ReadyQueue:
             return
         for pool, queue in list(self._queues.items()):
             while queue and self._fits(queue[0][3], self._in_use[pool]):
-                job = heappop(queue)[3]
-                if self._queue_of.get(job) is not queue:
-                    continue  # it is queued for another launcher by now
-                del self._queue_of[job]
-                if job.state is not JobState.READY:
+                job = queue[0][3]
+                is_due = self._queue_of.get(job) is queue  # else it is queued for another launcher by now
+                is_ready = is_due and job.state is JobState.READY
+                if is_ready and job.is_wanted() and not self._shared.take(job):
+                    break
+                heappop(queue)
+                if is_due:
+                    del self._queue_of[job]
+                if not is_ready:
                     continue
                 if job.is_wanted():
                     self._take(job)

@@ -69,6 +69,10 @@ class TokenDesks:
         """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
         if job.needs:
             self._desk(job).release(job, grant)
+        self.pump()
+
+    def pump(self) -> None:
+        """A slot is free: jobs that wait with tokens may have it before those that are ready."""
         for desk in self._desks.values():
             if not desk.is_idle:
                 desk.pump()

@@ -134,7 +134,9 @@ class Settings:
         'safe. "spawn": a fresh interpreter for each. "slurm": by a cluster, see docs/slurm.md. "auto": as '
         "what the job needs leads to, see docs/requirements.md.",
     )
-    slots: int = found_setting(integer(1), cores, "the cores", "Jobs that run at once on this machine.")
+    slots: int = found_setting(
+        integer(1), cores, "the cores", "Jobs of a workspace that run at once here, by all processes."
+    )
     max_retries: int = setting(integer(0), 3, "Restarts of a resumable task that ran out of time.")
     max_lost_retries: int | None = setting(
         optional(integer(0)),

@@ -34,7 +34,7 @@ class ConfigState:
     origin: ConfigBase | None = None
     """The task whose output this config is."""
     is_there: bool = False
-    """Whether it was made while its task ran, so that whoever uses it need not wait for the task."""
+    """Whether it was made while its task ran, so that a task which uses it need not wait for its task."""
     init_tasks: tuple[ConfigBase, ...] = ()
     required: tuple[Any, ...] = ()
     """Dependencies added by hand: tasks, jobs or tokens."""
@@ -47,6 +47,14 @@ class ConfigState:
     """By file, what the script says otherwise than the stored tasks here and above; see `serialization`."""
     generated_in: tuple[ConfigBase, str] | None = None
     """The submitted task, and the folder in its job directory, for generated paths."""
+    also_generated_in: ConfigBase | None = None
+    """Another task that has this config as a part: its generated paths lie in the jobs of both."""
+    is_given_out: bool = False
+    """Whether it is a part of its origin, in whose job its generated paths lie."""
+    successor: ConfigBase | None = None
+    """The task that was submitted in place of this one, whose class is deprecated."""
+    former: tuple[tuple[str, str], ...] = ()
+    """Task ids and identities of the deprecated tasks in whose place this one was submitted."""
     watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()
     completion_callbacks: tuple[Callable[..., Any], ...] = ()
 
@@ -94,7 +102,7 @@ def caller() -> str:
 
 
 def caller_depth() -> int:
-    """How many calls above the one who asks the nearest frame outside Tenuto is: a ``stacklevel``."""
+    """How many calls above the caller the nearest frame outside Tenuto is: a ``stacklevel``."""
     depth = 1
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

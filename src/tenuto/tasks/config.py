@@ -21,7 +21,7 @@ from tenuto.errors import (
     TenutoError,
     UnknownParameter,
 )
-from tenuto.light import import_module, pathlib
+from tenuto.light import late, pathlib
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
@@ -37,6 +37,10 @@ from tenuto.tasks.types import Mismatch, describe
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
+
+    from tenuto.tasks import showing
+else:
+    showing = late("tenuto.tasks.showing")
 
 T = TypeVar("T")
 
@@ -331,7 +335,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def register_task_output(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """In a job: hands an output to whoever watches `method`, a method of this task or of a config in it.
+        """In a job: hands an output to the watchers of `method`, a method of this task or of a config in it.
 
         Where it is watched, ``method(dep, *arguments, **named)`` makes the config of the output.
         """
@@ -355,7 +359,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def _repr_html_(self) -> str:
         """The config in a notebook."""
         # most programs are no notebooks, and every job loads this module
-        shown: str = import_module("tenuto.tasks.showing").config_html(self)
+        shown: str = showing.config_html(self)
         return shown
 
     def __repr__(self) -> str:
@@ -402,7 +406,10 @@ def copyconfig(config: C, **changes: Any) -> C:
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    for name in ("is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"):
+    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"]
+    if state.is_given_out:
+        names += ["is_given_out", "generated_in"]
+    for name in names:
         if name in state.__dict__:
             setattr(kept, name, state.__dict__[name])
     _set_state(copied, kept)

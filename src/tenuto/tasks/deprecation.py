@@ -4,21 +4,28 @@ A deprecated config has the identity of what it stands for now.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any, TypeVar, overload
 
-from tenuto.errors import DeclarationError
+from tenuto.errors import DeclarationError, MissingValue
 from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, state_of
 from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.identity import former_digest, former_identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.schema import DeprecatedParameter, Replacement, schema_of
+from tenuto.tasks.schema import DeprecatedParameter, Replacement, Schema, schema_of
 
 T = TypeVar("T")
 
+_predecessors: dict[type, list[type]] = {}
+"""By class, the deprecated ones that have its parameters and that it replaces, the last one first."""
+
 
 @overload
-def deprecate(target: type[T]) -> type[T]: ...
+def deprecate(target: type[T]) -> Any: ...
 @overload
 def deprecate(target: Callable[[Any, Any], None]) -> Any: ...
 @overload
@@ -26,32 +33,89 @@ def deprecate(*, replace: bool) -> Callable[[type[T]], type[T]]: ...
 def deprecate(target: Any = None, *, replace: bool = False) -> Any:
     """Marks a class, or the method that translates an old parameter, as superseded.
 
-    A class either derives from its successor and adds nothing, or defines ``__convert__``,
-    which returns the config to use instead. With ``replace=True``, ``Old.C(...)`` makes that
+    A class derives from its successor and adds nothing, or names it, as in ``@deprecate(New)``, or defines
+    ``__convert__``, which returns the config to use instead. With ``replace=True``, ``Old.C(...)`` makes that
     config right away.
     """
     if target is None:
         return lambda cls: _deprecate_class(cls, replace)
     if isinstance(target, type):
+        if _is_bound(target, sys._getframe(1)):
+            return lambda cls: _deprecate_class(cls, replace, target)
         return _deprecate_class(target, replace)
     return _deprecate_parameter(target)
 
 
-def _deprecate_class(cls: Any, replace: bool) -> Any:
+def _is_bound(cls: type, frame: FrameType) -> bool:
+    """True for a class that has a name already: a class that is being decorated gets its name afterwards."""
+    if frame.f_locals.get(cls.__name__) is cls or frame.f_globals.get(cls.__name__) is cls:
+        return True
+    found: Any = sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is cls
+
+
+def successor_of(config: Any) -> Any:
+    """The config that one of a deprecated class stands for; itself, if its class is not deprecated."""
+    while (replacement := schema_of(type(config)).replacement) is not None:
+        config = (replacement.convert or _as_successor)(config)
+    return config
+
+
+def former_keys(task: Any) -> list[tuple[str, str]]:
+    """The task ids and identities that a task had before classes in it were renamed, the last one first."""
+    keys: list[tuple[str, str]] = list(task._state.former)
+    for position in range(max(map(len, _predecessors.values()), default=0)):
+        try:
+            digest = former_digest(task, partial(_former, position=position))
+        except MissingValue:  # a class that was named has parameters that this one has not
+            continue
+        if digest is not None:
+            schema = _former(task, position) or schema_of(type(task))
+            keys.append((schema.id, digest.hex()))
+    return list(dict.fromkeys(keys))
+
+
+def _former(config: ConfigBase, position: int) -> Schema | None:
+    """What a config was counted by before its class was renamed; None if it was not."""
+    schema = schema_of(type(config))
+    if schema.replacement is not None:
+        return schema
+    known = _predecessors.get(live_class(type(config)))
+    return schema_of(known[min(position, len(known) - 1)]) if known else None
+
+
+def standing_for(old: Any) -> Any:
+    """The successor of a deprecated task, ready to be submitted in its place."""
+    new = copyconfig(successor_of(old))
+    state, before = state_of(new), state_of(old)
+    for name in ("own_tags", "required", "watchers", "completion_callbacks"):
+        if name in before.__dict__:
+            setattr(state, name, before.__dict__[name])
+    state.former = ((schema_of(type(old)).id, former_identity(old) or ""),)
+    return new
+
+
+def _deprecate_class(cls: Any, replace: bool, target: Any = None) -> Any:
     if not isinstance(cls, type) or not issubclass(cls, Config):
         raise DeclarationError(f"@deprecate marks a Config class or a method, not {cls!r}")
     converts = hasattr(cls, "__convert__")
-    successor = next((base for base in cls.__mro__[1:] if _is_successor(base)), None)
+    successor = target or next((base for base in cls.__mro__[1:] if _is_successor(base)), None)
     if not converts and successor is None:
         raise DeclarationError(
             f"@deprecate: {cls.__qualname__} must derive from the class that replaces it, "
-            f"or define __convert__"
+            f"name it, as in @deprecate(New), or define __convert__"
         )
+    if target is not None and not issubclass(target, Config):
+        raise DeclarationError(f"@deprecate names a Config class, not {target.__qualname__}")
     convert: Callable[[Any], Any] | None = None
     if converts:
         convert = _checked_convert
-    elif replace:
+    elif replace or (target is not None and not issubclass(cls, target)):
         convert = _as_successor
+    if not converts and successor is not None:
+        _predecessors.setdefault(successor, []).insert(0, cls)
     type.__setattr__(cls, "__deprecated__", Replacement(successor, convert, replace))
     return cls
 

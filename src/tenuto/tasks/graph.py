@@ -101,15 +101,28 @@ def folders(root: ConfigBase) -> Iterator[tuple[ConfigBase, str]]:
 
     Root's own paths lie in the job directory itself (folder ``""``), those of a config
     inside it below ``out/``, by the shortest way from root. Tasks with a job of their own
-    keep their paths there.
+    keep their paths there, and so do the parts of such a task that it gave out.
     """
     reached: dict[int, tuple[ConfigBase, str] | None] = {id(root): None}
-    queue = [root]
-    for config in queue:
+    for config in _inside(root, reached):
         if schema_of(type(config)).generators:
             yield config, _folder(config, reached)
+
+
+def folder_in(root: ConfigBase, config: ConfigBase) -> str | None:
+    """The folder of a config in root's job; None if it is no part of what runs there."""
+    reached: dict[int, tuple[ConfigBase, str] | None] = {id(root): None}
+    is_inside = any(one is config for one in _inside(root, reached))
+    return _folder(config, reached) if is_inside else None
+
+
+def _inside(root: ConfigBase, reached: dict[int, tuple[ConfigBase, str] | None]) -> Iterator[ConfigBase]:
+    """What runs in root's job, the nearest first; fills in how each config is reached."""
+    queue = [root]
+    for config in queue:
+        yield config
         for label, child in edges(config):
-            if id(child) not in reached and child._state.job is None:
+            if id(child) not in reached and child._state.job is None and not child._state.is_given_out:
                 reached[id(child)] = config, label
                 queue.append(child)
 

@@ -79,15 +79,25 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
 
 def former_identity(config: ConfigBase) -> str | None:
     """The identity from before classes of it, or of configs in it, were deprecated; None if none was."""
+    found = former_digest(config, lambda node: schema_of(type(node)) if _is_deprecated(node) else None)
+    return None if found is None else found.hex()
+
+
+def former_digest(config: ConfigBase, former: Callable[[ConfigBase], Schema | None]) -> bytes | None:
+    """The digest with configs counted by the schemas that `former` names; None if it names none."""
     digest(config)
     digests: dict[int, bytes] = {}
     view = _View(lambda child: digests[id(child)], digest)
-    deprecated = False
+    is_other = False
     for node in postorder(config, lambda _: False):
-        schema = schema_of(type(node))
-        deprecated = deprecated or schema.replacement is not None
-        digests[id(node)] = sha256(_form(node, schema, view)).digest()
-    return digests[id(config)].hex() if deprecated else None
+        schema = former(node)
+        is_other = is_other or schema is not None
+        digests[id(node)] = sha256(_form(node, schema or schema_of(type(node)), view)).digest()
+    return digests[id(config)] if is_other else None
+
+
+def _is_deprecated(config: ConfigBase) -> bool:
+    return schema_of(type(config)).replacement is not None
 
 
 def forget_digest(state: ConfigState) -> None:

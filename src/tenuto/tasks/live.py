@@ -7,9 +7,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import NoResult
+from tenuto.errors import MissingValue, NoResult
 from tenuto.light import pathlib
-from tenuto.tasks.base import ConfigBase
+from tenuto.tasks.base import ConfigBase, caller, class_name
 from tenuto.tasks.graph import configs_in, folders, postorder
 from tenuto.tasks.hints import STDOUT, PathGenerator
 from tenuto.tasks.identity import identity, partial_identity
@@ -29,12 +29,13 @@ def instantiate(value: Any, directory: Path | str) -> Any:
     for _, root in configs_in(value):
         check(root)
         identity(root)
-        places = {id(node): pathlib.Path(directory, folder) for node, folder in folders(root)}
+        places = _places(root, directory)
         for node in postorder(root, lambda node: id(node) in built):
             values = {name: thawed(kept, built) for name, kept in node.__dict__.items()}
             for name in schema_of(type(node)).generators:
-                if name not in values:
-                    values[name] = _generated(node, name, places, directory)
+                path = None if name in values else _generated(node, name, places, directory)
+                if path is not None:
+                    values[name] = path
             cls = live_class(type(node))
             if caches(cls):
                 values[IDENTITY_ATTRIBUTE] = (schema_of(cls).id, identity(node))
@@ -94,16 +95,39 @@ def thawed(value: Any, built: dict[int, Any]) -> Any:
     return value
 
 
+def note_place(config: ConfigBase, task: ConfigBase, folder: str) -> None:
+    """Notes where the generated paths of a config lie: in a folder of the job of the task it is part of."""
+    state = config._state
+    if state.generated_in is None:
+        state.generated_in = task, folder
+        return
+    other, there = state.generated_in
+    if (other._state.job.path, there) != (task._state.job.path, folder):
+        state.also_generated_in = task
+
+
 def generated_path(config: ConfigBase, name: str) -> Path | None:
-    """The generated path of a submitted config; None before it is known."""
+    """The generated path of a submitted config; None before it is known.
+
+    `MissingValue` if it lies in the jobs of several tasks that share the config.
+    """
     generator = schema_of(type(config)).generators.get(name)
     place = config._state.generated_in
     if generator is None or place is None:
         return None
     task, folder = place
     job = task._state.job
+    if job is None:
+        return None
     if generator.partial is not None:
         return pathlib.Path(job.partials, partial_folder(config, generator), generator.path)
+    other = config._state.also_generated_in
+    if other is not None:
+        raise MissingValue(
+            f"{class_name(config)}.{name} lies in the jobs of {class_name(task)} {job.path.name[:8]} and "
+            f"{class_name(other)} {other._state.job.path.name[:8]}, which share this {class_name(config)}, "
+            f"at {caller()}: give each task one of its own, such as copyconfig(config)"
+        )
     if generator.stream is not None:
         return pathlib.Path(job.stdout if generator.stream is STDOUT else job.stderr)
     return pathlib.Path(job.path, folder, generator.place(config))
@@ -122,11 +146,33 @@ def partial_folder(config: ConfigBase, generator: PathGenerator) -> str:
     return f"{schema.id}/{generator.partial.name}/{partial_identity(config, excluded)}"
 
 
-def _generated(config: ConfigBase, name: str, places: dict[int, Path], root: Path | str) -> Path:
-    known = generated_path(config, name)
+def _places(root: ConfigBase, directory: Path | str) -> dict[int, Path | None]:
+    """Where generated paths lie, by config: in `directory`, or in the job of the task they are part of.
+
+    None for a config that several tasks share: one live object cannot have the paths of both.
+    """
+    job = root._state.job
+    base = directory if job is None else job.path
+    places: dict[int, Path | None] = {id(node): pathlib.Path(base, folder) for node, folder in folders(root)}
+    for task in postorder(root, lambda node: False):
+        if task is root or task._state.job is None:
+            continue
+        for node, folder in folders(task):
+            place = pathlib.Path(task._state.job.path, folder)
+            if places.setdefault(id(node), place) != place and node not in (root, task):
+                places[id(node)] = None
+    return places
+
+
+def _generated(
+    config: ConfigBase, name: str, places: dict[int, Path | None], root: Path | str
+) -> Path | None:
+    is_shared = config._state.also_generated_in is not None
+    known = None if is_shared else generated_path(config, name)
     if known is not None:
         return known
     generator = schema_of(type(config)).generators[name]
     if generator.partial is not None:
         return pathlib.Path(root, "partials", partial_folder(config, generator), generator.path)
-    return places[id(config)] / generator.place(config)
+    place = places[id(config)]
+    return None if place is None else place / generator.place(config)

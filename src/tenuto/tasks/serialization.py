@@ -15,11 +15,11 @@ from tenuto.tasks.config import Config, assign, config_class, fill_factories, op
 from tenuto.tasks.graph import configs_in, folders, postorder
 from tenuto.tasks.hints import STDOUT, Role
 from tenuto.tasks.identity import identity
-from tenuto.tasks.live import alive, instantiate, live_class, partial_folder
+from tenuto.tasks.live import alive, generated_path, instantiate, live_class, partial_folder
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.methods import IDENTITY_ATTRIBUTE, caches
 from tenuto.tasks.ports import SubmittedJob
-from tenuto.tasks.schema import schema_of
+from tenuto.tasks.schema import Schema, schema_of
 from tenuto.tasks.tags import add_tag
 from tenuto.tasks.task import LightweightTask, Task
 from tenuto.tasks.validity import compared, defaults_digest
@@ -123,6 +123,7 @@ def _object(
         "stops_tags": state.tags_stop or None,
         "meta": state.is_meta,
         "origin": None if state.origin is None else reference(state.origin),
+        "given_out": state.generated_in[1] if state.is_given_out and state.generated_in else None,
         "init_tasks": [reference(task) for task in state.init_tasks],
         "identity": identity(config) if caches(cls) else None,
     }
@@ -148,6 +149,8 @@ def job_document(
         if config is task or job is None:
             return None
         named: Document = {"upstream": os.path.relpath(_params_of(job), directory)}
+        if config._state.successor is not None:
+            named["class"] = list(locate(live_class(type(config._state.successor))))
         news = _renewed_above(config)
         if news:
             named["renewed"] = {os.path.relpath(file, directory): one for file, one in news.items()}
@@ -176,6 +179,12 @@ def _generated_paths(
                 place = pathlib.Path(partials, partial_folder(config, generator), generator.path)
                 place = pathlib.Path(os.path.relpath(place, directory))
             generated[id(config), name] = str(place)
+    if not task._state.upstream:
+        return generated
+    for config in postorder(task, lambda one: one is not task and one._state.job is not None):
+        for name in schema_of(type(config)).generators:
+            if (id(config), name) not in generated:  # it is of a part that another task gave out
+                generated[id(config), name] = os.path.relpath(generated_path(config, name) or "", directory)
     return generated
 
 
@@ -323,10 +332,15 @@ def read_live(
         if "identity" in written:
             values[IDENTITY_ATTRIBUTE] = (schema.id, _digest(written["identity"]))
         is_task = task is not None and read["value"] == {"$ref": number}
-        if is_task and type(task) is not cls:
+        if is_task and type(task) is not cls and not _replaces(type(task), schema):
             raise MalformedFile(f"a {class_name(task)} is stored as {cls.__name__}")
         built.append(alive(task if is_task else object.__new__(cls), values))
     return built
+
+
+def _replaces(cls: type, former: Schema) -> bool:
+    """True if a deprecated class, in whose name a task was stored, has this successor."""
+    return former.replacement is not None and former.replacement.target is cls
 
 
 def _digest(written: Any) -> str:
@@ -400,6 +414,9 @@ def _config(
     meta = written.get("meta")
     state.is_meta = meta if isinstance(meta, bool) else None
     state.origin = _linked(config, written.get("origin"), Task, referred)
+    folder = written.get("given_out")
+    if state.origin is not None and isinstance(folder, str) and ".." not in folder.split("/"):
+        state.is_given_out, state.generated_in = True, (state.origin, folder)
     init_tasks = written.get("init_tasks", [])
     if not isinstance(init_tasks, list):
         raise MalformedFile(f"the init tasks of a stored {class_name(config)} are {shown(init_tasks)}")

@@ -13,9 +13,11 @@ from tenuto.light import hashlib, import_module, pathlib
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
-from tenuto.tasks.graph import folders
+from tenuto.tasks.deprecation import standing_for
+from tenuto.tasks.graph import folder_in, folders
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
+from tenuto.tasks.live import note_place
 from tenuto.tasks.ports import Submission, SubmittedJob, job_context, submitter
 from tenuto.tasks.sealing import check, seal
 
@@ -40,7 +42,7 @@ else:
 
 
 class Dependency(Protocol):
-    """Marks a config as an output: whoever uses it waits for the task."""
+    """Marks a config as an output: a task that uses it waits for this one."""
 
     def __call__(self, config: C) -> C:
         """Returns the config, which now depends on the task."""
@@ -122,16 +124,29 @@ class Task(Config, Generic[Out_co]):
         state = state_of(self)
         seal(self, to_run=True)
         submission = Submission(launcher, workspace, run_mode, max_retries, transient, requires, priority)
+        if type(self).__schema__.replacement is not None:  # type: ignore[attr-defined]
+            return self._submit_successor(submission)
         job = target.submit(self, submission)
         is_known, state.job = job is state.job, job
         for node, folder in folders(self):
-            if node._state.generated_in is None:
-                node._state.generated_in = self, folder
+            note_place(node, self, folder)
         if not is_known:
             for method, callback in state.watchers:
                 job.watch_output(method, callback)
             for completed in state.completion_callbacks:
                 job.on_completed(completed)
+        return _outputs(self)
+
+    def _submit_successor(self, submission: Submission) -> Any:
+        """Submits what a task of a deprecated class stands for, and becomes the same job."""
+        state = state_of(self)
+        if state.successor is None:
+            state.successor = standing_for(self)
+        new: Any = state.successor
+        new.submit(**submission._asdict(), init_tasks=new._state.init_tasks)
+        state.job = new.job
+        for node, folder in folders(self):
+            note_place(node, self, folder)
         return _outputs(self)
 
     @property
@@ -342,8 +357,14 @@ def made_meanwhile(task: Any) -> Dependency:
 
 
 def _marked(config: C, task: Any) -> C:
-    if state_of(config).sealed:
-        config = copyconfig(config)  # a part of the task itself: what the task made of it is another
-    forget_digest(state_of(config))
-    state_of(config).origin = task
-    return config
+    if not state_of(config).sealed:
+        forget_digest(state_of(config))
+        state_of(config).origin = task
+        return config
+    given = copyconfig(config)  # a part of the task itself: what the task made of it is another
+    state = state_of(given)
+    state.origin = task
+    folder = folder_in(task, config)
+    if folder is not None:
+        state.is_given_out, state.generated_in = True, (task, folder)
+    return given

@@ -139,7 +139,7 @@ class FakeLauncher:
         """A runner ended, however it went."""
 
     def notice(self) -> None:
-        """Tell who waits of every runner that is gone: to be called after a power loss and the like."""
+        """Tell the waiters of every runner that is gone: to be called after a power loss and the like."""
         for runner in self.runners.values():
             if not runner.alive():
                 runner.end()

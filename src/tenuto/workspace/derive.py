@@ -30,7 +30,7 @@ class Evidence(NamedTuple):
     liveness: Liveness = Liveness.UNKNOWN
     """Of the process in the pid record; only looked at if there is one of this attempt."""
     locked: bool = False
-    """Byte 0 is held by somebody other than the one who asks."""
+    """Byte 0 is held by another process than the caller."""
     descendants: bool = False
     """Byte 1 is held."""
     claimed: Claimed = Claimed.NONE
@@ -126,7 +126,7 @@ def _current(evidence: Evidence) -> _Current:
             continue
         # `launch.json` of a local job is not synced, its marker is: after a power loss the marker can be of a
         # later attempt than the launch record, and counts. One of the same attempt with another nonce was
-        # written by a runner that somebody had given up.
+        # written by a runner that a scheduler had given up.
         if launch is not None and marker.attempt == launch.attempt and marker.nonce != launch.nonce:
             alarm = f"a marker of attempt {marker.attempt} was left by a runner that had been given up"
             continue

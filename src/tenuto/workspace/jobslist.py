@@ -38,7 +38,7 @@ class JobLine(NamedTuple):
 
 
 class JobsList:
-    """The writer of one run's `jobs.jsonl`. Whoever appends calls `sync_if_due` (or `sync`) in time."""
+    """The writer of one run's `jobs.jsonl`. Its caller calls `sync_if_due` (or `sync`) in time."""
 
     def __init__(self, files: Files, run: RunPaths, clock: Clock) -> None:
         """Opens the file and seals what a crash may have torn; only one writer at a time."""

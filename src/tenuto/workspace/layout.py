@@ -267,6 +267,22 @@ ROOT_FROM_JOB = "../../.."
 """The workspace as seen from the directory of a job."""
 
 
+class SlotPlace(NamedTuple):
+    """Where the slots of one workspace lie, for one machine."""
+
+    directory: str
+
+    @property
+    def units(self) -> str:
+        """The file whose bytes are the slots."""
+        return f"{self.directory}/slots.units"
+
+    @property
+    def waiting(self) -> str:
+        """The file in which each scheduler that waits for a slot locks a byte."""
+        return f"{self.directory}/waiting.lock"
+
+
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
 
@@ -303,7 +319,7 @@ class Layout:
 
     @property
     def trash_lock(self) -> str:
-        """Held by whoever empties the trash."""
+        """Held by the process that empties the trash."""
         return f"{self.root}/.trash/.lock"
 
     @property
@@ -315,6 +331,19 @@ class Layout:
     def token_queue(self) -> str:
         """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"
+
+    @property
+    def renamed(self) -> str:
+        """Which jobs are to be moved to the present names of their tasks."""
+        return f"{self.root}/.renamed"
+
+    def renamed_job(self, task_id: str, job_id: str) -> str:
+        """The record of one such job."""
+        return f"{self.renamed}/{directory_name(task_id)}-{_checked_job_id(job_id)}.json"
+
+    def slots(self, host: str) -> SlotPlace:
+        """The slots that the processes of one machine share."""
+        return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
 
     @property
     def launchers(self) -> str:
@@ -371,7 +400,7 @@ class TokenPlace(NamedTuple):
 
     @property
     def mutex_directory(self) -> str:
-        """Apart from the rest: whoever watches the rest need not know of each look at the queue."""
+        """Apart from the rest: a watcher of the rest need not know of each look at the queue."""
         return f"{self.directory}/mutex"
 
     @property

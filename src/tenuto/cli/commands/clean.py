@@ -14,6 +14,7 @@ from tenuto.cli.selection import matching, need_one_of, read_filter
 from tenuto.experiments.users import askers, users
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.directories import directory_size
+from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.outcome import Acted, Outcome, Seen
 from tenuto.jobs.removal import delete
 from tenuto.jobs.stop import kill
@@ -28,6 +29,9 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.option(
     "--strays", is_flag=True, help="Only running jobs that no live run waits for; they are stopped."
 )
+@click.option(
+    "--renamed", is_flag=True, help="Move results of renamed tasks, which runs found, to the present names."
+)
 @yes_option
 @workspace_option
 @json_option
@@ -37,6 +41,7 @@ def command(
     filter_: tuple[str, ...],
     orphans: bool,
     strays: bool,
+    renamed: bool,
     yes: bool,
     workspace: str | None,
     as_json: bool,
@@ -46,11 +51,19 @@ def command(
     What runs, is locked, belongs to a live run, is needed by a running job, or was tried again meanwhile is
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
-    need_one_of(ctx, (filter_, orphans, strays), "say which: a FILTER such as state=error, or --orphans")
+    need_one_of(
+        ctx, (filter_, orphans, strays, renamed), "say which: a FILTER such as state=error, or --orphans"
+    )
+    if renamed and (filter_ or orphans or strays):
+        raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
     if orphans and strays:
         raise click.UsageError("--orphans or --strays, not both: what has ended does not run", ctx)
     wanted = read_filter(filter_)
     view = open_workspace(workspace)
+    if renamed:
+        moves = list(planned_moves(view.machine, view.layout))
+        acted = [move(view.machine, view.layout, one, really=yes) for one in moves]
+        return _told(acted, yes, as_json, "moved")
     jobs = view.orphans() if orphans else view.strays() if strays else view.all_jobs()
     seen = {job.key: job.attempt for job in matching(view, jobs, wanted)}
     acted = (
@@ -58,10 +71,14 @@ def command(
         if strays
         else delete(view, seen, really=yes, used=partial(askers if orphans else users, view), seen=seen)
     )
+    return _told(acted, yes, as_json, "deleted")
+
+
+def _told(acted: list[Acted], really: bool, as_json: bool, what: str) -> int:
     if as_json:
         print_json([_plain(one) for one in acted])
     else:
-        _show(acted, yes)
+        _show(acted, really, what)
     return exits.FAILED if any(one.outcome in SPARED for one in acted) else exits.OK
 
 
@@ -88,9 +105,9 @@ def _plain(one: Acted) -> dict[str, object]:
     }
 
 
-def _show(acted: list[Acted], really: bool) -> None:
+def _show(acted: list[Acted], really: bool, what: str) -> None:
     if not acted:
-        note("nothing to delete")
+        note("nothing to delete" if what == "deleted" else "nothing to move: no run has met a renamed task")
         return
     spared = [one for one in acted if one.outcome in SPARED]
     rest = [one for one in acted if one.outcome not in SPARED]
@@ -117,9 +134,11 @@ def _show(acted: list[Acted], really: bool) -> None:
     )
     if len(acted) > len(shown):
         note(f"and {len(acted) - len(shown)} more")
-    total = size_text(sum(one.size for one in acted))
+    total = sum(one.size for one in acted)
+    size = f", {size_text(total)}" if total else ""
     count = sum(one.outcome.acts for one in acted)
+    jobs = "1 job" if count == 1 else f"{count} jobs"
     if really:
-        note(f"{count} jobs deleted, {total}; {len(spared)} spared")
+        note(f"{jobs} {what}{size}; {len(spared)} spared")
     else:
-        note(f"{count} jobs, {total}, would be deleted; {len(spared)} spared. Add --yes to do it")
+        note(f"{jobs}{size} would be {what}; {len(spared)} spared. Add --yes to do it")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import click
 
 from tenuto import __version__
@@ -9,45 +14,108 @@ from tenuto.cli import exits
 from tenuto.cli.console import print_json
 from tenuto.cli.doors import open_doors
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.errors import NotFound
 from tenuto.monitor.provider import LocalProvider
+from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
-from tenuto.settings import load_settings
+from tenuto.monitor.state_provider import StateProvider
+from tenuto.settings import load_settings, process_environment
 
 LOAD_S = 60.0
 """How long an overview waits until all is known."""
+MOST_GROUPS = 1_000
 
 
 @click.command()
+@click.argument("run", required=False)
+@click.option("--filter", "filter_", metavar="FILTER", default="", help="Show the jobs that match.")
+@click.option("--read-only", is_flag=True, help="Show, and do nothing.")
 @click.option("--url", metavar="URL", help="Show what a `tenuto ui` elsewhere shows; needs --code.")
 @click.option("--code", metavar="CODE", help="The code of that server's link.")
 @workspace_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, url: str | None, code: str | None, workspace: str | None, as_json: bool
+    ctx: click.Context,
+    run: str | None,
+    filter_: str,
+    read_only: bool,
+    url: str | None,
+    code: str | None,
+    workspace: str | None,
+    as_json: bool,
 ) -> int:
-    """Show what runs, waits and failed, of all doors.
+    """Watch what runs, waits and failed, of all doors, and act on it.
 
+    RUN is a run, a service or a search to begin with: its name, or NAME/RUN. `?` lists the keys, `q` ends.
     With --json it prints one overview and ends.
     """
+    if url is not None and code is None and "#code=" in url:
+        url, _, code = url.partition("#code=")
     if (url is None) != (code is None):
         raise click.UsageError("--url and --code go together", ctx)
     if not as_json:
+        _check_terminal(ctx)
+    read_question(filter_)
+    with _provider(url, code, workspace, read_only) as (provider, groups):
+        if as_json:
+            if isinstance(provider, LocalProvider):
+                provider.wait_until_loaded(LOAD_S)
+            print_json(provider.overview())
+            return exits.OK
+        try:
+            from tenuto.monitor.tui.app import Top
+        except ModuleNotFoundError as error:
+            raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
+        group = _chosen(run, groups) if run is not None else None
+        Top(provider, group=group, filter=filter_, read_only=read_only, by=_user()).run(mouse=False)
+    return exits.OK
+
+
+def _check_terminal(ctx: click.Context) -> None:
+    """A view needs a terminal on all three ends: Textual reads the first and draws on the third."""
+    has_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    if not has_terminal or process_environment().get("TERM", "dumb") == "dumb":
         raise click.UsageError(
-            "the terminal view is not there yet: use --json, tenuto status or tenuto ui", ctx
+            "tenuto top needs a terminal: use tenuto status, or tenuto top --json in a program", ctx
         )
+
+
+@contextmanager
+def _provider(
+    url: str | None, code: str | None, workspace: str | None, read_only: bool
+) -> Iterator[tuple[StateProvider, Sequence[str]]]:
+    """What is watched, here or elsewhere, and the names of its groups, the newest first."""
     if url is not None and code is not None:
         remote = RemoteProvider(url, code)
-        print_json(remote.overview())
-        remote.close()
-        return exits.OK
+        try:
+            yield remote, [group["group"] for group in remote.groups(limit=MOST_GROUPS)["groups"]]
+        finally:
+            remote.close()
+        return
     settings = load_settings()
     view = open_workspace(workspace, settings)
     with open_doors(view, settings) as sources:
-        provider = LocalProvider(sources, workspace=view.layout.root, version=__version__)
+        groups = [group.group for source in sources for group in source.groups()]
+        local = LocalProvider(sources, workspace=view.layout.root, version=__version__, read_only=read_only)
         try:
-            provider.wait_until_loaded(LOAD_S)
-            print_json(provider.overview())
+            yield local, groups
         finally:
-            provider.close()
-    return exits.OK
+            local.close()
+
+
+def _chosen(run: str, groups: Sequence[str]) -> str:
+    """The newest group of a name; `NotFound` if there is none."""
+    for group in groups:
+        name = group.partition(":")[2]
+        if run in (group, name, name.rpartition("/")[0], name.rpartition("/")[2]):
+            return group
+    known = ", ".join(group.partition(":")[2] for group in groups[:5]) or "none"
+    raise NotFound(f"no run, service or search is called {run!r}; the newest: {known}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without names
+        return "a person"

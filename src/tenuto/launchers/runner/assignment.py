@@ -7,15 +7,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tenuto.light import import_module
+from tenuto.light import late
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner.payload import Payload, Preloaded
+    from tenuto.workspace import layout, machine
     from tenuto.workspace.layout import JobPaths, Layout
     from tenuto.workspace.ports import Machine
+else:
+    layout = late("tenuto.workspace.layout")
+    machine = late("tenuto.workspace.machine")
 
-_LAYOUT_MODULE = "tenuto.workspace.layout"
-_MACHINE_MODULE = "tenuto.workspace.machine"
 _ENDLESS = "-"
 
 
@@ -103,18 +105,16 @@ class Assignment:
     @property
     def machine(self) -> Machine:
         if self._machine is None:
-            self._machine = import_module(_MACHINE_MODULE).this_machine()
+            self._machine = machine.this_machine()
         return self._machine
 
     @property
     def paths(self) -> JobPaths:
-        paths: JobPaths = import_module(_LAYOUT_MODULE).JobPaths(self.directory, self.script_name)
-        return paths
+        return layout.JobPaths(self.directory, self.script_name)
 
     @property
     def layout(self) -> Layout:
-        layout: Layout = import_module(_LAYOUT_MODULE).Layout(self.workspace)
-        return layout
+        return layout.Layout(self.workspace)
 
 
 def _utf8(argument: str) -> str:

@@ -168,7 +168,7 @@ def _refused(ready: int, error: OSError) -> int:
 def _start_patiently(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; while the machine has no process left for it, or another runner has the job, wait.
 
-    Returns `STOPPED` if somebody wants the job to end meanwhile, `WITHDRAWN` if the wait was in vain.
+    Returns `STOPPED` if a stop is asked for meanwhile, `WITHDRAWN` if the wait was in vain.
     """
     clock = payload.machine.clock
     give_up = clock.monotonic() + _PATIENCE_S
@@ -237,7 +237,7 @@ def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> 
 
 
 def _stand_apart(inherited: Inherited) -> None:
-    """Keep nothing of whoever started this process but what was meant to be passed on."""
+    """Keep nothing of the process that started this one but what was meant to be passed on."""
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
     ready = () if inherited.ready is None else (inherited.ready,)

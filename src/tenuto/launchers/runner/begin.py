@@ -4,14 +4,19 @@ It loads nothing that a task which ends well can do without, since every job wai
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.settling import CANNOT_EXECUTE, live_no_longer_than, settle_in
-from tenuto.light import import_module
+from tenuto.light import late
 
-_FAILURES_MODULE = "tenuto.launchers.runner.failures"
-_MEMORY_MODULE = "tenuto.launchers.runner.memory"
-_TASK_MODULE = "tenuto.launchers.runner.task"
+if TYPE_CHECKING:
+    from tenuto.launchers.runner import failures, memory, task
+else:
+    failures = late("tenuto.launchers.runner.failures")
+    memory = late("tenuto.launchers.runner.memory")
+    task = late("tenuto.launchers.runner.task")
 
 
 def be_payload(
@@ -24,14 +29,11 @@ def be_payload(
     try:
         settle_in(
             assignment.directory,
-            memory=import_module(_MEMORY_MODULE).limit_in_force(int(memory_bytes), nonce)
-            if memory_bytes
-            else None,
+            memory=memory.limit_in_force(int(memory_bytes), nonce) if memory_bytes else None,
             report=int(report),
             descendants=int(descendants),
         )
     except OSError as error:
-        reporter.failed(*import_module(_FAILURES_MODULE).not_begun(error))
+        reporter.failed(*failures.not_begun(error))
         return CANNOT_EXECUTE
-    exit_code: int = import_module(_TASK_MODULE).run_task(assignment, reporter)
-    return exit_code
+    return task.run_task(assignment, reporter)

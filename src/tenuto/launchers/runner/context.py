@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.results import plain
-from tenuto.light import import_module, pathlib
+from tenuto.light import late, pathlib
 from tenuto.tasks.base import ConfigBase
 
 if TYPE_CHECKING:
+    from tenuto.launchers import outputs
     from tenuto.launchers.outputs import OutputsWriter
+    from tenuto.launchers.runner import reports, upstream
     from tenuto.launchers.runner.reports import ProgressReports
-
-# What a task without outputs and progress need not pay for.
-_OUTPUTS_MODULE = "tenuto.launchers.outputs"
-_REPORTS_MODULE = "tenuto.launchers.runner.reports"
-_UPSTREAM_MODULE = "tenuto.launchers.runner.upstream"
+else:
+    outputs = late("tenuto.launchers.outputs")
+    reports = late("tenuto.launchers.runner.reports")
+    upstream = late("tenuto.launchers.runner.upstream")
 
 
 class RunningJob:
@@ -55,13 +56,12 @@ class RunningJob:
         return None if deadline is None else max(deadline - self._assignment.machine.clock.monotonic(), 0.0)
 
     def result(self, directory: str) -> Any:
-        read: Any = import_module(_UPSTREAM_MODULE).read_upstream_result
-        return read(self._assignment.machine.files, directory)
+        return upstream.read_upstream_result(self._assignment.machine.files, directory)
 
     def progress(self, value: float, level: int, desc: str | None) -> None:
         with self._lock:
             if self._reports is None:
-                self._reports = import_module(_REPORTS_MODULE).ProgressReports(self._assignment)
+                self._reports = reports.ProgressReports(self._assignment)
                 assert self._reports is not None
         self._reports.report(value, level, desc)
 
@@ -80,7 +80,7 @@ class RunningJob:
         assignment = self._assignment
         with self._lock:
             if self._outputs is None:
-                self._outputs = import_module(_OUTPUTS_MODULE).OutputsWriter(
+                self._outputs = outputs.OutputsWriter(
                     assignment.machine.files, assignment.paths, assignment.attempt
                 )
                 assert self._outputs is not None

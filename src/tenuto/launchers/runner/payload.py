@@ -4,8 +4,7 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
-from typing import NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
@@ -15,14 +14,18 @@ from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.light import signal
+from tenuto.light import late, signal
 from tenuto.workspace.files import DIRECTORY_MODE
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
-_CONFINEMENT_MODULE = "tenuto.launchers.runner.confinement"
-_TASK_MODULE = "tenuto.launchers.runner.task"
+if TYPE_CHECKING:
+    from tenuto.launchers.runner import confinement, task
+else:
+    confinement = late("tenuto.launchers.runner.confinement")
+    task = late("tenuto.launchers.runner.task")
+
 ATTEMPT = "JOB_ATTEMPT"
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
@@ -89,8 +92,7 @@ def run_payload(payload: Payload) -> int:
     if program is not None:
         variables = added_variables(payload.instructions, payload.launch)
         return run_command(program, reporter, variables, payload.parent)
-    exit_code: int = import_module(_TASK_MODULE).run_task(Assignment.of(payload), reporter)
-    return exit_code
+    return task.run_task(Assignment.of(payload), reporter)
 
 
 def _settle_in(payload: Payload) -> None:
@@ -152,7 +154,7 @@ def run_command(
 def _execute(command: Command, variables: Mapping[str, str], runner: int | None) -> NoReturn:
     if command.confinement is None:
         os.execvp(command.arguments[0], command.arguments)
-    import_module(_CONFINEMENT_MODULE).confine(command.confinement)
+    confinement.confine(command.confinement)
     if runner is not None:
         # Once more: to become another user took the first promise back, and the payload of a runner that was
         # killed then ran on.

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import JournalError
 from tenuto.launchers.runner.assignment import Assignment
-from tenuto.light import import_module
+from tenuto.light import late
 
 if TYPE_CHECKING:
+    from tenuto.lifecycle import events
+    from tenuto.workspace import journal
     from tenuto.workspace.journal import EventWriter
+else:
+    events = late("tenuto.lifecycle.events")
+    journal = late("tenuto.workspace.journal")
 
 _SHORTEST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _PAUSE_PER_AGE = 1 / 1000
 """The longer a job runs, the less often it reports: its journal stays small, however long that is."""
 _SAY_OUTER_AGAIN = 20
-"""After so many reports of inner loops the outer ones are said again, for who reads only the last ones."""
-_EVENTS_MODULE = "tenuto.lifecycle.events"
-_JOURNAL_MODULE = "tenuto.workspace.journal"
+"""After so many reports of inner loops the outer ones are said again, for a reader of only the last ones."""
 
 RANK_VARIABLES = (
     "RANK",  # torchrun, Accelerate
@@ -109,7 +112,7 @@ class ProgressReports:
         if rank(os.environ) > 0:
             return  # the first process of a distributed program speaks for all
         # 8 ms that a task without progress need not pay
-        event = import_module(_EVENTS_MODULE).JobProgressEvent(
+        event = events.JobProgressEvent(
             timestamp=report.timestamp,
             job_id=self._assignment.job_id,
             task_id=self._assignment.task_id,
@@ -129,8 +132,6 @@ class ProgressReports:
             assignment = self._assignment
             place = assignment.layout.job_journal(assignment.task_id, assignment.job_id)
             machine = assignment.machine
-            writer: EventWriter = import_module(_JOURNAL_MODULE).EventWriter(
-                machine.files, place, machine.randomness.nonce()
-            )
+            writer = journal.EventWriter(machine.files, place, machine.randomness.nonce())
             self._writer = writer
         return self._writer

@@ -10,31 +10,35 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from tenuto.light import import_module
+from tenuto.light import late
 
-_ATTEMPT_MODULE = "tenuto.launchers.runner.attempt"
-_BEGIN_MODULE = "tenuto.launchers.runner.begin"
-_CLAIMED_MODULE = "tenuto.launchers.runner.claimed"
-_LEAVING_MODULE = "tenuto.launchers.runner.leaving"
-_SERVING_MODULE = "tenuto.launchers.warm.serving"
+if TYPE_CHECKING:
+    from tenuto.launchers.runner import attempt, begin, claimed, exits, leaving
+    from tenuto.launchers.warm import serving
+else:
+    attempt = late("tenuto.launchers.runner.attempt")
+    begin = late("tenuto.launchers.runner.begin")
+    claimed = late("tenuto.launchers.runner.claimed")
+    exits = late("tenuto.launchers.runner.exits")
+    leaving = late("tenuto.launchers.runner.leaving")
+    serving = late("tenuto.launchers.warm.serving")
 
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        exit_code = import_module(_BEGIN_MODULE).be_payload(*arguments)
-        import_module(_LEAVING_MODULE).leave(exit_code, fully=True)
-    attempt = import_module(_ATTEMPT_MODULE)
+        exit_code = begin.be_payload(*arguments)
+        leaving.leave(exit_code, fully=True)
     if kind == "--warm":
-        parent = import_module(_SERVING_MODULE).Parent(*map(int, arguments))
+        parent = serving.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
         if inherited is None:
             os._exit(0)
     elif kind == "--claim":
-        inherited = import_module(_CLAIMED_MODULE).inherit(*arguments)
+        inherited = claimed.inherit(*arguments)
         if inherited is None:
-            os._exit(attempt.STALE)
+            os._exit(exits.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)

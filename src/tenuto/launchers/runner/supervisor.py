@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tenuto.launchers.leftovers import kill_descendants
@@ -19,19 +18,22 @@ from tenuto.launchers.runner.report import read_report
 from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import late
 from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
+    from tenuto.launchers.runner import beats, beside, lease
     from tenuto.launchers.runner.beats import Beats
     from tenuto.launchers.runner.beside import Beside
     from tenuto.launchers.runner.lease import Lease
+else:
+    beats = late("tenuto.launchers.runner.beats")
+    beside = late("tenuto.launchers.runner.beside")
+    lease = late("tenuto.launchers.runner.lease")
 
 _BESIDE_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
-_BEATS_MODULE = "tenuto.launchers.runner.beats"
-_BESIDE_MODULE = "tenuto.launchers.runner.beside"
-_LEASE_MODULE = "tenuto.launchers.runner.lease"
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
 """For helpers that end by themselves when they see the payload gone, such as multiprocessing's tracker."""
@@ -64,15 +66,15 @@ class Supervisor:
         self._kills_before: int | None = None
         self._lease: Lease | None = None
         if self._limits.lease_path is not None:
-            self._lease = import_module(_LEASE_MODULE).Lease(self._limits, self._began)
+            self._lease = lease.Lease(self._limits, self._began)
         self._beside: Beside | None = None
         self._beside_due = self._began + _BESIDE_AFTER_S
         self._beats: Beats | None = None
         self._unexplained = False
         if payload.beat_s is not None:  # a cluster started this runner
-            self._beats = import_module(_BEATS_MODULE).Beats(payload, payload.beat_s)
+            self._beats = beats.Beats(payload, payload.beat_s)
             self._group_kills_before = group_kills()
-        with suppress(OSError):  # the payload does it too; whoever comes first
+        with suppress(OSError):  # the payload does it too; the first of the two does it
             os.setpgid(child, child)
 
     def supervise(self) -> Ending:
@@ -140,7 +142,7 @@ class Supervisor:
     def _end(self, stop: Stop) -> None:
         """Ask the payload to end; the first reason counts, but a person outranks the clock.
 
-        What timed out may be tried again, and what somebody was told would stop may not.
+        What timed out may be tried again, and what a person was told would stop may not.
         """
         if self._stop is not None:
             outranked = self._stop.reason is JobFailureStatus.TIMEOUT
@@ -207,7 +209,7 @@ class Supervisor:
         """End the payload at once if the job's directory was deleted: another may begin in a new one."""
         lock = self._payload.lock
         if lock is not None and is_unlinked(lock):
-            self._beside = None  # the journal is of whoever comes next
+            self._beside = None  # the journal is the next runner's
             self._end_at_once(Stop(JobFailureStatus.LOST, "DIR_GONE: its directory was deleted"), now)
 
     def _end_at_once(self, stop: Stop, now: float) -> None:
@@ -237,7 +239,7 @@ class Supervisor:
     def _stand_beside(self) -> Beside:
         """For jobs that have run for a moment: a shorter one pays nothing for it, not even the import."""
         if self._beside is None:
-            self._beside = import_module(_BESIDE_MODULE).Beside(self._payload, self._began)
+            self._beside = beside.Beside(self._payload, self._began)
             assert self._beside is not None
             self._beside_due = self._beside.due
         return self._beside
@@ -318,7 +320,7 @@ class Supervisor:
         )
 
     def _explain(self) -> None:
-        """The disk may have shown only by now why somebody has the cluster end the job."""
+        """The disk may have shown only by now why a scheduler has the cluster end the job."""
         wish = self._wish() if self._unexplained else None
         if wish is not None:
             self._stop, self._unexplained = wish, False

@@ -11,7 +11,7 @@ import os
 import sys
 from _thread import get_ident
 from types import FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import TaskCancelled
 from tenuto.launchers.runner.assignment import Assignment
@@ -19,7 +19,7 @@ from tenuto.launchers.runner.context import RunningJob
 from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.results import plain
-from tenuto.light import import_module, sha256, signal
+from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.location import be_process_of_a_job
 from tenuto.tasks.ports import current_job
@@ -27,11 +27,16 @@ from tenuto.tasks.saving import build_job, read_params
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 
+if TYPE_CHECKING:
+    from tenuto.launchers import commands
+    from tenuto.launchers.runner import failures, payload, stops
+else:
+    commands = late("tenuto.launchers.commands")
+    failures = late("tenuto.launchers.runner.failures")
+    payload = late("tenuto.launchers.runner.payload")
+    stops = late("tenuto.launchers.runner.stops")
+
 # What a good end need not pay for.
-_COMMANDS_MODULE = "tenuto.launchers.commands"
-_FAILURES_MODULE = "tenuto.launchers.runner.failures"
-_PAYLOAD_MODULE = "tenuto.launchers.runner.payload"
-_STOPS_MODULE = "tenuto.launchers.runner.stops"
 
 
 def run_task(assignment: Assignment, reporter: Reporter) -> int:
@@ -50,7 +55,6 @@ def run_task(assignment: Assignment, reporter: Reporter) -> int:
         exit_code = _left(leaving, reporter)
     except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
         exit_code = 1
-        failures: Any = import_module(_FAILURES_MODULE)
         reporter.failed(*failures.explained(error))
         _say(failures.shown(error))
     cancellation.over = True
@@ -84,13 +88,11 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
             run_to_end(init_task.execute())
     if isinstance(task, CommandTask):
-        command = import_module(_COMMANDS_MODULE).command_of(task)
-        not_run: int = import_module(_PAYLOAD_MODULE).run_command(command, reporter)
-        return not_run
+        return payload.run_command(commands.written_command(task), reporter)
     result = run_to_end(task.execute())
     if cancellation.raised is not None:
         # It was told to stop, and returned what it had: half a result must not pass for a whole one.
-        reporter.failed(*import_module(_FAILURES_MODULE).explained(cancellation.raised))
+        reporter.failed(*failures.explained(cancellation.raised))
         return 0
     _report_result(reporter, task, result)
     return 0
@@ -108,14 +110,14 @@ class _Cancellation:
 
     def leave_timeouts_to_the_task(self) -> None:
         """From now on a timeout does not end the task, which finds that it has no time left."""
-        import_module(_STOPS_MODULE)  # now, since a signal that comes while others load cannot do it
+        _ = stops.asked  # loaded now, since a signal that comes while other modules load cannot do it
         self._graceful = True
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.over:
             return
         try:
-            stop = import_module(_STOPS_MODULE).asked(self._assignment)
+            stop = stops.asked(self._assignment)
         except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
             stop = None  # the task is told why as a courtesy; that it ends is a must
         if self._graceful and stop is not None and stop.is_timeout:
@@ -202,7 +204,7 @@ def _left(leaving: SystemExit, reporter: Reporter) -> int:
     if code is None or code == 0:
         reporter.done()
         return 0
-    reporter.failed(*import_module(_FAILURES_MODULE).left(code))
+    reporter.failed(*failures.left(code))
     if isinstance(code, int):
         return code & 0xFF
     _say(str(code))

@@ -47,7 +47,7 @@ CLOSELY_S = 1.0
 FRESH_S = 5.0
 """How long an answer of squeue also tells of attempts that were not asked for then."""
 UNASKED_S = 300.0
-"""How long an attempt is followed for whoever asked for it once."""
+"""How long an attempt is followed for a reader that asked for it once."""
 LAST_WISHES_S = 5.0
 """How long the end of this process waits until Slurm was told of wishes to stop."""
 
@@ -193,7 +193,7 @@ class SlurmCluster:
         return self.machine.randomness.nonce()[:16]
 
     def explain(self, attempts: list[Attempt], problem: str) -> None:
-        """Attempts wait for Slurm to take them: whoever asks for one is told why."""
+        """Attempts wait for Slurm to take them: `explain` of each says why."""
         with self._lock:
             for attempt in attempts:
                 attempt.report = ClusterReport(message=f"Slurm did not take it yet: {problem}")

@@ -8,22 +8,23 @@ import os
 import select
 from _socket import socket
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
-from tenuto.light import signal
+from tenuto.light import late, signal
 from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
+    from tenuto.launchers.warm import loading
     from tenuto.launchers.warm.loading import Loaded
+else:
+    loading = late("tenuto.launchers.warm.loading")
 
-_LOADING_MODULE = "tenuto.launchers.warm.loading"
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _REAP_EVERY_S = 1.0
 _LEAST_DESCRIPTORS = 3
@@ -55,7 +56,7 @@ class Parent:
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
-            loaded: Loaded | str = import_module(_LOADING_MODULE).load(**first.content)
+            loaded = loading.load(**first.content)
             if isinstance(loaded, str):
                 send(self._socket, {"unfit": loaded})
                 return False

@@ -1,0 +1,396 @@
+"""The application of the terminal: a stack of views, one canvas, keys, and the thread that follows changes.
+It draws what views say; every question to the provider is asked off the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from textual import events
+from textual.app import App, ComposeResult
+
+from tenuto.clock import Clock, SystemClock
+from tenuto.errors import MonitorUnavailable, TenutoError
+from tenuto.jobs.text import safe
+from tenuto.monitor import shapes
+from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
+from tenuto.monitor.tui.canvas import Canvas
+from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
+from tenuto.monitor.tui.help import Help, events_page, why_page
+from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.jobs import JobsView
+from tenuto.monitor.tui.keys import VIEWS
+from tenuto.monitor.tui.overview import Overview
+from tenuto.monitor.tui.prompt import Prompt
+from tenuto.monitor.tui.view import View
+from tenuto.monitor.tui.words import clock, instant
+
+WAIT_S = 1.0
+"""How long one look for changes lasts, and the pause after a failed one."""
+LEAST_S = 0.1
+"""Between two questions of a view: at most ten a second."""
+DIALOG_LINES = 9
+_STEPS = 60
+_LEAST_STEP_S = 1.0
+
+T = TypeVar("T")
+
+
+class Top(App[None]):
+    """`tenuto top`."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { overflow: hidden; }"
+
+    def __init__(
+        self,
+        provider: StateProvider,
+        *,
+        group: str | None = None,
+        filter: str = "",
+        read_only: bool = False,
+        by: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self._provider = provider
+        self._by = by
+        self._clock = clock or SystemClock()
+        self._canvas = Canvas()
+        self.at: str | None = None
+        self.group = group
+        self.now = self._clock.now().isoformat()
+        self.read_only = read_only
+        self.marked: dict[str, shapes.Job] = {}
+        self._workspace = ""
+        self._since: str | None = None
+        self._starts: list[str] = []
+        self._is_connected = False
+        self._has_ended = threading.Event()
+        self._said = ""
+        self._views: dict[str, View] = {"overview": Overview(self), "jobs": JobsView(self, filter)}
+        self._stack: list[View] = [self._views["jobs" if group or filter else "overview"]]
+        self._wake = asyncio.Event()
+        self._asking: asyncio.Task[None] | None = None
+        self.answered = 0
+        """How many answers were drawn; tests wait for it."""
+
+    # The life of the application
+
+    def compose(self) -> ComposeResult:
+        yield self._canvas
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._follow, args=(loop,), name="tenuto-top", daemon=True).start()
+        self.later(lambda provider: provider.about(), self._know)
+        self.set_interval(1.0, self.redraw)
+        self._begin_asking()
+
+    def on_unmount(self) -> None:
+        self._has_ended.set()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def _know(self, about: shapes.About) -> None:
+        self._workspace = about["workspace"]
+        self.read_only = self.read_only or about["read_only"]
+
+    # Asking, off the loop
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The thread that looks for changes; it ends with the process."""
+        while not self._has_ended.is_set():
+            try:
+                frame = self._provider.changes(self._since, WAIT_S)
+            except TenutoError:
+                _call(loop, self._lose)
+                self._has_ended.wait(WAIT_S)
+                continue
+            since = f"{frame['epoch']}-{frame['seq']}"
+            is_news, self._since = since != self._since, since
+            _call(loop, self._hear, is_news)
+
+    def _lose(self) -> None:
+        self._is_connected = False
+        self.redraw()
+
+    def _hear(self, is_news: bool) -> None:
+        if not self._is_connected:
+            self._is_connected, is_news = True, True
+        if is_news:
+            for view in self._stack:
+                view.told()
+            self.renew()
+
+    def renew(self) -> None:
+        """Ask again, soon."""
+        self._wake.set()
+
+    def _begin_asking(self) -> None:
+        """Ask for the view on top; what was asked for another one is not waited for."""
+        if self._asking is not None:
+            self._asking.cancel()
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._asking = asyncio.create_task(self._ask_for(self._asked_view(), self._wake))
+
+    def _asked_view(self) -> View:
+        return next(view for view in reversed(self._stack) if not view.is_dialog)
+
+    async def _ask_for(self, view: View, wake: asyncio.Event) -> None:
+        while wake is self._wake:  # in Python 3.11 a cancellation can be lost in `wait_for`
+            try:
+                await asyncio.wait_for(wake.wait(), view.period_s)
+            except TimeoutError:
+                view.told()
+            wake.clear()
+            try:
+                answer = await in_thread(lambda: view.ask(self._provider))
+            except TenutoError as error:
+                self._refuse(view, error)
+            else:
+                view.take(answer)
+            self.answered += 1
+            self.redraw()
+            await asyncio.sleep(LEAST_S)
+
+    def _refuse(self, view: View, error: TenutoError) -> None:
+        if isinstance(error, MonitorUnavailable):
+            self._is_connected = False
+        elif not view.fail(error):
+            self._said = str(error)
+
+    def later(self, question: Callable[[StateProvider], T], then: Callable[[T], object]) -> None:
+        """Ask off the loop, and go on with the answer; a refusal is said."""
+
+        async def ask() -> None:
+            try:
+                answer = await in_thread(lambda: question(self._provider))
+            except TenutoError as error:
+                self.say(f"Nothing was done: {error}")
+            else:
+                then(answer)
+            self.redraw()
+
+        self.run_worker(ask(), exit_on_error=True)
+
+    # What views ask of their host
+
+    @property
+    def view(self) -> View:
+        """The view on top."""
+        return self._stack[-1]
+
+    def open(self, view: View) -> None:
+        """Show a view over this one."""
+        self._stack.append(view)
+        self._begin_asking()
+
+    def back(self) -> None:
+        """Leave the view on top; the last one stays."""
+        if len(self._stack) > 1:
+            self._stack.pop()
+            self._begin_asking()
+
+    def go(self, name: str) -> None:
+        """Show one of the seven views; ``jobs FILTER`` with a filter."""
+        name, _, filter = name.partition(" ")
+        view = self._views.get(name)
+        if view is None:
+            self.say(f"{name} is on the page only, for now: tenuto ui")
+            return
+        if isinstance(view, JobsView):
+            view.set_filter(filter)
+        self._stack = [view]
+        self._begin_asking()
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence until the next key."""
+        self._said = sentence
+        self.redraw()
+
+    def copy(self, text: str) -> None:
+        """Hand a text to the clipboard of the terminal."""
+        self.copy_to_clipboard(safe(text))
+        self.say(f"copied: {text}")
+
+    def act(self, action: str, jobs: Sequence[shapes.Job], more: int = 0) -> None:
+        """Ask whether to act on jobs, and act."""
+        if self.read_only:
+            self.say("this only shows: nothing is done here")
+            return
+        if self.at is not None:
+            self.say("this is the past: End goes back to live, where jobs can be acted on")
+            return
+        chosen = [job for job in jobs if fits(action, job)]
+        if not chosen:
+            words = {"kill": "runs or waits", "retry": "has failed", "clean": "has ended"}
+            self.say(f"nothing to {action}: no job that is chosen {words[action]}")
+            return
+        targets = [(job["key"], job["attempt"]) for job in chosen]
+
+        def tell(outcomes: shapes.Outcomes) -> None:
+            self.marked.clear()
+            self.say(outcome_words(targets, outcomes["outcomes"]))
+            for view in self._stack:
+                view.told()
+            self.renew()
+
+        def agreed() -> None:
+            self.say(f"{action}: asked …")
+            self.later(lambda provider: provider.act(action, targets, by=self._by), tell)
+
+        self.open(Question(self, action, chosen, more, agreed))
+
+    # Keys
+
+    async def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        character = event.character
+        is_text = (
+            character is not None and len(character) == 1 and character.isprintable() and character != " "
+        )
+        self.press(character if is_text and character is not None else event.key)
+
+    def on_paste(self, event: events.Paste) -> None:
+        if isinstance(self.view, Prompt):
+            self.view.paste(event.text)
+            self.redraw()
+
+    def press(self, key: str) -> None:
+        """Act on a key: the view on top first, then what every view has."""
+        view = self.view
+        self._said = "" if not view.is_dialog else self._said
+        if not view.press(key):
+            self._press_everywhere(key, view)
+        self.redraw()
+
+    def _press_everywhere(self, key: str, view: View) -> None:
+        if key in ("q", "ctrl+c"):
+            self.exit()
+        elif key.isdigit() and 1 <= int(key) <= len(VIEWS):
+            self.go(VIEWS[int(key) - 1])
+        elif key == "?":
+            self.open(Help(self))
+        elif key == "escape":
+            self.back() if len(self._stack) > 1 else self.go("overview")
+        elif key in ACTIONS:
+            self.act(ACTIONS[key], view.jobs())
+        elif key in ("left", "<"):
+            self.move(-1)
+        elif key in ("right", ">"):
+            self.move(1)
+        elif key == "end":
+            self.at = None
+            self.renew()
+        else:
+            self._press_job(key, view.current())
+
+    def _press_job(self, key: str, job: shapes.Job | None) -> None:
+        if job is None:
+            return
+        if key == "w":
+            self.open(why_page(self, job))
+        elif key == "v":
+            self.open(events_page(self, job))
+        elif key == "l":
+            self.open(JobPage(self, job, zoomed=True))
+        elif key == "y":
+            self.copy(job["id"])
+
+    def move(self, steps: int) -> None:
+        """Move the playhead; after the last step it is live again."""
+        current = instant(self.at) or self._clock.now().astimezone()
+        step_s = self.step_s()
+        moved = current.timestamp() + steps * step_s
+        if moved >= self._clock.now().timestamp():
+            self.at = None
+        else:
+            self.at = self._clock.now().fromtimestamp(moved, self._clock.now().tzinfo).isoformat()
+        self.renew()
+
+    def step_s(self) -> float:
+        """How far one key moves the playhead."""
+        return 10.0
+
+    # Drawing
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.redraw()
+        self.renew()
+
+    def redraw(self) -> None:
+        """Draw the views; lines that did not change are left alone."""
+        if self.is_running:
+            self.now = self._clock.now().isoformat()
+            self._canvas.show(self.frame(self.size.width, self.size.height))
+
+    def frame(self, room: int, height: int) -> list[Line]:
+        """The whole window."""
+        view = self.view
+        base = self._asked_view()
+        lines: list[Line] = [self._header(base, room)] if height >= 3 else []
+        foot: list[Line] = []
+        if view.is_dialog:
+            foot = view.draw(room, min(DIALOG_LINES, max(height - len(lines), 1)))
+        elif self._said:
+            foot = [[span(f" {self._said}", "title")]]
+        if height >= 4:
+            foot.append([span(f" {view.hints}", "soft")])
+        foot = foot[-height:]
+        body = max(height - len(lines) - len(foot), 0)
+        return framed([*lines, *framed(base.draw(room, body), room, body), *foot], room, height)
+
+    def _header(self, view: View, room: int) -> Line:
+        place = f"{VIEWS.index(view.name) + 1}/{len(VIEWS)} " if view.name in VIEWS else ""
+        left = [Span(" "), *(view.heading() or [span("tenuto top  ", "title"), span(self._workspace)])]
+        if self.at is not None:
+            right = [span("  past ◀ ", "alarm"), span(f"{clock(self.at, self.now)} ▶  {place}")]
+        else:
+            state, style = ("live ●", "done") if self._is_connected else ("reconnecting", "alarm")
+            right = [span(f"  {state} ", style), span(f"{clock(self.now)}  {place}")]
+        return spread(left, right if cells(right) * 2 <= room else [], room)
+
+    def text(self) -> list[str]:
+        """The window as plain text, for tests."""
+        return [text_of(one) for one in self.frame(self.size.width, self.size.height)]
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """The answer of a function that blocks; a thread that hangs does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(answer: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(answer)
+
+    def run() -> None:
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            answer = function()
+        except Exception as raised:  # noqa: BLE001 - handed to the loop, which raises it
+            error = raised
+        _call(loop, settle, answer, error)
+
+    threading.Thread(target=run, name="tenuto-top-question", daemon=True).start()
+    return await future
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *given: Any) -> None:
+    """Call a function in the loop, unless that has ended."""
+    try:
+        loop.call_soon_threadsafe(function, *given)
+    except RuntimeError:  # the loop was closed while a thread still asked
+        return

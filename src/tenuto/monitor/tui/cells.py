@@ -1,0 +1,146 @@
+"""Lines of a terminal as spans of styled text: made harmless, cut, filled, put side by side.
+Pure: it knows neither Textual nor jobs. Every text of a span has passed `safe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tenuto.jobs.text import fit, safe, truncate, width
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+class Span(NamedTuple):
+    """A text of one style; a style is words of `canvas.STYLES`, divided by spaces."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+
+def span(value: object, style: str = "") -> Span:
+    """Any value as harmless text of one line."""
+    return Span(safe(value if isinstance(value, str) else str(value)), style)
+
+
+def line(*parts: Span | str) -> Line:
+    """A line of spans; a plain text is made harmless."""
+    return [part if isinstance(part, Span) else span(part) for part in parts]
+
+
+def cells(content: Line) -> int:
+    """How many cells a line takes."""
+    return sum(width(one.text) for one in content)
+
+
+def text_of(content: Line) -> str:
+    """A line without its styles."""
+    return "".join(one.text for one in content)
+
+
+def fitted(content: Line, room: int, style: str = "") -> Line:
+    """A line as exactly so many cells: cut, or filled with spaces of a style."""
+    left = max(room, 0)
+    done: Line = []
+    for one in content:
+        size = width(one.text)
+        if size > left:
+            done.append(Span(fit(one.text, left), one.style))
+            return done
+        done.append(one)
+        left -= size
+    if left:
+        done.append(Span(" " * left, style))
+    return done
+
+
+def restyled(content: Line, style: str) -> Line:
+    """A line with one more style on all of it."""
+    return [Span(one.text, f"{one.style} {style}".strip()) for one in content]
+
+
+def spread(left: Line, right: Line, room: int) -> Line:
+    """One line at the left edge and one at the right; the left one is cut first."""
+    size = cells(right)
+    if size >= room:
+        return fitted(right, room)
+    return [*fitted(left, room - size), *right]
+
+
+def rule(title: str | Line, room: int, style: str = "soft") -> Line:
+    """A horizontal rule with a title: ``─ now ──────``."""
+    named = title if isinstance(title, list) else [span(title, "title")]
+    if not text_of(named):
+        return [Span("─" * max(room, 0), style)]
+    begun = [Span("─ ", style), *fitted(named, min(cells(named), max(room - 3, 0))), Span(" ", style)]
+    return fitted([*begun, Span("─" * max(room - cells(begun), 0), style)], room)
+
+
+def bar(fraction: float | None, room: int, style: str = "", edges: bool = True) -> Line:
+    """A fraction as a bar of exactly so many cells: ``▕████▌   ▏``."""
+    inside = room - 2 if edges else room
+    if inside < 1:
+        return [Span(" " * max(room, 0))]
+    share = min(max(fraction or 0.0, 0.0), 1.0)
+    eighths = int(share * inside * 8)
+    full, part = divmod(eighths, 8)
+    filled = "█" * full + (EIGHTHS[part] if part else "")
+    filled += " " * (inside - len(filled))
+    body = Span(filled, style)
+    return [Span("▕", "soft"), body, Span("▏", "soft")] if edges else [body]
+
+
+def wrapped(text: str, room: int, most: int = 1_000) -> list[str]:
+    """A harmless text in lines of so many cells, broken at spaces where there are any."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split(" "):
+        joined = f"{current} {word}" if current else word
+        if width(joined) <= room:
+            current = joined
+            continue
+        if current:
+            lines.append(current)
+        current = word
+        while width(current) > room > 0 and len(lines) < most:
+            head = truncate(current, room, "") or current[:1]
+            lines.append(head)
+            current = current[len(head) :]
+    return [*lines, current][:most]
+
+
+def beside(panes: Sequence[tuple[Sequence[Line], int]], height: int, divider: str = "│") -> list[Line]:
+    """Panes side by side, each of its width, with a divider between them."""
+    drawn: list[Line] = []
+    for row in range(height):
+        content: Line = []
+        for place, (lines, room) in enumerate(panes):
+            if place:
+                content.append(Span(divider, "soft"))
+            content += fitted(lines[row] if row < len(lines) else [], room)
+        drawn.append(content)
+    return drawn
+
+
+def framed(lines: Iterable[Line], room: int, height: int) -> list[Line]:
+    """Exactly so many lines of exactly so many cells."""
+    shown = [fitted(one, room) for one, _ in zip(lines, range(max(height, 0)), strict=False)]
+    return shown + [[Span(" " * max(room, 0))] for _ in range(height - len(shown))]
+
+
+def shares(wanted: Sequence[int], room: int) -> list[int]:
+    """How many rows each part gets: the small ones all they want, the large ones what is left, alike."""
+    given = [0] * len(wanted)
+    left = max(room, 0)
+    while left > 0:
+        hungry = [place for place, want in enumerate(wanted) if given[place] < want]
+        if not hungry:
+            break
+        for place in hungry[:left]:
+            given[place] += 1
+        left -= min(len(hungry), left)
+    return given

@@ -1,0 +1,57 @@
+"""The keys of the terminal: what each does, once, for the help screen, the footer and the documentation.
+It binds nothing; the views act on keys by the names here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """Keys, and what they do."""
+
+    keys: tuple[str, ...]
+    label: str
+    """As it is printed."""
+    meaning: str
+
+
+VIEWS = ("overview", "jobs", "score", "graph", "results", "resources", "archive")
+"""The views of the keys 1 to 7."""
+
+KEYS = (
+    Key(("1", "2", "3", "4", "5", "6", "7"), "1-7", "a view: " + " ".join(VIEWS)),
+    Key(("up", "down", "j", "k"), "↑ ↓ j k", "move"),
+    Key(("g", "home", "G"), "g G", "to the first, to the last"),
+    Key(("pageup", "pagedown"), "PgUp PgDn", "a page up, a page down"),
+    Key(("tab", "shift+tab"), "Tab", "the next part of a view, pane of the cockpit, note of the score"),
+    Key(("enter",), "Enter", "open"),
+    Key(("escape",), "Esc", "back; leave the filter, a question, a zoomed pane"),
+    Key(("/",), "/", "filter the jobs; an error points at the character"),
+    Key(("s", "S"), "s S", "sort by the next column; turn the order round"),
+    Key(("space", "*"), "space *", "mark; mark all that match, or none"),
+    Key(("l",), "l", "log of the job"),
+    Key(("e",), "e", "out or err"),
+    Key(("F",), "F", "follow the log, or stop"),
+    Key(("w",), "w", "why the job is where it is"),
+    Key(("v",), "v", "events of the job"),
+    Key(("x",), "x", "diff of two marked jobs, or of this one and a marked one; results: the x axis"),
+    Key(("y",), "y", "copy the id; in a job, the command; results: the y axis"),
+    Key(("z",), "z", "zoom: the pane or the log gets the whole window; score: fit"),
+    Key(("+", "-"), "+ -", "score: zoom in, zoom out; graph: depth around a job"),
+    Key(("left", "right", "<", ">"), "← → < >", "playhead: earlier, later; archive: ← → move, < > playhead"),
+    Key(("end",), "End", "live: leave the past"),
+    Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis"),
+    Key(("p",), "p", "results: the best 10 %; archive: the parents of the elite"),
+    Key(("K",), "K", "kill; asks first (y n), naming task, id and attempt"),
+    Key(("R",), "R", "retry; asks first"),
+    Key(("D",), "D", "clean: delete the directory; asks first"),
+    Key(("?",), "?", "this help"),
+    Key(("q",), "q", "quit"),
+)
+
+
+def keys_table() -> str:
+    """The keys as a table for the documentation."""
+    rows = [f"| `{key.label}` | {key.meaning} |" for key in KEYS]
+    return "\n".join(["| Key | What it does |", "|---|---|", *rows])

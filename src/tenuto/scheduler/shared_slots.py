@@ -1,0 +1,206 @@
+"""Slots that all processes of one machine share in one workspace: units of a lock file, held by runners.
+Which job is next is decided in `ready`; a launcher that does not share its slots is never looked up here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from tenuto.errors import TenutoError
+from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.token_alarm import Alarm, Loop
+from tenuto.workspace.inotify import DirectoryWatch
+from tenuto.workspace.layout import SlotPlace
+from tenuto.workspace.ports import LockHandle, Machine
+
+logger = logging.getLogger("tenuto.scheduler")
+
+YIELD_S = 1.0
+"""How long a scheduler that has its share leaves a free slot to another one that waits."""
+_UNLOCKED_AFTER_S = 0.02
+"""The kernel tells that a file is closed a moment before the locks on it fall."""
+_MOST_SCHEDULERS = 1000
+
+
+class SharedSlots:
+    """The shared slots as one scheduler sees them; to be used in the loop's thread only.
+
+    A job's runner inherits the lock on its units, so that they stay taken when the scheduler dies.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        loop: Loop,
+        watch: Callable[[str], DirectoryWatch | None],
+        freed: Callable[[], None],
+    ) -> None:
+        """`freed` is called when a job that found no free slot may be tried again."""
+        self._machine = machine
+        self._loop = loop
+        self._watch = watch
+        self._freed = freed
+        self._desks: dict[str, _Desk] = {}
+
+    def take(self, job: Job) -> bool:
+        """Give a job as many units as it takes slots; False if they are not free: then `freed` follows."""
+        desk = self._desk(job)
+        if desk is None:
+            return True
+        try:
+            handles = desk.take(min(job.slots, job.launcher.slots), job.launcher.slots)
+        except (OSError, TenutoError):
+            # The job's own directory is in the same place, and says more about what is wrong there.
+            logger.warning("slots cannot be shared in %s", desk.place.units, exc_info=True)
+            return True
+        if handles is None:
+            return False
+        job.slot_units += handles
+        return True
+
+    def has_room(self, job: Job) -> bool:
+        """True if a job would get its units now."""
+        desk = self._desk(job)
+        try:
+            return desk is None or desk.has_room(min(job.slots, job.launcher.slots), job.launcher.slots)
+        except (OSError, TenutoError):
+            return True
+
+    def give_back(self, job: Job) -> None:
+        """Let go of the units of a job; a runner that has them keeps them."""
+        job.let_go_of_slots()
+
+    def close(self) -> None:
+        """Let go of the watches."""
+        for desk in self._desks.values():
+            desk.close()
+
+    def _desk(self, job: Job) -> _Desk | None:
+        # A launcher says so by this attribute; one of a plug-in, of a node or of a pilot counts for itself.
+        if not getattr(job.launcher, "shares_slots", False):
+            return None
+        root = job.layout.root
+        if root not in self._desks:
+            place = job.layout.slots(self._machine.processes.own().host)
+            self._desks[root] = _Desk(self._machine, place, self._loop, self._watch, self._freed)
+        return self._desks[root]
+
+
+class _Desk:
+    """The slots of one workspace."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        place: SlotPlace,
+        loop: Loop,
+        watch: Callable[[str], DirectoryWatch | None],
+        freed: Callable[[], None],
+    ) -> None:
+        self.place = place
+        self._machine = machine
+        self._locks = machine.locks
+        self._loop = loop
+        self._freed = freed
+        self._alarm = Alarm(loop, watch, place.directory, told=self._told, unsure=self._look_again)
+        self._own: WeakKeyDictionary[LockHandle, tuple[int, ...]] = WeakKeyDictionary()
+        """The units that jobs of this scheduler have, for as long as they have them."""
+        self._waiting: LockHandle | None = None
+        """Tells other schedulers that this one waits for a slot."""
+        self._is_short = False
+        """The last job that asked for units did not get them."""
+        self._is_owed = False
+        """No slot was free since it took the last one: it need not leave the next one to others."""
+        self._yields_until: float | None = None
+
+    def take(self, amount: int, slots: int) -> tuple[LockHandle, ...] | None:
+        """Units, all or none; None if they are not free, or left to another scheduler."""
+        try:
+            handles = self._take(amount, slots)
+        except FileNotFoundError:  # the first time, or a person removed it
+            self._machine.files.make_directory(self.place.directory)
+            handles = self._take(amount, slots)
+        if handles is None:
+            self._wait()
+            return None
+        self._is_short, self._is_owed, self._yields_until = False, False, None
+        if self._waiting is not None:
+            self._loop.post(self._rest_unless_short)
+        return handles
+
+    def has_room(self, amount: int, slots: int) -> bool:
+        """True if so many units are free."""
+        if len(self._locks.locked(self.place.units)) + amount <= slots:
+            return True
+        self._machine.files.make_directory(self.place.directory)
+        self._wait()
+        return False
+
+    def close(self) -> None:
+        """Let go of the watch."""
+        if self._waiting is not None:
+            self._waiting.close()
+        self._alarm.close()
+
+    def _take(self, amount: int, slots: int) -> tuple[LockHandle, ...] | None:
+        if self._yields(amount, slots):
+            return None
+        handles = None
+        if self._waiting is None:  # most schedulers are alone: they need not look at what others have
+            own = {unit for units in self._own.values() for unit in units}
+            handles = self._locked([unit for unit in range(slots) if unit not in own][:amount], amount)
+        if handles is None:
+            held = self._locks.locked(self.place.units)
+            if len(held) + amount <= slots:
+                handles = self._locked([unit for unit in range(slots) if unit not in held][:amount], amount)
+        if handles is None:
+            self._is_owed, self._yields_until = True, None
+        return handles
+
+    def _locked(self, units: list[int], amount: int) -> tuple[LockHandle, ...] | None:
+        handles = self._locks.try_lock_all(self.place.units, units) if len(units) == amount else None
+        if handles is not None:
+            self._own[handles[0]] = tuple(units)
+        return handles
+
+    def _yields(self, amount: int, slots: int) -> bool:
+        """True while a free slot is left to another scheduler: this one has its share, and took the last."""
+        own = sum(map(len, self._own.values()))
+        if self._is_owed:
+            return False
+        others = len(self._locks.locked(self.place.waiting)) - (self._waiting is not None)
+        if others <= 0 or own + amount <= slots // (others + 1):
+            return False
+        now = self._machine.clock.monotonic()
+        if self._yields_until is None:
+            self._yields_until = now + YIELD_S
+            self._loop.later(YIELD_S, self._look_again)
+        return now < self._yields_until
+
+    def _wait(self) -> None:
+        """Have other schedulers know that this one waits, and look again when a slot may be free."""
+        self._is_short = True
+        if self._waiting is None:
+            numbers = (self._locks.try_lock(self.place.waiting, number) for number in range(_MOST_SCHEDULERS))
+            self._waiting = next((lock for lock in numbers if lock is not None), None)
+        self._alarm.set()
+
+    def _rest_unless_short(self) -> None:
+        if not self._is_short and self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
+            self._alarm.rest()
+
+    def _told(self) -> None:
+        self._look_again()
+        if self._is_short:
+            self._loop.later(_UNLOCKED_AFTER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Have the queue tried again; a queue that asks for nothing waits for nothing."""
+        if self._waiting is not None:
+            self._is_short = False
+            self._freed()
+            self._rest_unless_short()

@@ -1,0 +1,112 @@
+"""Owns that results stay valid when the class of a task is renamed and the old one deprecated."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+from .scripts import Place, python, run, tenuto
+
+BEFORE = """
+from pathlib import Path
+from tenuto import *
+
+HERE = Path(__file__).parent
+
+def note(text):
+    with (HERE / "ledger").open("a") as ledger:
+        ledger.write(f"{text}\\n")
+
+class Train(Task):
+    lr: Param[float]
+    model: Meta[Path] = field(default_factory=PathGenerator("model.txt"))
+    def execute(self):
+        note("train")
+        self.model.write_text(str(self.lr))
+        return self.lr
+
+class Evaluate(Task):
+    trained: Param[Train]
+    def execute(self):
+        note("evaluate")
+        return self.trained.result() + float(self.trained.model.read_text())
+"""
+AFTER = (
+    BEFORE.replace("class Train(Task)", "class Fit(Task)").replace("Param[Train]", "Param[Fit]")
+    + """
+@deprecate
+class Train(Fit):
+    pass
+
+class Compare(Task):
+    trained: Param[Fit]
+    def execute(self):
+        return [self.trained.lr, self.trained.result(), self.trained.model.read_text()]
+"""
+)
+
+
+def test_a_renamed_task_is_found_under_its_former_name_and_moved(place: Place) -> None:
+    body = """
+    with experiment("ws", "x"):
+        print(Evaluate.C(trained={}.C(lr=0.5).submit()).submit().result())
+    """
+    script = place.script(dedent(body).format("Train"), tasks=BEFORE)
+    assert run(python(script), place.directory).stdout == "1.0\n"
+    assert place.ledger() == ["train", "evaluate"]
+
+    place.script(dedent(body).format("Fit"), tasks=AFTER.replace("@deprecate\n", ""))
+    hinted = run(tenuto("plan", script), place.directory).stdout
+    assert "the first of its task here; script.Train has the same parameters: if it was renamed" in hinted
+
+    more = "    print(Compare.C(trained=Fit.C(lr=0.5).submit()).submit().result())\n"
+    place.script(dedent(body).format("Fit") + more, tasks=AFTER)
+    after = run(python(script), place.directory)
+    assert after.stdout == "1.0\n[0.5, 0.5, '0.5']\n", after.stderr
+    assert "2 jobs are kept under a former name, such as script.Train" in after.stderr
+    assert place.ledger() == ["train", "evaluate"]
+
+    place.script(dedent(body).format("Train"), tasks=AFTER)
+    assert run(python(script), place.directory).stdout == "1.0\n", "the deprecated class is the same job"
+    assert place.ledger() == ["train", "evaluate"]
+
+    would = run(tenuto("clean", "--renamed", "-w", "ws"), place.directory)
+    assert "2 jobs would be moved" in would.stderr + would.stdout
+    moved = run(tenuto("clean", "--renamed", "--yes", "-w", "ws"), place.directory)
+    assert moved.returncode == 0, moved.stderr
+    assert not list(place.workspace.glob(".renamed/*"))
+    (fit,) = place.workspace.glob("jobs/script.Fit/*")
+    assert (fit / "Fit.done").exists()
+    assert not fit.is_symlink()
+
+    place.script(dedent(body).format("Fit") + more, tasks=AFTER)
+    last = run(python(script), place.directory)
+    assert last.stdout == "1.0\n[0.5, 0.5, '0.5']\n", last.stderr
+    assert "former name" not in last.stderr
+    assert place.ledger() == ["train", "evaluate"]
+    listed = run(tenuto("jobs", "--all", "-w", "ws"), place.directory).stdout
+    assert listed.count("done") == 3, listed
+
+
+def test_a_deprecated_task_that_converts_itself_runs_as_its_successor(place: Place) -> None:
+    tasks = (
+        AFTER
+        + """
+@deprecate(Fit)
+class Learn(Task):
+    rate: Param[str]
+    def __convert__(self):
+        return Fit.C(lr=float(self.rate))
+"""
+    )
+    script = place.script(
+        dedent("""
+        with experiment("ws", "x"):
+            learned, fitted = Learn.C(rate="0.5").submit(), Fit.C(lr=0.5).submit()
+            print(learned.result(), fitted.result(), learned.jobpath == fitted.jobpath)
+            print(learned.jobpath.parent.name)
+        """),
+        tasks=tasks,
+    )
+    done = run(python(script), place.directory)
+    assert done.stdout == "0.5 0.5 True\nscript.Fit\n", done.stderr
+    assert place.ledger() == ["train"]

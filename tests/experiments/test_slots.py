@@ -1,0 +1,113 @@
+"""Owns that slots hold for all processes that run jobs of one workspace on one machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from textwrap import dedent
+
+from tenuto.workspace.locks import system_locks
+
+from .scripts import Place, environment, eventually, python, tenuto
+
+
+@contextmanager
+def started(place: Place, command: list[str], slots: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command,
+        cwd=place.directory,
+        env=environment(TENUTO_SLOTS=str(slots)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def waiting(place: Place) -> frozenset[int]:
+    """The numbers of the schedulers that wait for a slot."""
+    locks = system_locks()
+    found = [locks.locked(str(file)) for file in place.workspace.glob(".slots/*/waiting.lock")]
+    return frozenset[int]().union(*found)
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+
+
+def test_a_second_script_waits_for_a_slot_and_gets_its_turn(place: Place) -> None:
+    first = place.script(
+        dedent("""
+        with experiment("ws", "first"):
+            Hold.C(name="held").submit()
+            for number in range(8):
+                Note.C(name=str(number)).submit(priority=-1)
+        """),
+        name="first.py",
+    )
+    second = place.script('with experiment("ws", "second"):\n    Note.C(name="other").submit()', "second.py")
+    with started(place, python(first), 1) as one:
+        eventually(lambda: place.ledger() == ["held"], "the job of the first script")
+        with started(place, python(second), 1) as two:
+            eventually(lambda: waiting(place), "the second script to wait")
+            assert place.ledger() == ["held"]
+            place.release.touch()
+            ended(two)
+        ended(one)
+    assert place.ledger().index("other") < 9, "the first script leaves a slot to the second"
+    assert not waiting(place)
+
+
+def test_adopted_jobs_and_retries_have_the_slots_that_they_hold(place: Place) -> None:
+    script = place.script(
+        dedent("""
+        with experiment("ws", "x", raise_on_failure=False):
+            Fail.C(name="bad").submit().wait()
+            for name in ("a", "b"):
+                Hold.C(name=name).submit()
+        """)
+    )
+    with started(place, python(script), 2) as killed:
+        eventually(lambda: sorted(place.ledger()) == ["a", "b", "bad"], "two jobs that are held")
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    place.script(
+        dedent("""
+        with experiment("ws", "x"):
+            for name in ("a", "b"):
+                Hold.C(name=name).submit()
+            Note.C(name="new").submit(launcher="spawn")
+        """)
+    )
+    failed = next(place.workspace.glob("jobs/*.Fail/*")).name
+    with (
+        started(place, tenuto("retry", failed, "-w", "ws"), 2) as retry,
+        started(place, python(script), 2) as again,
+    ):
+        eventually(lambda: len(waiting(place)) == 2, "both to wait for a slot")
+        assert sorted(place.ledger()) == ["a", "b", "bad"]
+        place.release.touch()
+        ended(again)
+        retry.communicate(timeout=60)
+    assert sorted(place.ledger()) == ["a", "b", "bad", "bad", "new"]
+
+
+def test_a_job_that_another_script_runs_takes_no_second_slot(place: Place) -> None:
+    body = 'with experiment("ws", "{}"):\n    Hold.C(name="held").submit()\n    Note.C(name="{}").submit()'
+    place.script(body.format("first", "one"))
+    script = place.directory / "script.py"
+    with started(place, python(script), 2) as one:
+        eventually(lambda: sorted(place.ledger()) == ["held", "one"], "both jobs of the first script")
+        place.script(body.format("second", "two"))
+        with started(place, python(script), 2) as two:
+            eventually(lambda: "two" in place.ledger(), "the other slot")
+            place.release.touch()
+            ended(two)
+        ended(one)
