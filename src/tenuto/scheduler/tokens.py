@@ -73,7 +73,7 @@ class CounterToken:
         """The variables that tell a job which units it has."""
         return {}
 
-    def recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> dict[str, Any]:
         """What a retry must know of it besides its name, count and directory."""
         return {}
 
@@ -101,7 +101,7 @@ class GpuToken(CounterToken):
     def environment(self, units: Sequence[int]) -> Mapping[str, str]:
         return {_VISIBLE: ",".join(self.devices[unit] for unit in units)}
 
-    def recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> dict[str, Any]:
         return {"devices": {str(unit): name for unit, name in self.devices.items()}}
 
 
@@ -180,7 +180,7 @@ def recorded(dependencies: Iterable[TokenDependency]) -> list[dict[str, Any]]:
             "amount": amount,
             "count": token.count,
             "directory": token.directory,
-            **token.recorded(),
+            **token._recorded(),
         }
         for token, amount in dependencies
     ]
