@@ -79,8 +79,12 @@ class Stage:
         answers_file = self._orders(SCHEDULERS).answers
         answers = json.loads(answers_file.read_text()) if answers_file.exists() else {}
         ledgers = {job.number: judge.read_ledger(self._root, job.number) for job in jobs}
-        said = {int(number): state for number, state in answers.items()}
-        self.problems += judge.by_ledger(jobs, ledgers, said, before)
+        said = {int(number): answer for number, answer in answers.items()}
+        states = {number: answer["state"] for number, answer in said.items()}
+        self.problems += judge.by_ledger(jobs, ledgers, states, before)
+        self.problems += judge.by_strikes(jobs, ledgers, self._striker.ended)
+        self.problems += judge.by_order(jobs, ledgers)
+        self.problems += judge.by_answers(jobs, said)
         self.problems += judge.by_files(this_machine(), self._root)
         reports = judge.read_reports(self._orders(WITNESS).ended)
         if not reports:
@@ -158,7 +162,9 @@ class Stage:
             if who is None:
                 continue
             code = os.waitstatus_to_exitcode(status)
-            if code not in (0, -signal.SIGKILL):
+            if code and pid in self._striker.ended:
+                self._start(who)
+            elif code not in (0, -signal.SIGKILL):
                 log = (self._root / "logs" / str(who)).read_text()[-2000:]
                 self.problems.append(f"scheduler {who} ended by itself, with code {code}: {log}")
             elif code == -signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""Who is struck, and how: SIGKILL, or SIGSTOP and SIGCONT a little later, for a process at random.
+"""Who is struck, and how: SIGKILL, a signal that asks to end, or SIGSTOP and SIGCONT a little later.
 Knows processes by their place in the tree; asks nothing of Tenuto.
 """
 
@@ -20,6 +20,10 @@ _WEIGHTS = {"scheduler": 3, "warm parent": 3, "runner": 7, "payload": 7}
 _STOPS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 12.0)
 """For how long a process may stand still. The last is longer than a scheduler may keep others from tokens."""
 _STOPS_OFTEN = (6, 6, 4, 4, 2, 1)
+
+
+_ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENDING_OFTEN = (6, 2, 1, 1)
 
 
 class Seen(NamedTuple):
@@ -88,6 +92,8 @@ class Striker:
 
     def __init__(self, random: Random, stage: str) -> None:
         self.struck: Counter[tuple[str, str]] = Counter()
+        self.ended: set[int] = set()
+        """The processes that were sent a signal that ends, whether or not they obeyed."""
         self._random = random
         self._stage = stage
         self._stopped: list[tuple[float, int]] = []
@@ -102,10 +108,11 @@ class Striker:
         role = self._random.choices(list(roles), list(roles.values()))[0]
         victim = self._random.choice([one for one in there if one.role == role])
         kills = self._random.random() < 0.5 and victim.scheduler != WITNESS
+        ending = self._random.choices(_ENDING, _ENDING_OFTEN)[0]
         seconds = self._random.choices(_STOPS_S, _STOPS_OFTEN)[0]
-        return victim if self._hit(victim, kills, seconds) else None
+        return victim if self._hit(victim, ending if kills else signal.SIGSTOP, seconds) else None
 
-    def _hit(self, victim: Victim, kills: bool, seconds: float) -> bool:
+    def _hit(self, victim: Victim, number: signal.Signals, seconds: float) -> bool:
         try:
             handle = os.pidfd_open(victim.process.pid)
         except ProcessLookupError:
@@ -114,10 +121,12 @@ class Striker:
         if processes_began(victim.process.pid) != victim.process.began:
             os.close(handle)
             return False
+        if number is not signal.SIGSTOP:
+            self.ended.add(victim.process.pid)
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL if kills else signal.SIGSTOP)
-        self.struck[victim.role, "SIGKILL" if kills else "SIGSTOP"] += 1
-        if kills:
+            signal.pidfd_send_signal(handle, number)
+        self.struck[victim.role, number.name] += 1
+        if number is not signal.SIGSTOP:
             os.close(handle)
         else:
             self._stopped.append((time.monotonic() + seconds, handle))
