@@ -24,6 +24,8 @@ class Bug(NamedTuple):
     stands_for: str
     shows: str
     """What the judge must say for the bug to count as found."""
+    aim: str = ""
+    """The kind of process whose death shows it."""
 
 
 BUGS = {
@@ -34,7 +36,7 @@ BUGS = {
     "done is forgotten": Bug("a marker is removed before anybody looked at it", "ran again"),
     "some write no marker": Bug("one attempt in five leaves no marker", "was repeated without need"),
     "runners die with their parent": Bug(
-        "a runner ends with the warm parent that forked it", "was repeated without need"
+        "a runner ends with the warm parent that forked it", "was repeated without need", "warm parent"
     ),
     "launcher never closed": Bug("an experiment that ends leaves its warm parents", "descriptors grew"),
 }

@@ -42,6 +42,8 @@ class Soak(NamedTuple):
     """How long all may take to come to its end once nobody is struck any more."""
     bug: str = ""
     """What is planted in the schedulers, to see whether it is found."""
+    aim: str = ""
+    """The kind of process that is struck whenever there is one, to see whether a bug is found."""
     keep: bool = False
     """Leave the directory, whatever the verdict."""
 
@@ -55,7 +57,7 @@ class Stage:
         self._stage = root.name
         self._waves = draw(soak.seed, soak.jobs)
         self._begin = time.monotonic()
-        self._striker = Striker(Random(f"strikes {soak.seed}"), self._stage)
+        self._striker = Striker(Random(f"strikes {soak.seed}"), self._stage, soak.aim)
         self._schedulers: dict[int, int] = {}
         """pid -> which one."""
         self._starts = 0

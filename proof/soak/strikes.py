@@ -90,12 +90,14 @@ def _is_parent(process: Seen, schedulers: Mapping[int, int]) -> bool:
 class Striker:
     """Strikes, and lets those go on who stand still."""
 
-    def __init__(self, random: Random, stage: str) -> None:
+    def __init__(self, random: Random, stage: str, aim: str = "") -> None:
+        """`aim`: the role that is struck whenever a process has it."""
         self.struck: Counter[tuple[str, str]] = Counter()
         self.ended: set[int] = set()
         """The processes that were sent a signal that ends, whether or not they obeyed."""
         self._random = random
         self._stage = stage
+        self._aim = aim
         self._stopped: list[tuple[float, int]] = []
         """When to let go on, and the pidfd of whom."""
 
@@ -103,6 +105,8 @@ class Striker:
         """Strike one; None if there was nobody, or it had just ended."""
         there = victims(processes(self._stage), schedulers)
         roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
+        if self._aim in roles:
+            roles = {self._aim: 1}
         if not roles:
             return None
         role = self._random.choices(list(roles), list(roles.values()))[0]

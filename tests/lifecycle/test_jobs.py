@@ -128,15 +128,6 @@ def test_a_waiting_job_can_say_why_it_waits() -> None:
     assert job.standing.message is None
 
 
-def test_what_a_predecessor_recorded_can_be_taken_over() -> None:
-    job = a_job()
-    follow(job, JobState.WAITING)
-    clock = FakeClock()
-    job.restore(Standing(JobState.DONE, submittime=clock.now(), starttime=clock.now()))
-    assert job.state is JobState.WAITING
-    assert job.starttime == clock.now()
-
-
 def test_how_long_a_job_ran_does_not_follow_a_clock_that_is_set() -> None:
     clock = FakeClock()
     job = BaseJob("ab12", "a.Task", clock)

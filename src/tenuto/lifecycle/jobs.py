@@ -114,10 +114,6 @@ class BaseJob:
             return standing._replace(endtime=standing.starttime + ran)
         return standing
 
-    def restore(self, standing: Standing) -> None:
-        """Take over what a predecessor recorded (times, message) without it counting as a change of state."""
-        self._standing = standing._replace(state=self._standing.state)
-
     def explain(self, message: str | None) -> None:
         """Say why the job is still where it is; to say the same again changes nothing."""
         if message != self._standing.message:

@@ -121,9 +121,9 @@ def run(inherited: Inherited) -> int:
         try:
             payload = _first_steps(attempt, inherited)
         except OSError as error:
-            if error.errno in PASSING and inherited.ready is not None:
-                return _refused(inherited.ready, error)
-            raise
+            if error.errno not in PASSING or not (attempt.is_external or inherited.ready is not None):
+                raise
+            return _refused(inherited, error)
         _say_ready(inherited)
         child = _start_patiently(payload, inherited)
     except OSError as error:
@@ -153,15 +153,21 @@ def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
             write_pid(attempt.machine.files, attempt.paths, record)
             return payload
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE) or clock.monotonic() >= give_up:
+            # A runner without a pipe can tell nobody at once that its machine is short of something.
+            is_passing = error.errno in PASSING and inherited.ready is None
+            is_late = error.errno in (errno.ENOENT, errno.ESTALE)
+            if not (is_passing or is_late) or clock.monotonic() >= give_up:
                 raise
         time.sleep(0.2)
 
 
-def _refused(ready: int, error: OSError) -> int:
+def _refused(inherited: Inherited, error: OSError) -> int:
     """Tell the scheduler that the machine refused the start; the scheduler pauses its starts for a while."""
+    if inherited.ready is None:  # its cluster passes the exit code on
+        os.write(2, f"tenuto: nothing was run: {disk_message(error)}\n".encode())
+        return _rung(inherited, REFUSED)
     with suppress(BrokenPipeError):
-        os.write(ready, REFUSAL + bytes([error.errno or 0]))
+        os.write(inherited.ready, REFUSAL + bytes([error.errno or 0]))
     return REFUSED
 
 
@@ -187,8 +193,9 @@ def _start_patiently(payload: Payload, inherited: Inherited) -> int:
         if clock.monotonic() >= give_up:
             # The pid record first: what has one may have run, and its attempt is a try.
             payload.machine.files.remove(payload.paths.pid)
-            record = payload.launch._replace(withdrawn=True).encode()
-            payload.machine.files.replace(payload.paths.launch, record, durable=False)
+            if not payload.launch.external:  # else the exit code tells: another attempt may be there by now
+                record = payload.launch._replace(withdrawn=True).encode()
+                payload.machine.files.replace(payload.paths.launch, record, durable=False)
             return WITHDRAWN
 
 
