@@ -43,7 +43,7 @@ class Soak(NamedTuple):
     bug: str = ""
     """What is planted in the schedulers, to see whether it is found."""
     aim: str = ""
-    """The kind of process that is struck whenever there is one, to see whether a bug is found."""
+    """The only kind of process that is struck, to see whether a bug is found; none: all kinds."""
     keep: bool = False
     """Leave the directory, whatever the verdict."""
 

@@ -91,7 +91,7 @@ class Striker:
     """Strikes, and lets those go on who stand still."""
 
     def __init__(self, random: Random, stage: str, aim: str = "") -> None:
-        """`aim`: the role that is struck whenever a process has it."""
+        """`aim`: the only role that is struck, always by a signal that ends; none: all of them."""
         self.struck: Counter[tuple[str, str]] = Counter()
         self.ended: set[int] = set()
         """The processes that were sent a signal that ends, whether or not they obeyed."""
@@ -105,13 +105,13 @@ class Striker:
         """Strike one; None if there was nobody, or it had just ended."""
         there = victims(processes(self._stage), schedulers)
         roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
-        if self._aim in roles:
-            roles = {self._aim: 1}
+        if self._aim:
+            roles = {role: weight for role, weight in roles.items() if role == self._aim}
         if not roles:
             return None
         role = self._random.choices(list(roles), list(roles.values()))[0]
         victim = self._random.choice([one for one in there if one.role == role])
-        kills = self._random.random() < 0.5 and victim.scheduler != WITNESS
+        kills = (role == self._aim or self._random.random() < 0.5) and victim.scheduler != WITNESS
         ending = self._random.choices(_ENDING, _ENDING_OFTEN)[0]
         seconds = self._random.choices(_STOPS_S, _STOPS_OFTEN)[0]
         return victim if self._hit(victim, ending if kills else signal.SIGSTOP, seconds) else None
