@@ -139,9 +139,14 @@ class Stage:
         self._starts += 1
 
     def _strike(self) -> None:
-        """Strike every 200 ms, until the time is over; those who stand still then go on."""
-        end = self._begin + self._soak.seconds
-        due = self._begin
+        """Strike every 200 ms, until the time is over; those who stand still then go on.
+
+        A hunt begins with the first job: on a busy machine its few seconds pass before there is anything.
+        """
+        if self._soak.aim:
+            self._until(lambda: any((self._root / "ledger").iterdir()), "the first job")
+        due = time.monotonic()
+        end = due + self._soak.seconds if self._soak.aim else self._begin + self._soak.seconds
         while (now := time.monotonic()) < end:
             self._reap()
             self._striker.let_go()

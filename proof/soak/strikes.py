@@ -91,7 +91,7 @@ class Striker:
     """Strikes, and lets those go on who stand still."""
 
     def __init__(self, random: Random, stage: str, aim: str = "") -> None:
-        """`aim`: the only role that is struck, always by a signal that ends; none: all of them."""
+        """`aim`: the only role that is struck, while it has children, by a signal that ends; none: all."""
         self.struck: Counter[tuple[str, str]] = Counter()
         self.ended: set[int] = set()
         """The processes that were sent a signal that ends, whether or not they obeyed."""
@@ -104,9 +104,10 @@ class Striker:
     def strike(self, schedulers: Mapping[int, int]) -> Victim | None:
         """Strike one; None if there was nobody, or it had just ended."""
         there = victims(processes(self._stage), schedulers)
-        roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
         if self._aim:
-            roles = {role: weight for role, weight in roles.items() if role == self._aim}
+            parents = {one.process.parent for one in there}
+            there = [one for one in there if one.role == self._aim and one.process.pid in parents]
+        roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
         if not roles:
             return None
         role = self._random.choices(list(roles), list(roles.values()))[0]
