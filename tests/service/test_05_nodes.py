@@ -306,7 +306,11 @@ class OldNode(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        if self.path.startswith("/retrieve/"):
+        if "redirect" in self.answers:
+            self.send_response(302)
+            self.send_header("Location", self.answers["redirect"])
+            self.end_headers()
+        elif self.path.startswith("/retrieve/"):
             waits = self.answers["waits"]
             self.answers["waits"] = waits - 1
             if waits > 0:
@@ -379,6 +383,30 @@ def test_an_old_node_that_does_not_answer_is_not_asked_again(old_node: str, tmp_
         with pytest.raises(NodeRefusal, match="cannot be asked again"):
             await node.submit(job(tmp_path, "true\n"))
         assert OldNode.asked.count("/submit") == 1
+        await node.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "target", ["/secret", "file:///etc/passwd", "http://169.254.169.254/latest/meta-data"]
+)
+def test_a_node_cannot_send_its_server_elsewhere(old_node: str, tmp_path: Path, target: str) -> None:
+    """H20: addresses come from the settings only, and no redirect is followed."""
+
+    async def main() -> None:
+        node = HttpNode("old", NodeAddress(old_node))
+        OldNode.answers["redirect"] = old_node + target if target.startswith("/") else target
+        calls: list[Callable[[], Awaitable[Any]]] = [
+            lambda: node.retrieve(5, None, 0, str(tmp_path / "x.zip")),
+            lambda: node.retrieve_partial(5, str(tmp_path / "x.zip")),
+            lambda: node.read_log(5, "stdout", 0, 10),
+        ]
+        for call in calls:
+            with pytest.raises(NodeRefusal):
+                await call()
+        assert not any("secret" in path for path in OldNode.asked)
+        assert not list(tmp_path.glob("x.zip*"))
         await node.close()
 
     run(main())
