@@ -61,19 +61,6 @@ def test_a_node_that_is_killed_comes_back_and_nothing_is_lost(start: Start, tmp_
         assert result(served, one).read("ledger") == b"start\n"
 
 
-def test_a_server_that_is_killed_finds_its_jobs_again(start: Start, tmp_path: Path) -> None:
-    """S5: Submitted; the result is fetched by the next server."""
-    worker = node(start, tmp_path / "n")
-    served = server(start, tmp_path / "s", worker.url)
-    id = served.upload(f"echo x >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n").json["id"]
-    eventually(lambda: served.job(id)["status"] == "Running")
-    served.kill()
-    (tmp_path / "go").touch()
-    served = server(start, tmp_path / "s", worker.url)
-    assert served.final(id)["status"] == "Completed"
-    assert result(served, id).read("ledger") == b"x\n"
-
-
 def test_jobs_go_to_the_node_that_answers(start: Start, tmp_path: Path) -> None:
     """Failover: the first node is not there."""
     worker = node(start, tmp_path / "n")

@@ -56,11 +56,11 @@ class TestRequests(RequestsContract):
     """On SQLite and on PostgreSQL."""
 
 
-def queued(database: Database, count: int) -> None:
-    """So many queued jobs of three users."""
+def queued(database: Database, count: int, users: int = 3) -> None:
+    """So many queued jobs of a few users."""
     rows = [
         {
-            "user_id": str(n % 3),
+            "user_id": str(n % users),
             "service": "s",
             "state": "Queued",
             "directory": f"x{n}",
@@ -109,7 +109,7 @@ def test_15_a_claim_costs_the_same_among_many_queued(requests: Requests, databas
 
 def test_15_a_user_who_comes_later_waits_for_one_job_at_most(requests: Requests, database: Database) -> None:
     """Acceptance 15: one place, a thousand queued jobs of one user."""
-    queued(database, 999)
+    queued(database, 999, users=1)
     (first,) = requests.claim("s", Quota(5, 1), NODES)
     late = add(requests, "late")
     assert requests.claim("s", Quota(5, 1), NODES) == []
