@@ -59,14 +59,9 @@ def _search(view: WorkspaceView, settings: Settings, databases: ExitStack) -> So
 
 def _service(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
     from tenuto.service.configuration import database_of
-    from tenuto.service.decisions import Quota
     from tenuto.service.source import ServiceSource
     from tenuto.service.tables import MIGRATIONS, opened
 
     database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
-    services = settings.services
-    quotas = {name: Quota(one.runs_per_user, one.max_runs) for name, one in services.items()}
-    nodes = {name: [str(node) for node in one.nodes] for name, one in services.items()}
-    return ServiceSource(
-        databases.enter_context(closing(database)), str(settings.service.data), quotas, nodes
-    )
+    place = str(settings.service.data)
+    return ServiceSource(databases.enter_context(closing(database)), place, settings.services)

@@ -9,34 +9,37 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.lifecycle.service import ServiceState
-from tenuto.service.decisions import Quota
 from tenuto.service.history import Standing
+from tenuto.settings.service import OfferedSettings
 
 
-def queue_panel(standing: Sequence[Standing], quotas: Mapping[str, Quota], now: datetime) -> dict[str, Any]:
+def queue_panel(
+    standing: Sequence[Standing], offered: Mapping[str, OfferedSettings], now: datetime
+) -> dict[str, Any]:
     """How many jobs of each service and of each user wait and run, against their quotas."""
-    services = sorted({*quotas, *(one.service for one in standing)})
+    services = sorted({*offered, *(one.service for one in standing)})
     users = sorted({(one.service, one.user) for one in standing})
     return {
-        "services": [_service(name, standing, quotas.get(name), now) for name in services],
+        "services": [_service(name, standing, offered.get(name), now) for name in services],
         "users": [
             {
                 "user": user,
                 "service": service,
                 "queued": _jobs(standing, service, user, is_queued=True),
                 "running": _jobs(standing, service, user, is_queued=False),
-                "quota": quotas[service].runs_per_user if service in quotas else None,
+                "quota": offered[service].runs_per_user if service in offered else None,
             }
             for service, user in users
         ],
     }
 
 
-def node_panel(standing: Sequence[Standing], nodes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def node_panel(standing: Sequence[Standing], offered: Mapping[str, OfferedSettings]) -> list[dict[str, Any]]:
     """The nodes that settings name or that have jobs: their services, and how many jobs they run.
 
-    `nodes`: service -> its nodes. What only the node knows, its load and its slots, is None.
+    What only the node knows, its load and its slots, is None.
     """
+    nodes = {name: [str(node) for node in one.nodes] for name, one in offered.items()}
     urls = sorted(
         {*(url for some in nodes.values() for url in some), *(one.node for one in standing if one.node)}
     )
@@ -62,7 +65,9 @@ def node_panel(standing: Sequence[Standing], nodes: Mapping[str, Sequence[str]])
     return found
 
 
-def _service(name: str, standing: Sequence[Standing], quota: Quota | None, now: datetime) -> dict[str, Any]:
+def _service(
+    name: str, standing: Sequence[Standing], quota: OfferedSettings | None, now: datetime
+) -> dict[str, Any]:
     waiting = [one.oldest for one in standing if one.service == name and one.state is ServiceState.QUEUED]
     return {
         "name": name,

@@ -35,12 +35,12 @@ from tenuto.lifecycle.source import (
 )
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archived_logs import read_archived
-from tenuto.service.decisions import Quota
 from tenuto.service.history import History
 from tenuto.service.places import DataPlaces
 from tenuto.service.queue_panel import node_panel, queue_panel
 from tenuto.service.requests import Requests
 from tenuto.service.rows import JobRow
+from tenuto.settings.service import OfferedSettings
 
 _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
     ServiceState.QUEUED: (JobState.WAITING, None),
@@ -64,15 +64,10 @@ class ServiceSource:
     door = Door.SERVICE
 
     def __init__(
-        self,
-        database: Database,
-        data: str,
-        quotas: Mapping[str, Quota] | None = None,
-        nodes: Mapping[str, Sequence[str]] | None = None,
+        self, database: Database, data: str, offered: Mapping[str, OfferedSettings] | None = None
     ) -> None:
-        """`quotas`, `nodes`: of each service, as far as the settings here declare them."""
-        self._quotas = quotas or {}
-        self._nodes = nodes or {}
+        """`offered`: the services that the settings here declare."""
+        self._offered = offered or {}
         self._history = History(database)
         self._requests = Requests(database, "monitor")
         self._places = DataPlaces(data)
@@ -154,8 +149,8 @@ class ServiceSource:
             return Panels()
         standing = self._history.unfinished()
         return Panels(
-            queue=queue_panel(standing, self._quotas, SystemClock().now()),
-            nodes=node_panel(standing, self._nodes),
+            queue=queue_panel(standing, self._offered, SystemClock().now()),
+            nodes=node_panel(standing, self._offered),
         )
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
