@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tenuto.cli.doors import PATIENCE_S, open_doors
+import pytest
+
+from tenuto.cli.doors import PATIENCE_S, open_doors, settings_with_service
+from tenuto.errors import NotFound
 from tenuto.experiments.view import WorkspaceView
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Source
@@ -82,3 +85,15 @@ def test_what_a_search_and_a_service_show_has_the_shapes_of_the_monitor(tmp_path
             assert provider.job("service:dock/1")["state"] == "waiting"
         finally:
             provider.close()
+
+
+def test_a_service_is_shown_by_its_database_alone(tmp_path: Path) -> None:
+    """`tenuto ui --service-db`: without a word about services in the settings."""
+    file = tmp_path / "db.sqlite"
+    with pytest.raises(NotFound, match="tenuto serve --db"):
+        settings_with_service(str(file))
+    database = opened(file, MIGRATIONS, PATIENCE_S)
+    Requests(database, "me").add(NewJob("ada", "dock", "d0"))
+    database.close()
+    with doors(tmp_path, settings_with_service(str(file))) as found:
+        assert [group.group for group in found[Door.SERVICE].groups()] == ["service:dock"]
