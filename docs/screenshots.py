@@ -1,5 +1,6 @@
 """Screenshots of every view of the monitor's page: ``python docs/screenshots.py FOLDER [VIEW]...``.
 It shows the made-up jobs of `tenuto.testing.monitor_demo` in the Chromium of this machine; nothing is run.
+Without a view it takes those of the terminal too (`terminal_screenshots`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+import terminal_screenshots
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
@@ -51,6 +53,8 @@ def main() -> None:
         finally:
             browser.close()
             server.terminate()
+    if not sys.argv[2:]:
+        terminal_screenshots.take_all(folder, list(terminal_screenshots.VIEWS))
 
 
 def _take(browser: Browser, link: str, folder: Path, wanted: list[str]) -> None:

@@ -16,6 +16,7 @@ from tenuto.clock import Clock, SystemClock
 from tenuto.errors import MonitorUnavailable, TenutoError
 from tenuto.jobs.text import safe
 from tenuto.monitor import shapes
+from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
@@ -323,10 +324,9 @@ class Top(App[None]):
         """Move the playhead; after the last step it is live again."""
         current = instant(self.at) or self._clock.now().astimezone()
         moved = current.timestamp() + steps * self.step_s
-        if moved >= self._clock.now().timestamp():
-            self.at = None
-        else:
-            self.at = self._clock.now().fromtimestamp(moved, self._clock.now().tzinfo).isoformat()
+        left_s = self._clock.now().timestamp() - moved
+        is_live = left_s <= (self.step_s / 2 if steps > 0 else 0)  # time went on since the first step back
+        self.at = None if is_live else instant_of(moved * 1000).isoformat()
         self.renew()
 
     # Drawing

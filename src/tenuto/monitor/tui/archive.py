@@ -164,8 +164,7 @@ class ArchiveView(View):
             share = ((cell.objective or 0.0) - low) / ((high - low) or 1.0)
             level = min(int(share * len(SHADES)), len(SHADES) - 1)
             letter, style = SHADES[level], _STYLES[level]
-        is_chosen = (x, y) == self._chosen
-        return [Span(edge, "title"), Span(letter, f"{style} chosen" if is_chosen else style)]
+        return [Span(edge, "title"), Span(letter, style)]
 
     def _draw_facts(self, room: int) -> list[Line]:
         assert self._archive is not None

@@ -144,7 +144,7 @@ class JobPage(View):
     """One job with its log."""
 
     name = "job"
-    hints = "l log e err F follow v events w why x diff y copy  K kill R retry D clean  Esc back"
+    hints = "l log e err F follow v events w why x diff y copy K kill R retry D clean"
 
     def __init__(self, host: Host, job: shapes.Job, *, zoomed: bool = False) -> None:
         super().__init__(host)

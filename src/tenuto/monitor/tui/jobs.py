@@ -40,7 +40,7 @@ def _took(job: Job) -> str:
 
 
 def _left(job: Job) -> str:
-    return duration(job["eta_s"]) if job["eta_s"] is not None else UNKNOWN
+    return duration(job["eta_s"]) if job["eta_s"] else UNKNOWN
 
 
 def _state(room: int) -> Callable[[Job], str]:
