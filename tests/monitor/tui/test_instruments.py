@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
+from tenuto.clock import SystemClock
 from tests.monitor.tui.conftest import SEARCH, SWEEP, Terminal, provided, show
 
 WIDE = (200, 50)
@@ -44,17 +46,21 @@ def test_the_score_is_zoomed_and_fitted() -> None:
 
 
 def test_the_playhead_moves_counts_table_graph_and_archive_and_end_is_live() -> None:
+    trained = SystemClock().now()
+
     async def scenario(terminal: Terminal) -> None:
         await terminal.see("3")
         await terminal.until("now ")
-        await terminal.press(*["left"] * 58)
+        await terminal.press(*["left"] * 5)
         await terminal.until("past ◀")
         await terminal.until("playhead:")
+        terminal.app.at = trained.isoformat()
+        await terminal.answer()
         await terminal.until(lambda: " at " in terminal.text)
         await terminal.press("2")
         await terminal.until(lambda: re.search("00000000 Train +▶ running", terminal.text))
         await terminal.press("4")
-        await terminal.until(lambda: re.search("┌Train.*\\n.*… 1[0-9]", terminal.text))
+        await terminal.until(lambda: re.search("┌Train.*\\n.*▶ 6", terminal.text))
         terminal.app.group = SEARCH
         await terminal.see("7")
         await terminal.until(lambda: re.search(r"archive packing   0% of 400", terminal.text))
@@ -65,6 +71,8 @@ def test_the_playhead_moves_counts_table_graph_and_archive_and_end_is_live() -> 
         await terminal.until("live ●")
 
     with provided() as provider:
+        (prepared,) = provider.jobs(SWEEP, "task=demo.Prepare")["jobs"]
+        trained = datetime.fromisoformat(prepared["ended"] or "") + timedelta(seconds=2)
         show(provider, scenario, group=SWEEP)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -20,6 +20,7 @@ from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
+from tenuto.monitor.tui.background import call, in_thread
 from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
 from tenuto.monitor.tui.cockpit import Cockpit
@@ -123,12 +124,12 @@ class Top(App[None]):
             try:
                 frame = self._provider.changes(self._since, WAIT_S)
             except TenutoError:
-                _call(loop, self._lose)
+                call(loop, self._lose)
                 self._has_ended.wait(WAIT_S)
                 continue
             since = f"{frame['epoch']}-{frame['seq']}"
             is_news, self._since = since != self._since, since
-            _call(loop, self._hear, is_news)
+            call(loop, self._hear, is_news)
 
     def _lose(self) -> None:
         self._is_connected = False
@@ -370,37 +371,3 @@ class Top(App[None]):
     def text(self) -> list[str]:
         """The window as plain text, for tests."""
         return [text_of(one) for one in self.frame(self.size.width, self.size.height)]
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """The answer of a function that blocks; a thread that hangs does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(answer: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(answer)
-
-    def run() -> None:
-        answer: Any = None
-        error: BaseException | None = None
-        try:
-            answer = function()
-        except Exception as raised:  # noqa: BLE001 - handed to the loop, which raises it
-            error = raised
-        _call(loop, settle, answer, error)
-
-    threading.Thread(target=run, name="tenuto-top-question", daemon=True).start()
-    return await future
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *given: Any) -> None:
-    """Call a function in the loop, unless that has ended."""
-    try:
-        loop.call_soon_threadsafe(function, *given)
-    except RuntimeError:  # the loop was closed while a thread still asked
-        return
