@@ -86,6 +86,9 @@ class SkewedClock:
     def now(self) -> datetime:
         return self._clock.now() + self._ahead
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
