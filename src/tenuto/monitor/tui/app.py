@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import MonitorUnavailable, TenutoError
@@ -51,6 +52,8 @@ class Top(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { overflow: hidden; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", show=False, priority=True)]
+    """Textual would only tell how to quit."""
 
     def __init__(
         self,
@@ -289,7 +292,7 @@ class Top(App[None]):
         self.redraw()
 
     def _press_everywhere(self, key: str, view: View) -> None:
-        if key in ("q", "ctrl+c"):
+        if key == "q":
             self.exit()
         elif key.isdigit() and 1 <= int(key) <= len(VIEWS):
             self.go(VIEWS[int(key) - 1])
