@@ -261,3 +261,11 @@ def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path) -> None:
     assert "tenuto-search-demo/arm.py" in ran.stderr
     assert "the arm reaches" in ran.stdout
     assert "arm: ended (TOTAL): 6 candidates" in ran.stderr
+
+
+def test_the_example_of_objects_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "objects.py"
+    (tmp_path / "objects.py").write_text(example.read_text().replace("TOTAL = 300", "TOTAL = 8"))
+    done = tenuto(tmp_path, "evolve", "objects.py")
+    assert done.returncode == 0, done.stderr
+    assert "tour: ended (TOTAL): 8 candidates, 8 succeeded" in done.stderr

@@ -46,9 +46,11 @@ log = logging.getLogger("tenuto.search")
 class Held:
     """A row that the agent runs; the row changes if it is claimed again."""
 
-    def __init__(self, row: Claimed) -> None:
+    def __init__(self, row: Claimed, now: float) -> None:
         self.row = row
         self.job: Job | None = None
+        self.claimed_at = now
+        """On the monotonic clock."""
 
 
 class Agent:
@@ -234,13 +236,16 @@ class Agent:
         if held is not None:  # it runs here already: its lease was lost and found
             held.row = row
             return
-        held = self._held[row.id] = Held(row)
+        held = self._held[row.id] = Held(row, self._machine.clock.monotonic())
         task = asyncio.create_task(self._evaluate(held))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _evaluate(self, held: Held) -> None:
         try:
+            if await self._is_lost(held):
+                self._held.pop(held.row.id, None)
+                return
             job, owner = await self._submitted(held, once=True)
             if not is_answer(job, held.row):
                 self._scheduler.forget(job, owner)
@@ -256,6 +261,17 @@ class Agent:
             return  # stopped by ourselves: the row is given back
         self._ends.append(end)
         self._wake_event.set()
+
+    async def _is_lost(self, held: Held) -> bool:
+        """Whether the row went to another worker between its claim and its start: this process was frozen."""
+        late = self._machine.clock.monotonic() - held.claimed_at > self._settings.search.lease_s / 2
+        if not self._is_leased or not late:
+            return False
+        try:
+            return held.row.key in await self._call(self.renew)
+        except DatabaseError:
+            self._is_suspicious = True  # the row is given back, if it is ours, once the database answers
+            return True
 
     async def _submitted(self, held: Held, *, once: bool) -> tuple[Job, PlainOwner]:
         row = held.row
