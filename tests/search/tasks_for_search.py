@@ -54,6 +54,15 @@ class Ball(Task):
         return Outcome(-sum((v - 2.048) ** 2 for v in self.x), [sum(self.x[:half]), sum(self.x[half:])])
 
 
+class Device(Task):
+    """Says which GPU it has."""
+
+    x: Param[float]
+
+    def execute(self) -> dict[str, Any]:
+        return {"objective": self.x, "device": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
 class Failing(Task):
     """Cannot be evaluated."""
 

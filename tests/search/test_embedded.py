@@ -14,7 +14,8 @@ import pytest
 from tenuto import experiment
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearch, Real
-from tests.search.tasks_for_search import Failing, KillsItsRunner, Square, Whole
+from tenuto.search.worker import Worker
+from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -269,3 +270,20 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path
         )
     assert found[0] == found[1]
     assert [row[2] for row in found[0]] == list(range(1, 25))
+
+
+def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("TENUTO_TOKENS_PATH", str(tmp_path / "tokens"))
+    evolution = square(tmp_path, task=Device, sampler=RandomSearch(), max_total_jobs=3)
+    evolution.scheduler().tick()
+    said: list[str] = []
+    assert Worker(evolution.settings, tmp_path / "w", said.append, once=True, with_gpus=True).run() == 0
+    assert said[0].endswith("ready, 2 slots")
+    devices = [row["metrics"]["device"] for row in evolution.result().rows()]
+    assert len(devices) == 3
+    assert set(devices) <= {"3", "5"}
+    evolution.close()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(SearchError, match="no GPU is visible"):
+        Worker(evolution.settings, tmp_path / "w", said.append, with_gpus=True)
