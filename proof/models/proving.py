@@ -58,14 +58,14 @@ SUBJECTS: dict[str, Subject] = {
         search.OneCandidate,
         "two schedulers, two workers, a broker that loses and repeats; all freeze or die, a person cancels",
         search.PLANTED,
-        small={"faults": 1},
+        small={"faults": 2},
         full={"faults": 4},
     ),
     search.CandidatesOfASearch.name: Subject(
         search.CandidatesOfASearch,
         "the same with two candidates, and one of the processes that freezes or dies",
         search.PLANTED,
-        small={"candidates": 1, "faults": 1},
+        small={"candidates": 1, "faults": 2},
         full={"candidates": 2, "faults": 1},
     ),
     tokens.TokensWithTickets.name: Subject(

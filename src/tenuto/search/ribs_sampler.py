@@ -160,7 +160,8 @@ class RibsRun:
         data = self._data(rows)
         added = self._add(data, [outcome is not None for _, outcome in rows])
         begin = 0
-        for emitter, size in zip(self._emitters, sizes, strict=True):
+        # Emitters restart from elites: as long as there is none they learn nothing, and ask anew.
+        for emitter, size in zip(self._emitters, sizes, strict=True) if len(self._ribs) else ():
             part = slice(begin, begin + size)
             emitter.tell(
                 **{name: column[part] for name, column in data.items()},
