@@ -4,12 +4,15 @@ Starts nothing itself; each launcher has its own module, and one contract suite 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.launchers.instructions import Limits
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import LockHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 
 class StartOrder(NamedTuple):
@@ -30,6 +33,8 @@ class StartOrder(NamedTuple):
     """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None
     """What lies in `params.json`, if who starts the attempt has it at hand."""
+    behind: int = 0
+    """How many jobs of the scheduler wait for a slot, a token or another job."""
 
     @property
     def locks(self) -> tuple[LockHandle, LockHandle]:
@@ -102,6 +107,13 @@ class Launcher(Protocol):
     @property
     def pool(self) -> object:
         """What its slots belong to: launchers of one pool share them. A launcher is its own pool, usually."""
+        ...
+
+    def adapted(self, alternative: Alternative) -> Launcher:
+        """The launcher for jobs that need this, of the same pool; itself if there is nothing to ask for.
+
+        Raises `LauncherNotFound` for what its system cannot be asked.
+        """
         ...
 
     async def start(self, order: StartOrder) -> Process:

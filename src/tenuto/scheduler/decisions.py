@@ -122,7 +122,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if limits.resumable and again.retry_count <= limits.max_retries:
             return final._replace(tries=again)
     elif found.reason is JobFailureStatus.LOST and found.marker is None:
-        if (tries.withdrawn or found.revoked) and not found.payload_may_have_run:
+        if (tries.withdrawn or found.revoked or found.untried) and not found.payload_may_have_run:
             return final._replace(tries=tries._replace(withdrawn=False))  # the next one takes its place
         again = tries._replace(lost_count=tries.lost_count + 1)
         allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
