@@ -247,6 +247,13 @@ def test_24_an_interrupt_drains_and_a_second_one_leaves(folder: Path) -> None:
     assert process.returncode == 5
     assert time.monotonic() - began < 20
     assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
+    process = evolving(folder, "--slots", "2", "one.py", "400", "3")
+    eventually(folder, running=2)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)  # signals of one kind are not counted by the kernel
+    process.communicate(timeout=60)
+    assert process.returncode == 5
     last = tenuto(folder, "evolve", "--slots", "2", "--once", "one.py", "400", "0.1")
     assert last.returncode == 0, last.stderr
 
