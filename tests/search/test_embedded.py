@@ -223,22 +223,32 @@ def finished(process: subprocess.Popen[str]) -> list[str]:
     return printed.split()
 
 
-@pytest.mark.slow
-def test_6_a_search_that_is_killed_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+def killed(tmp_path: Path, total: int, kills: int) -> None:
+    """A search that is killed so often, at moments of their own, and then runs to its end."""
     moments = random.Random(11)
-    for _ in range(4):
-        process = started(tmp_path, "40")
-        time.sleep(1.5 + moments.random() * 1.5)  # a moment of its own; whatever it does then
+    for _ in range(kills):
+        process = started(tmp_path, str(total))
+        time.sleep(1.5 + moments.random() * 1.5)  # whatever it does then
         process.kill()
         process.communicate()
-    state, scheduled, succeeded, failed, cost = finished(started(tmp_path, "40"))
-    assert (state, scheduled) == ("ENDED", "40")
-    assert int(succeeded) + int(failed) == 40
+    state, scheduled, succeeded, failed, cost = finished(started(tmp_path, str(total)))
+    assert (state, scheduled) == ("ENDED", str(total))
+    assert int(succeeded) + int(failed) == total
     assert float(cost) == int(succeeded)
     lines = executions(tmp_path)
     begun = [line for line in lines if line.startswith("start")]
-    assert len(begun) == len(set(begun)) == 40
+    assert len(begun) == len(set(begun)) == total
     assert len([line for line in lines if line.startswith("end")]) == int(succeeded)
+
+
+@pytest.mark.slow
+def test_6_a_search_that_is_killed_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+    killed(tmp_path, 40, 4)
+
+
+@pytest.mark.prove("a minute: twenty kills, and no silence after them")
+def test_6_a_search_that_is_killed_twenty_times_loses_nothing(tmp_path: Path) -> None:
+    killed(tmp_path, 200, 20)
 
 
 @pytest.mark.slow
