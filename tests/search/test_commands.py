@@ -248,7 +248,10 @@ def test_24_an_interrupt_drains_and_a_second_one_leaves(folder: Path) -> None:
     assert time.monotonic() - began < 20
     assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
     process = evolving(folder, "--slots", "2", "one.py", "400", "3")
-    eventually(folder, running=2)
+    deadline = time.monotonic() + 60
+    while f"-{process.pid}-" not in tenuto(folder, "search", "workers", "-w", "workspace", "--json").stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)  # signals of one kind are not counted by the kernel
