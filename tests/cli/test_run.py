@@ -63,7 +63,7 @@ def test_without_a_terminal_each_event_is_a_line_and_failures_are_grouped(place:
         r"3 jobs failed: ValueError: f\d is bad",
         r"  and 2 other messages from the same line",
         r"  at script\.py:\d+",
-        rf"  to see why: python -m tenuto logs {job} -w {re.escape(str(place.workspace))}",
+        rf"  to see why: python -m tenuto why {job} -w ws",
         r"to try them again: python -m tenuto run .*script\.py",
     ]
     for pattern in patterns:

@@ -8,11 +8,9 @@ import contextlib
 import logging
 import os
 import os.path
-import shutil
 import sys
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from tenuto.cli import exits
@@ -225,20 +223,3 @@ def let_go_of_closed_streams() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-
-
-def called_as() -> list[str]:
-    """How this program was called, so that a command we show can be typed: it need not be on the PATH."""
-    name = sys.argv[0]
-    if os.path.basename(name) == "__main__.py":
-        return ["python", "-m", "tenuto"]
-    found = shutil.which("tenuto", path=process_environment().get("PATH"))
-    if found is not None and os.path.exists(name) and os.path.samefile(found, name):
-        return ["tenuto"]
-    return [short_path(name)]
-
-
-def short_path(path: str | Path) -> str:
-    """A path as a person here would write it."""
-    near = os.path.relpath(path)
-    return str(path) if near.startswith("..") else near

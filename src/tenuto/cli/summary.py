@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tenuto.cli.program import short_path
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
@@ -109,12 +110,9 @@ class Summary(NamedTuple):
             yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{tag_text(row.tags, ' ')}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
-        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.rows[0])])}"
-
-
-def logs_arguments(row: Row) -> list[str]:
-    """The command that shows what a job printed; the group of its row is its workspace."""
-    return ["logs", row.id[:SHORT_ID], "-w", row.group]
+        row = group.rows[0]  # the group of a row is its workspace
+        command = [*self.program, "why", row.id[:SHORT_ID], "-w", short_path(row.group)]
+        yield f"  to see why: {shlex.join(command)}"
 
 
 def _near(path: str, directory: str) -> str:

@@ -29,6 +29,7 @@ from tenuto.experiments.arguments import (
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
+from tenuto.experiments.last_used import remember_workspace
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
 from tenuto.experiments.notes import notes_of
@@ -460,6 +461,7 @@ class experiment:
             self._record_environment(layout.run(self.name, run_id))
             self._run = Run(self._scheduler, layout, self.name, run_id)
             undo.pop_all()
+        remember_workspace(machine.files, self.workspace.path)
         self._scheduler.experiments[self.name] = self._run
         reporter = current_reporter.get()
         if reporter is not None:

@@ -7,6 +7,7 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.cli.selection import named, need_one_of
 from tenuto.experiments.actions import failed_jobs
 from tenuto.jobs.outcome import Outcome
@@ -71,7 +72,7 @@ def command(
         scheduler.wait(owner)
         scheduler.drain()
     except KeyboardInterrupt:
-        note("the jobs go on; see them with: tenuto status")
+        note(f"the jobs go on; see them with: {hint('tenuto status')}")
         return exits.INTERRUPTED
     finally:
         launchers.close()

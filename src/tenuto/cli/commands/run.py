@@ -11,15 +11,14 @@ from typing import Any
 import click
 
 from tenuto.cli.plans import plan_of
+from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
     Request,
     Session,
-    called_as,
     is_yaml,
     let_go_of_closed_streams,
     open_progress,
     output_for_json,
-    short_path,
     tell,
 )
 from tenuto.experiments.modes import RunMode

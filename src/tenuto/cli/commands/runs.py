@@ -8,6 +8,7 @@ from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.run_tags import add_tags, remove_tags
@@ -149,7 +150,9 @@ def prune_command(
         total = size_text(sum(size for _, size in pruned))
         counted = f"{len(pruned)} runs, {total},"
         if yes:
-            note(f"{counted} removed; tenuto clean --orphans deletes jobs that no run needs any more")
+            note(
+                f"{counted} removed; {hint('tenuto clean --orphans')} deletes jobs that no run needs any more"
+            )
         else:
             note(f"{counted} would be removed{'; add --yes to do it' if pruned else ''}")
     return exits.LOCKED if locked else exits.OK

@@ -9,6 +9,7 @@ import click
 
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.experiments.reasons import explain_job
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.difference import ABSENT
@@ -136,7 +137,7 @@ def _show(view: WorkspaceView, why: Why) -> None:
     if why.next_steps:
         _heading("next")
         for step in why.next_steps:
-            _bullet(step)
+            _bullet(hint(step))
 
 
 def _heading(text: str) -> None:
