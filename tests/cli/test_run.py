@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -252,6 +253,52 @@ def test_a_plan_says_what_failed_before(place: Place) -> None:
     assert run(python(script), place.directory).returncode == 1
     (job,) = plan(place, script)["jobs"]
     assert (job["intent"], job["why"]) == ("RETRY", "failed before (FAILED)")
+
+
+def test_the_plan_of_a_script_that_uses_its_results_afterwards_ends_well(place: Place) -> None:
+    """As the example of the README does."""
+    body = """
+        with experiment(HERE / "ws", "x") as xp:
+            Note.C(name="a").submit()
+        assert [row["result"] for row in xp.results()] == ["a"]
+        """
+    script = place.script(dedent(body))
+    result = run(tenuto("plan", script), place.directory)
+    assert result.returncode == 0, result.stderr
+    assert "1 to run" in result.stdout
+    assert (
+        "after its experiments the script stopped (AssertionError: ): a plan has no results" in result.stderr
+    )
+
+
+POLYMORPHIC = (
+    TASKS
+    + """
+class Model(Config):
+    pass
+
+class Linear(Model):
+    width: Param[int]
+
+class Tree(Model):
+    depth: Param[int]
+
+class Train(Task):
+    model: Param[Model]
+    lr: Param[float]
+    def execute(self):
+        return 1
+"""
+)
+
+
+def test_a_plan_names_the_class_of_a_parameter_that_takes_several(place: Place) -> None:
+    body = "with experiment(HERE / 'ws', 'x'):\n    Train.C(model={}, lr=0.1).submit()"
+    script = place.script(body.format("Linear.C(width=3)"), tasks=POLYMORPHIC)
+    assert run(python(script), place.directory).returncode == 0
+    place.script(body.format("Tree.C(depth=2)"), tasks=POLYMORPHIC)
+    (job,) = plan(place, script)["jobs"]
+    assert job["why"].startswith("model is a script.Tree, was a script.Linear in ")
 
 
 def test_a_script_that_needs_results_is_planned_as_far_as_it_goes(place: Place) -> None:

@@ -306,3 +306,20 @@ if __name__ == "__main__":
     (failed,) = place.workspace.glob("jobs/*/*/*.failed")
     assert json.loads(failed.read_text())["reason"] == "CANCELLED"
     assert (failed.parent / "half").exists()
+
+
+def test_a_relative_path_in_a_job_is_explained_with_the_line_of_the_user(place: Place) -> None:
+    tasks = TASKS + textwrap.dedent("""
+        import json
+
+        class Reads(Task):
+            def execute(self):
+                with open("data/in.json") as stream:  # the user's line
+                    json.load(stream)
+        """)
+    script = place.script('with experiment("ws", "x"):\n    Reads.C().submit()', tasks=tasks)
+    done = run(python(script), place.directory)
+    line = 1 + [row.endswith("# the user's line") for row in script.read_text().splitlines()].index(True)
+    assert f"(script.py:{line})" in done.stderr.replace(f"{place.directory}/", "")
+    assert "a job runs in its own directory, " in done.stderr
+    assert "or use Path(__file__).parent / 'data/in.json'" in done.stderr

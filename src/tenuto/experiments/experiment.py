@@ -71,6 +71,7 @@ from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Task, check_variable
 from tenuto.workspace import job_directory
+from tenuto.workspace.disk_errors import disk_errors_worded
 from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
@@ -136,6 +137,8 @@ class experiment:
         self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
+        self.is_cut = False
+        """Whether an error ended the block of an experiment that runs nothing: its plan may not be whole."""
         self.environment: Mapping[str, str] = {}
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         self._launcher = launcher_of(launcher, "experiment(launcher=)")
@@ -442,7 +445,8 @@ class experiment:
             )
         with contextlib.ExitStack() as opening:
             if self.run_mode is RunMode.NORMAL:
-                self._enter_run(opening)
+                with disk_errors_worded(self.workspace.layout.root):
+                    self._enter_run(opening)
             self._outer = current_submitter.set(self)
             open_submitters.append(self)
             opening.callback(open_submitters.remove, self)
@@ -496,7 +500,8 @@ class experiment:
             if self._interrupts is not None:
                 self._interrupts.remove()
             if self._run is not None:
-                self._leave_run(self._run, error)
+                with disk_errors_worded(self.workspace.layout.root):
+                    self._leave_run(self._run, error)
             if self._open is not None:
                 self._open.close()
             if self._launchers is not None:
@@ -504,6 +509,7 @@ class experiment:
         if self.run_mode is RunMode.PREPARE and error is None:
             self._tell_prepared()
         elif self.run_mode is not RunMode.NORMAL:
+            self.is_cut = error is not None
             self._tell_plan()
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
         if is_interrupted and (error is None or left):

@@ -17,6 +17,7 @@ from tenuto.tasks.saving import from_task_dir
 
 MOST_EARLIER = 200
 MOST_COMPARISONS = 20_000
+_CLASS = "it is a "
 _KIND = re.compile(r"(.*) \((\w+)\)", re.DOTALL)
 
 
@@ -84,6 +85,8 @@ def _stored(folder: str, planned: set[str], most: int) -> Iterable[tuple[str, An
 def _worded(difference: Difference) -> str:
     """``lr is 0.1, was 0.01``: with the types only where they differ."""
     new, old = difference.first, difference.second
+    if new.startswith(_CLASS) and old.startswith(_CLASS):  # a parameter that takes several classes
+        new, old = (f"a {one.removeprefix(_CLASS)}" for one in (new, old))
     ours, theirs = _KIND.fullmatch(new), _KIND.fullmatch(old)
     if ours and theirs and ours[2] == theirs[2]:
         new, old = ours[1], theirs[1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tenuto.cli import exits
 from tenuto.cli.plans import plan_of
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
@@ -157,17 +158,22 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
     with output_for_json(True):
         code = session.run(request, RunMode.DRY_RUN)
     plans = [plan_of(xp, this_machine().files) for xp in session.progress.plans]
+    is_whole = bool(plans) and not any(xp.is_cut for xp in session.progress.plans)
     if json:
         click.echo(
             jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
         )
-        return code
+        return exits.OK if is_whole else code
     for plan in plans:
         for line in plan.lines(everything=everything):
             click.echo(line)
-    if session.problem:
-        stopped = f"the script stopped there ({safe(session.problem)})"
-        tell(f"{stopped}: it may need results that a plan does not have")
+    if not session.problem:
+        return code
+    if is_whole:
+        tell(f"after its experiments the script stopped ({safe(session.problem)}): a plan has no results")
+        return exits.OK
+    stopped = f"the script stopped there ({safe(session.problem)})"
+    tell(f"{stopped}: it may need results that a plan does not have")
     return code
 
 
