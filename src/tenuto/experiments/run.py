@@ -28,7 +28,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.journals import OwnerJournal
 from tenuto.scheduler.listeners import StateListener, Subscriber
 from tenuto.workspace import journal
-from tenuto.workspace.carbon import job_total, total
+from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout, RunPaths
 from tenuto.workspace.ports import Machine
@@ -218,6 +218,12 @@ class Run:
         ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
         found = [job_total(files, job.paths, self.started) for job in ran]
         return total(one for one in found if one is not None)
+
+    def unmeasured(self) -> int:
+        """How many jobs that ran in this run were to be measured, and were not."""
+        ran = [job for key, job in list(self.jobs.items()) if key not in self.reused and job.state.finished()]
+        files = self._machine.files
+        return sum(job.carbon_plan is not None and not read_carbon(files, job.paths) for job in ran)
 
     def finish(
         self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None

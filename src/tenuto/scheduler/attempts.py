@@ -341,7 +341,7 @@ class Attempts:
             if _answers(job, found):
                 return self._verdict(job, found)
             if known and found.derived.action is Action.START and not found.derived.attempt:
-                return Verdict(JobState.ERROR, JobFailureStatus.LOST, DIRECTORY_GONE)
+                return Verdict(JobState.ERROR, JobFailureStatus.DELETED, DIRECTORY_GONE)
             known = max(known, found.derived.attempt)
             if found.derived.action is not Action.WATCH:
                 verdict = await self._judge(job)

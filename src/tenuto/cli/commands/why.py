@@ -17,6 +17,7 @@ from tenuto.jobs.results import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
 from tenuto.jobs.why import Why
+from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import plain_metrics, total
@@ -83,6 +84,14 @@ def _used(detail: JobDetail) -> CarbonMetricsData | None:
     return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
 
 
+def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
+    """How its energy was to be measured; None if it was not."""
+    try:
+        return None if detail.launch is None else Instructions.of(detail.launch).carbon
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def _or_none(value: Any) -> Any:
     return None if value is ABSENT else value
 
@@ -106,6 +115,9 @@ def _show(view: WorkspaceView, why: Why) -> None:
     for attempt, measured in detail.carbon.items():
         if measured.problem is not None:
             _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
+    if not detail.carbon and job.state.finished() and (plan := _carbon_plan(detail)) is not None:
+        short = f"a job that runs for less than {plan.after_s:g} s is not (carbon.after_s of the settings)"
+        _bullet(f"its energy was not measured: {short}")
     if detail.launch is not None and detail.launch.retry_count:
         _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     result = _result(view, detail)
