@@ -43,6 +43,6 @@ def living_cpu_s(pid):
 
 
 def peak_kb():
-    """`ru_maxrss` would begin with the memory of whoever started this process."""
+    """`ru_maxrss` would begin with the memory of the process that started this one."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""Owns the driver of W6: jobs that sleep, until somebody ends this process and all it started.
+"""Owns the driver of W6: jobs that sleep, until the bench ends this process and all it started.
 
 idle.py warm|spawn COUNT, in an empty directory; prints the processes once all jobs run
 """

@@ -28,7 +28,7 @@ def main(kind, count):
             assert xp.jobs[-1].state is JobState.WAITING
             account.stop()
             account.report()
-            os._exit(0)  # the measured part is over; whoever started this process ends what it left
+            os._exit(0)  # the measured part is over; the process that started this one ends what it left
     account.stop()
     account.report()
 

@@ -36,7 +36,7 @@ def stop(*_):
 
 
 def run(argv, timeout_s):
-    """The exit status of a command; None if it took too long, or somebody wants us to stop.
+    """The exit status of a command; None if it took too long, or a stop was asked for.
 
     What others left to us is reaped as it ends, as it would be without a benchmark around it.
     """

@@ -117,7 +117,7 @@ def _traced(target: Target, data: bytes) -> tuple[set[tuple[int, int, int]], Fin
 
         return local
 
-    before = sys.gettrace()  # a debugger's, or that of whoever measures coverage
+    before = sys.gettrace()  # a debugger's, or that of a measure of coverage
     sys.settrace(trace)
     try:
         finding = tried(target, data)

@@ -108,7 +108,7 @@ def texts(bench: Bench) -> list[Target]:
         ]
 
     def filters(data: bytes) -> None:
-        # Whoever writes a regular expression waits for it himself: they are not for strangers.
+        # A person who writes a regular expression waits for it: strangers may not.
         tree = parse_filter(data.decode("utf-8", "replace"), regex=False)
         tree.matches({"state": JobState.DONE, "lr": 0.1, "name": "x", "when": NOW, "tags": {"a": "b"}})
         if str(parse_filter(str(tree), regex=False)) != str(tree):

@@ -87,7 +87,7 @@ def also(cases: Iterable[Fields], **more: Any) -> list[Fields]:
 
 
 def telling(operations: list[str]) -> list[str]:
-    """Without those that leave all as it was for whoever comes next; they are struck alone, not in pairs."""
+    """Without those that leave all as it was for the next process; they are struck alone, not in pairs."""
     silent = ("mkdir", "ftruncate", "posix_fallocate", "fsync")
     forgotten = ("unlink stop", "unlink locks", "unlink result")
     unread = ("params.json", "oracle.py", "launch.json.tmp")

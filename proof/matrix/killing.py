@@ -161,7 +161,7 @@ class Watcher:
 
 
 def claim(path: str) -> bool:
-    """True for the first who asks: each blow falls once."""
+    """True for the first caller: each blow falls once."""
     try:
         _close(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

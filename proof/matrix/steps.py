@@ -161,7 +161,7 @@ ADOPTING = numbered(
         # Each look is made until two in a row show the same.
         *(*_LOOK, *_EVIDENCE),
         *(*_LOOK, *_EVIDENCE),
-        # Then it watches, sees whether somebody wishes the job to end, and in the end the marker: with one
+        # Then it watches, sees whether a stop is wished, and in the end the marker: with one
         # of the two there, the other is not opened.
         *("pidfd_open", "read stop.json"),
         *(*_LOOK[:2], "_exit"),

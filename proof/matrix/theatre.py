@@ -143,7 +143,7 @@ def _write_interpreter(directory: Path) -> Path:
 
 
 def _hold_token(directory: Path) -> None:
-    """Somebody has a unit for a while, and the lock by which the payloads see each other."""
+    """A process has a unit for a while, and the lock by which the payloads see each other."""
     tokens = TokenFiles(this_machine(), TokenPlace(token_in(directory).directory))
     if os.fork() == 0:
         try:
@@ -175,7 +175,7 @@ def _ended(pid: int, directory: Path, number: int) -> str:
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds; not for ever, since whoever never gets there is found to be stuck by others."""
+    """Until it holds; not for ever, since a process that never gets there is found to be stuck by others."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)

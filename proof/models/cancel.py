@@ -88,13 +88,13 @@ class State(NamedTuple):
     faults: int = 0
     cancels: int = 0
     asked: frozenset[int] = frozenset()
-    """The attempts that somebody asked to stop."""
+    """The attempts that a person asked to stop."""
     promised: int = 0
     """The attempt of which a person was told that it would stop; nothing later may begin."""
     void: int = 0
     """The last attempt before the job was submitted again: what was promised of it counts no more."""
     stranger: bool = False
-    """The pid of the last runner belongs to somebody else."""
+    """The pid of the last runner belongs to another process."""
     wrong: str | None = None
 
 
@@ -465,5 +465,5 @@ def _promised(state: State, k: Killer) -> State:
 
 
 def _gone(state: State) -> State:
-    """The runner is dead, and what was below it; its pid may be somebody else's."""
+    """The runner is dead, and what was below it; its pid may be another process's."""
     return state._replace(work=None, stranger=True)

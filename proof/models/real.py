@@ -47,7 +47,7 @@ class Pid(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a directory shows to whoever reads it."""
+    """What a directory shows to its reader."""
 
     launch: Launch | None = None
     done: Mark | None = None

@@ -463,7 +463,7 @@ class StartAndAdopt:
         return Liveness.ALIVE if mine is not None and mine.is_alive else Liveness.DEAD
 
     def _shown(self, state: State, *, own: bool = False, marks_only: bool = False) -> Shown:
-        """What the directory shows at this moment; `own`: to whoever has the lock."""
+        """What the directory shows at this moment; `own`: to the holder of the lock."""
         shown = Shown(state.launch, state.done, state.failed)
         if not marks_only:
             shown = shown._replace(

@@ -1,4 +1,4 @@
-"""Owns the model of tokens: schedulers share units, tickets put their requests in order, and anybody may die.
+"""Owns the model of tokens: schedulers share units, tickets order their requests, and any may die.
 It follows `docs/adr/0009-tokens.md` step by step (P1 to P8). Who gets what is decided by the real `decide`,
 for requests that were overtaken so often already that only `LIMIT` times are left.
 """
@@ -73,7 +73,7 @@ class Scheduler(NamedTuple):
     queue: tuple[Ticket, ...] = ()
     """What it will write."""
     capacity: Counts = ()
-    """What it read; somebody may have lowered it since."""
+    """What it read; a person may have lowered it since."""
 
 
 class State(NamedTuple):
@@ -126,7 +126,7 @@ class TokensWithTickets:
         return None
 
     def at_rest(self, state: State) -> bool:
-        """Nothing runs, and whoever lives has nothing left to do; the living must not depend on a restart."""
+        """Nothing runs, and the living have nothing left to do; the living must not depend on a restart."""
         return (
             all(
                 request.status in ("done", "refused")

@@ -92,7 +92,7 @@ def try_all(number: int, fault: Fault, *, most: int = _MOST_OPERATIONS) -> Tried
 
 
 def show(number: int, fault: str, at: int) -> None:
-    """One case again, for whoever looks for its cause."""
+    """One case again, for the search of its cause."""
     print(_try(number, Fault[fault], at))
 
 

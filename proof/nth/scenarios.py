@@ -19,7 +19,7 @@ from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.locks import FlockLocks, OfdLocks
+from tenuto.workspace.locks import OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
 from tenuto.workspace.ports import LockHandle, Locks, Machine, is_temporary
 from tenuto.workspace.records import (
@@ -101,7 +101,7 @@ class Scenario:
         self.name = name
 
     def prepare(self, place: Place) -> None:
-        """What is there before."""
+        """The files before the case."""
 
     def act(self, place: Place) -> None:
         raise NotImplementedError
@@ -254,7 +254,7 @@ class Looked(Scenario):
 
 
 class LockTried(Scenario):
-    """Somebody has the lock: whatever fails, nobody else gets it or believes it free."""
+    """A process has the lock: whatever fails, no other gets it or believes it free."""
 
     _held: LockHandle | None = None
 
@@ -360,7 +360,7 @@ class Listed(Scenario):
 
     def act(self, place: Place) -> None:
         self._round += 1
-        jobs = JobsList(place.files, place.run, place.machine.clock)
+        jobs = JobsList(place.files, place.run)
         appended = []
         with closing(jobs):
             for number in range(3):
@@ -424,7 +424,7 @@ class Claimed(Scenario):
 
 
 class AttemptClaimed(Scenario):
-    """The claim on an attempt: made once; whoever fails to make it begins nothing."""
+    """The claim on an attempt: made once; a runner that fails to make it begins nothing."""
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
@@ -441,7 +441,7 @@ class AttemptClaimed(Scenario):
 
 
 class ExperimentTaken(Scenario):
-    """The lock of an experiment, and its status: whoever fails to take it does not keep it."""
+    """The lock of an experiment, and its status: a run that fails to take it does not keep it."""
 
     def prepare(self, place: Place) -> None:
         self._status = RunStatus("sweep", "20260101-1", RunState.RUNNING, NOW, "host", 1)
@@ -548,7 +548,6 @@ def scenarios() -> list[Scenario]:
         Looked("look at a failed job", JobState.ERROR, lambda place: place.full_attempt()),
         Looked("look at both markers", JobState.ERROR, _both_markers),
         LockTried("lock that is taken", OfdLocks()),
-        LockTried("lock that is taken, by flock", FlockLocks()),
         Linked("link set anew"),
         Journalled("journal", durable=False),
         Journalled("durable journal", durable=True),

@@ -1,7 +1,7 @@
 """Owns the proof by simulation: the real scheduler on a virtual machine that crashes, thousands of times.
 
 Each seed is a world (`scenario`), lived through without threads, files or real time (`world`), and held
-against what Tenuto promises by somebody who trusts nothing of it (`judge`). A world that breaks a promise is
+against what Tenuto promises by a judge that trusts nothing of it (`judge`). A world that breaks a promise is
 made small (`shrink`). Bugs that are put in on purpose (`planted`) show that they would be found.
 """
 

@@ -13,7 +13,7 @@ _CHANGES = frozenset(("create", "rename", "remove", "make_directory", "write", "
 
 
 class DeadAlready(Crash):
-    """Whoever is at an operation was killed before: nothing of it happens any more."""
+    """The process at an operation was killed before: nothing of it happens any more."""
 
 
 class SimulatedDisk(FakeDisk):

@@ -1,5 +1,5 @@
 """Owns the verdict on the order in which tokens are given out: how often a request was overtaken, in truth.
-It counts for itself, from the locks that are taken; of what schedulers write it believes only who waits.
+It counts for itself, from the locks that are taken; of what schedulers write it believes only the tickets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Ticket(NamedTuple):
 
 
 class Fairness:
-    """Follows the queue of tokens, and says when somebody was overtaken once too often."""
+    """Follows the queue of tokens, and says when a job was overtaken once too often."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Fairness:
         return 0
 
     def _look(self) -> int:
-        """Nobody is at the queue: whoever is not in it does not wait any more."""
+        """No scheduler is at the queue: a job that is not in it does not wait any more."""
         self._granted.clear()
         waiting = set(self._tickets())
         self._overtaken = Counter({t: count for t, count in self._overtaken.items() if t in waiting})

@@ -86,14 +86,14 @@ class Judge:
         self.faulty: set[str] = set()
         """Jobs in whose directory an operation failed."""
         self.was_done: set[str] = set()
-        """Jobs of which somebody was told that they are done: for good."""
+        """Jobs of which an owner was told that they are done: for good."""
         self.failed_here: dict[str, set[str]] = {}
         """scheduler -> jobs of which it said that they failed."""
         self.cancelled: dict[str, list[tuple[str, float]]] = {}
         """job -> (scheduler, when), until it is submitted there again."""
         self.ever_cancelled: set[str] = set()
         self._stopped: dict[str, tuple[int, int]] = {}
-        """job -> the attempt that somebody asked to stop while it ran, and how often it was submitted then"""
+        """job -> the attempt that a person asked to stop while it ran, and how often it was submitted then"""
         self._too_late: set[tuple[str, str]] = set()
         """(job, scheduler) of cancellations that came when the end of the attempt was on record already."""
         self.strangers: list[ProcessIdentity] = []
@@ -120,7 +120,7 @@ class Judge:
     def overtakings(self, count: int) -> None:
         """How often later ones took the units that a request waits for."""
         excuses = self.excuses
-        # Whoever is killed right after it took units, and before it counted that, gives them back.
+        # A scheduler that is killed right after it took units, and before it counted that, gives them back.
         most = MOST_OVERTAKINGS + excuses.crashes
         is_excused = excuses.slow or excuses.full_disk or excuses.power_losses or self.faulty
         if count > most and not is_excused:
@@ -246,7 +246,7 @@ class Judge:
             return job.walltime_s is not None and bool(self.ledger[name])
         if reason is JobFailureStatus.LOST:
             losses = self.kills[name] + excuses.crashes + excuses.power_losses
-            # Who waits for somebody else to take up a lost job gives up after a while.
+            # A scheduler that waits for another to take up a lost job gives up after a while.
             if job.fate is not None and disk:  # a claim that cannot be written, a beat that fails
                 return True
             forgiven = 0 if job.once else job.max_lost_retries
@@ -312,7 +312,7 @@ class Judge:
                     self.broken(f"{path} was left behind")
 
     def _was_interrupted(self) -> bool:
-        """Whether anybody was kept from finishing what it wrote."""
+        """Whether a process was kept from finishing what it wrote."""
         excuses = self.excuses
         was_short = excuses.full_disk or bool(self.faulty)
         return bool(excuses.crashes or excuses.power_losses) or was_short or self.ended_abruptly

@@ -10,7 +10,7 @@ from tenuto.testing.processes import FakeProcesses
 
 
 class SimulatedLocks(FakeLocks):
-    """`FakeLocks` that somebody watches."""
+    """`FakeLocks` that a judge watches."""
 
     def __init__(
         self, disk: FakeDisk, processes: FakeProcesses, taken: Callable[[str, Sequence[int]], None]

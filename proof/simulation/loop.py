@@ -20,11 +20,11 @@ from tenuto.testing.disk import Crash
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MOST_MOVES = 3_000_000
-"""More than any world needs: whoever reaches it goes round in circles."""
+"""More than any world needs: a world that reaches it goes round in circles."""
 
 
 class GoesRound(BaseException):
-    """Somebody works for ever without letting time pass."""
+    """A process works for ever without letting time pass."""
 
 
 class Process:
@@ -99,7 +99,7 @@ class Turns:
         self._timers: list[tuple[float, int, Timer]] = []
         self._awake: dict[Actor, None] = {}
         self.crashed: Callable[[Process], None] = lambda process: None
-        """Told when somebody died in the middle of an operation."""
+        """Told when a process died in the middle of an operation."""
 
     def soon(self, actor: Actor, action: Callable[..., object], *arguments: Any) -> Timer:
         """After all that this actor has to do already."""

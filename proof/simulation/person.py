@@ -160,7 +160,7 @@ class Person:
         turns.later(self.user, 0.0, self._submit_next)
 
     def die(self) -> None:
-        """KILL; somebody starts it again after a while."""
+        """KILL; a person starts it again after a while."""
         assert self.process is not None
         if self.process.is_dead:
             return

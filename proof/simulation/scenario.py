@@ -48,7 +48,7 @@ class JobPlan(NamedTuple):
     lingers: bool = False
     """If its runner is killed, its payload lives on."""
     calls_back: bool = False
-    """Somebody asks to be called when it is done."""
+    """An owner asks to be called when it is done."""
     tokens: tuple[tuple[str, int], ...] = ()
     """(token, units) that it holds while it runs."""
     fate: Fate | None = None
@@ -117,7 +117,7 @@ class Scenario(NamedTuple):
     far_locks: bool = True
     """Locks that runners of the cluster take are seen here."""
     jitter: float = 0.0
-    """How likely somebody else moves between two operations on the disk."""
+    """How likely another process moves between two operations on the disk."""
 
 
 def draw(seed: int) -> Scenario:

@@ -37,7 +37,7 @@ AND_AGAIN = 50.0
 CALM_S = 60.0
 """How long a world is watched after everything ended."""
 MOST_STEPS = 100_000
-"""More than any world needs: whoever reaches it goes round in circles."""
+"""More than any world needs: a world that reaches it goes round in circles."""
 _DEEPEST = 3
 
 
@@ -267,7 +267,7 @@ class World:
         self.judge.inspects_the_machine()
 
     def _look_back(self) -> None:
-        """Somebody new submits what is done: nothing of it runs again."""
+        """A new owner submits what is done: nothing of it runs again."""
         done: list[str] = []
         for name, job in self.jobs.items():
             if name in self.judge.was_done and all(need in done for need in job.needs):

@@ -1,8 +1,8 @@
 """Owns the soak: three schedulers on one workspace, killed and stopped at random, with real processes.
 
-A plan (`plan`) says what is submitted; the jobs themselves write down what they did (`oracle`); somebody
-strikes (`strikes`), somebody starts again what was struck (`stage`), and somebody who asks only the ledger,
-the kernel and the files judges (`judge`).
+A plan (`plan`) says what is submitted; the jobs themselves write down what they did (`oracle`);
+`strikes` strikes, `stage` starts again what was struck, and `judge` asks only the ledger, the kernel and the
+files.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def work(
 
 
 def note(place: str, name: str, what: str, nonce: str | None = None) -> None:
-    """Add a line to the ledger of a job: in one write, to the end, whoever else writes."""
+    """Add a line to the ledger of a job: in one write, to the end, whichever other process writes."""
     line = f"{what} {nonce or os.environ[STAMP]} {os.getpid()}\n"
     ledger = os.open(f"{place}/ledger/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -60,7 +60,7 @@ def _is_taken(path: str) -> bool:
 
 
 def _take_units(place: str, name: str, token: str, capacity: int, amount: int) -> None:
-    """Take units of our own counting. If there are too few, more than all were given away, or somebody died.
+    """Take units of our own counting. If there are too few, more than all were given away, or a job died.
 
     The units of a killed runner are free before its payload is gone. So it counts who has a runner that
     lives: twice, since who lives at the second look lived in between, and all of them at the same time.

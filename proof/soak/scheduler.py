@@ -2,7 +2,7 @@
 
     python -m proof.soak scheduler '{"root": ..., "who": ..., ...}'
 
-What it was through with is kept in a file, as a person would know; whoever is started after it was killed
+What it was through with is kept in a file, as a person would know; the scheduler after it
 goes on there. `closing` instead submits every job of the plan once more and says how each stands.
 """
 

@@ -146,7 +146,7 @@ class Stage:
         self._striker.let_go(all_of_them=True)
 
     def _reap(self) -> None:
-        """Bury whoever ended, and start killed schedulers again."""
+        """Bury the processes that ended, and start killed schedulers again."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -18,7 +18,7 @@ from proof.soak.plan import WITNESS
 
 _WEIGHTS = {"scheduler": 3, "warm parent": 3, "runner": 7, "payload": 7}
 _STOPS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 12.0)
-"""For how long somebody may stand still. The last is longer than a scheduler may keep others from tokens."""
+"""For how long a process may stand still. The last is longer than a scheduler may keep others from tokens."""
 _STOPS_OFTEN = (6, 6, 4, 4, 2, 1)
 
 
@@ -110,7 +110,7 @@ class Striker:
             handle = os.pidfd_open(victim.process.pid)
         except ProcessLookupError:
             return False
-        # Whoever has the number now is not struck unless it is who was seen.
+        # The process that has the number now is not struck unless it is the one that was seen.
         if processes_began(victim.process.pid) != victim.process.began:
             os.close(handle)
             return False

@@ -51,6 +51,7 @@ TenutoError
 │   ├── ForeignDatabase       the file belongs to another program
 │   └── NewerDatabase         its tables were made by a newer version of Tenuto
 ├── SearchError               a search cannot be run like this
+│   ├── GitError              git could not do what a search of programs asked of it
 │   ├── SearchDiffers         a stored search of this name was declared otherwise
 │   ├── SearchInJob           a search was opened inside a job
 │   └── CapReached            the search may have no more candidates
@@ -299,6 +300,10 @@ class SearchError(TenutoError):
 
 class SearchDiffers(SearchError):
     """A stored search of this name was declared otherwise."""
+
+
+class GitError(SearchError):
+    """Git could not do what a search of programs asked of it."""
 
 
 class SearchInJob(SearchError):

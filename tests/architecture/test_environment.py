@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "tenuto"
-READERS = ("settings/", "launchers/")
+READERS = ("settings/", "launchers/", "examples/program/agent.py")  # an agent is a program of its own
 OF_OS = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ANYWHERE = {"expanduser", "expandvars"}  # of os.path and of Path: they read HOME and the rest
 

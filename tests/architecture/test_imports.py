@@ -6,6 +6,7 @@ Data flows down the table and imports point up it. A new room needs a line here 
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import tomllib
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Tenuto may sit inside a function.
 OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.evolution", "tenuto.search.running"): "search",
+    ("tenuto.search.evolution", "tenuto.search.open_search"): "search",
     ("tenuto.cli.commands.ui", "tenuto.monitor.web.serving"): "web",
     ("tenuto.cli.commands.top", "tenuto.monitor.tui.app"): "tui",
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
@@ -87,6 +89,7 @@ def modules(src: Path) -> dict[str, Path]:
     }
 
 
+@functools.cache
 def imports(src: Path) -> list[Import]:
     known = modules(src)
     return [found for name, path in known.items() for found in _imports_of(name, path, known)]

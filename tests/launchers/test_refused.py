@@ -29,7 +29,7 @@ from tenuto.workspace import locks
 from tenuto.workspace.attempt_files import read_pid, request_stop
 from tenuto.workspace.job_directory import read_launch
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine
 from tenuto.workspace.records import StopRecord
 
 Until = Callable[..., Any]
@@ -104,6 +104,50 @@ def test_a_job_is_stopped_while_its_runner_waits_for_a_process(
     os.kill(pid, signal.SIGTERM)
     assert ended(pid) == ENDED
     assert (job.marker().reason, job.marker().message) == (JobFailureStatus.CANCELLED, "enough")
+
+
+# -- under a cluster -----------------------------------------------------------------------------------
+
+
+def far_runner(job: ReadyJob, **changed: Any) -> int:
+    """Forks the runner of an external job as its cluster would, with a changed runner; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    for name, value in changed.items():
+        setattr(attempts, name, value)
+    lock = job.machine.locks.try_lock(job.paths.lock, RUNNER_BYTE)
+    descendants = job.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
+    assert lock is not None
+    assert descendants is not None
+    locks = lock.fileno(), descendants.fileno()
+    place = job.paths.directory, job.paths.script_name, job.launch.nonce, sys.executable
+    os._exit(attempts.run(Inherited(*place, *locks, None, beat_s=1.0)))
+
+
+def short(*_: object) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"write_pid": short, "_FIRST_STEPS_S": 0.3},
+        {"_start": short, "_PATIENCE_S": 0.1, "_START_AGAIN_S": 0.05},
+    ],
+    ids=["pid record", "payload"],
+)
+def test_a_runner_that_its_node_refuses_something_leaves_no_try(
+    tmp_path: Path, machine: Machine, changed: dict[str, Any]
+) -> None:
+    """The job was FAILED, though its code had never run; the cluster passes the exit code on."""
+    job = JobBench(str(tmp_path / "far"), machine, launcher="slurm", external=True).command("true")
+    before = machine.files.read(job.paths.launch, 1 << 16)
+    assert ended(far_runner(job, **changed)) == REFUSED
+    assert not job.has_marker()
+    assert read_pid(machine.files, job.paths, 1) is None
+    assert machine.files.read(job.paths.launch, 1 << 16) == before, "only its scheduler writes that"
+    assert not locked(job)
 
 
 # -- the pid record ------------------------------------------------------------------------------------

@@ -95,6 +95,11 @@ def test_an_attempt_that_was_withdrawn_costs_no_try() -> None:
     assert after_attempt(lost(ran=True), withdrawn, RetryLimits()).tries is None
 
 
+def test_an_attempt_for_which_its_cluster_had_no_machine_costs_no_try() -> None:
+    untried = lost(ran=False)._replace(untried=True, blameless=True)
+    assert after_attempt(untried, Tries(1, 3), RetryLimits()).tries == Tries(1, 3)
+
+
 def test_a_job_marked_as_lost_stays_lost() -> None:
     marked = derived(JobState.ERROR, reason=JobFailureStatus.LOST)
     assert after_attempt(marked, Tries(), RetryLimits(max_lost_retries=9)).tries is None

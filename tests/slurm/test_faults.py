@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import subprocess
 
 import pytest
@@ -40,25 +38,6 @@ def test_the_next_driver_awaits_what_runs_and_what_waits(driver: Driver) -> None
     assert len(driver.calls("sbatch")) == submitted
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_driver_that_dies_around_sbatch_loses_no_job(driver: Driver, moment: str) -> None:
-    once = f"if mkdir {driver.directory}/once 2>/dev/null; then %s kill -KILL $PPID; exit 1; fi"
-    driver.shim("sbatch", once % ('$REAL "$@" >/dev/null;' if moment == "after" else ""))
-    script = driver.script(NOTE)
-    first = driver.start(script)
-    first.communicate(timeout=60)
-    assert first.returncode == -signal.SIGKILL
-    if moment == "before":  # what was never submitted is given up after a minute
-        driver.shim("sbatch")
-        (launch,) = driver.workspace.glob("jobs/*/*/.tenuto/launch.json")
-        assert json.loads(launch.read_text())["external"]
-        assert driver.ledger() == []
-        return
-    driver.ended(driver.start(script))
-    assert driver.began() == ["n"]
-    assert len(driver.calls("sbatch")) == 1
-
-
 @pytest.mark.prove("it is given up after a minute")
 def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     driver.shim("sbatch", "kill -KILL $PPID; exit 1")
@@ -71,15 +50,29 @@ def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     assert driver.began() == ["n"]
 
 
-def test_a_lost_answer_is_found_in_the_queue(driver: Driver) -> None:
+SAYING = """
+class Said:
+    def job_explained(self, job, message):
+        note(f"said {message}")
+
+Scheduler.instance().add_listener(Said())
+"""
+"""Has a driver note how its jobs explain that they wait."""
+
+
+def test_a_lost_answer_is_found_in_the_queue_and_the_job_says_why_it_waits(driver: Driver) -> None:
     lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
     driver.shim(
         "sbatch",
         f'if mkdir {driver.directory}/once 2>/dev/null; then $REAL "$@" >/dev/null; '
         f'echo "{lost}" >&2; exit 1; fi',
     )
-    driver.run(NOTE)
-    assert driver.began() == ["n"]
+    driver.run(SAYING + NOTE)
+    said = [line for line in driver.ledger() if line.startswith("said ")]
+    assert any(
+        "Slurm did not take it yet: Batch job submission failed: Socket timed out" in one for one in said
+    )
+    assert [line.split()[0] for line in driver.ledger() if line not in said] == ["n"]
     assert len(driver.calls("sbatch")) == 1
 
 
@@ -95,11 +88,28 @@ def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
     assert driver.began() == ["n"]
 
 
-@pytest.mark.parametrize("fault", ["exit 1", "exit 0", "sleep 2; exit 1"], ids=["fails", "empty", "hangs"])
-def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver, fault: str) -> None:
+OLD = '[ -e {0}/old ] || $REAL "$@" > {0}/old; cat {0}/old; exit 0'
+"""Answers as it did when it was first asked so."""
+UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+HANGS = "sleep 2; exit 1"
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller"
+
+
+@pytest.mark.parametrize(
+    ("squeue", "scontrol"),
+    [
+        ("exit 1", UNKNOWN),
+        ("exit 0", UNKNOWN),
+        (HANGS, UNKNOWN),
+        (OLD, UNKNOWN),
+        ("exit 0", AWAY),
+    ],
+    ids=["fails", "empty", "hangs", "old", "scontrol fails"],
+)
+def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver, squeue: str, scontrol: str) -> None:
+    fault = squeue.replace("{0}", str(driver.directory))
     driver.shim("squeue", f"if [ -e {driver.directory}/ledger ]; then {fault}; fi")
-    unknown = "slurm_load_jobs error: Invalid job id specified"
-    driver.shim("scontrol", f'case "$*" in *"show job"*) echo "{unknown}" >&2; exit 1;; esac')
+    driver.shim("scontrol", f'case "$*" in *"show job"*) echo "{scontrol}" >&2; exit 1;; esac')
     process = driver.start(driver.script(HOLD_THREE))
     eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
     asked = len(driver.calls("squeue"))

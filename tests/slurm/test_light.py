@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.slurm.attempt import Attempt
-from tenuto.launchers.slurm.cluster import _own
 from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.submission import Found, Place
 from tenuto.workspace.layout import Layout
@@ -44,5 +43,5 @@ def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path
     place = Place(layout.launchers, "0123456789abcdef")
     attempt.take_found(Found(place, 0, False, "7", Header(30.0)))
     ours = Row("7", "RUNNING", "None", "2030-01-01T00:00:00", 0, f"Task{place.suffix}")
-    assert _own(attempt, ours) is ours
-    assert _own(attempt, ours._replace(name="Task-fedcba98")) is None
+    assert attempt.own(ours) is ours
+    assert attempt.own(ours._replace(name="Task-fedcba98")) is None

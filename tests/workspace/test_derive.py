@@ -220,6 +220,13 @@ def test_the_cluster_takes_the_blame_for_what_it_did() -> None:
     assert not derive_state(Evidence(MarkersFound(failed=FAILED), EXTERNAL, cluster=report)).blameless
 
 
+def test_an_attempt_for_which_the_cluster_had_no_machine_never_ran() -> None:
+    report = ClusterReport(ClusterSays.ENDED, message="exit code 71", untried=True)
+    derived = derive_state(Evidence(launch=EXTERNAL, claimed=Claimed.BEGUN, cluster=report))
+    assert (derived.untried, derived.payload_may_have_run) == (True, False)
+    assert not derive_state(Evidence(MarkersFound(failed=FAILED), EXTERNAL, cluster=report)).untried
+
+
 def test_the_cluster_says_why_a_job_ended() -> None:
     report = ClusterReport(ClusterSays.ENDED, JobFailureStatus.TIMEOUT, "TIMEOUT after 4 h")
     derived = derive_state(Evidence(launch=EXTERNAL, cluster=report))

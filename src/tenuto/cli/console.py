@@ -10,17 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from tenuto.jobs.text import UNKNOWN, duration, fit, safe, safe_lines, truncate, width
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import process_environment
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 GAP = 2
 NARROWEST = 3
@@ -64,20 +60,6 @@ def has_colour() -> bool:
 def window_width() -> int | None:
     """The cells of a line; None where the output goes to a file or another program, which cut nothing."""
     return max(shutil.get_terminal_size((80, 24)).columns, 1) if is_terminal() else None
-
-
-def rich_console() -> Console:
-    """A console of Rich on standard error, for what moves; outside strings go through `literal`."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
-
-
-def literal(text: str, style: str = "") -> Text:
-    """An outside string for Rich, which shows it as it is: no markup, no links, no emoji codes."""
-    from rich.text import Text
-
-    return Text(safe(text), style=style, no_wrap=True)
 
 
 def say(text: str) -> None:
@@ -212,7 +194,7 @@ def moment(instant: datetime | None) -> str:
         return "–"
     try:
         return instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError):  # the year 1, written by somebody else
+    except (OverflowError, ValueError):  # the year 1, written by another program
         return instant.replace(tzinfo=UTC).isoformat()
 
 

@@ -1,4 +1,4 @@
-"""A few lines at the bottom of a terminal, drawn again and again; what anybody prints goes above them.
+"""A few lines at the bottom of a terminal, drawn again and again; what a script prints goes above them.
 It knows nothing of jobs.
 
 Rich has such a display too; after the window was made narrower it leaves remains of the old lines behind,

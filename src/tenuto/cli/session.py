@@ -174,7 +174,7 @@ def open_progress(stream: TextIO) -> Progress:
         return LiveProgress(overview, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
 
     def write(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # whoever read the lines has gone; the jobs go on
+        with contextlib.suppress(OSError, ValueError):  # the reader of the lines has gone; the jobs go on
             stream.write(text)
             stream.flush()
 

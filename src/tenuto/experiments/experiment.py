@@ -44,6 +44,7 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
@@ -166,6 +167,7 @@ class experiment:
         self.notes: list[str] = []
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
+        self._inquiry = Inquiry(self._scheduler.machine)
         self._validity = Validity(self._scheduler.machine.files, rerun_changed=self._reruns(rerun_changed))
         self._former = FormerJobs(self._scheduler.machine)
         self._preparations = Preparations(self._scheduler.machine, say)
@@ -280,7 +282,7 @@ class experiment:
         return result_rows(self._scheduler.machine.files, finished)
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
-        """Calls somebody with each event of this run from now on, in a thread of the scheduler's.
+        """Calls a function with each event of this run from now on, in a thread of the scheduler's.
 
         One that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
@@ -365,7 +367,7 @@ class experiment:
                 return self._not_run[job.key]
             self._not_run[job.key] = job
         if mode is RunMode.DRY_RUN:
-            planned = plan_job(self._scheduler.machine, job, self._validity)
+            planned = plan_job(self._scheduler.machine, job, self._validity, self._inquiry)
             if planned.intent is Intent.REUSE:
                 job.scheduler = self._scheduler  # its result can be read; others would never come
             self.plan.append(planned)
@@ -602,7 +604,7 @@ def say(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text of somebody else's for a terminal: what would steer it is spelled out."""
+    """Foreign text for a terminal: what would steer it is spelled out."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
         for character in text

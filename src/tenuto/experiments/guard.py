@@ -52,7 +52,7 @@ def guard(parent: int, grace_s: float, command: list[str]) -> int:
 
 def _run(command: list[str]) -> NoReturn:
     os.setpgid(0, 0)
-    die_with_parent(signal.SIGKILL)  # should somebody kill the guard
+    die_with_parent(signal.SIGKILL)  # should the guard be killed
     for number in (signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -1,5 +1,5 @@
 """Which finished runs of an experiment to forget.
-Pure: it decides, and somebody else removes the directories.
+Pure: it decides, and its caller removes the directories.
 """
 
 from __future__ import annotations

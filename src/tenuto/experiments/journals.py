@@ -1,5 +1,5 @@
 """Whose events lie in the journal of an experiment: each of its writers bears the name of its run.
-Moves what a run that was killed could not archive itself; who reads events is in `events`.
+Moves what a run that was killed could not archive itself; readers of events are in `events`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run_of(writer: str) -> str | None:
 def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:
     """Gives the events of runs that were killed to those runs; what belongs to a run that is gone goes, too.
 
-    Under the experiment's lock, before anybody writes. Otherwise they would count for the next run that ends.
+    Under the experiment's lock, before a run writes. Otherwise they would count for the next run that ends.
     """
     place = layout.experiment_journal(experiment_id)
     of_run: dict[str, list[int]] = {}

@@ -16,7 +16,7 @@ _LIMIT = 4096
 
 
 def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> LockHandle:
-    """Takes the lock of an experiment; `ExperimentLocked` names whoever has it."""
+    """Takes the lock of an experiment; `ExperimentLocked` names the process that has it."""
     keep_from_children()
     path = layout.experiment_lock(experiment_id)
     machine.files.make_directory(layout.experiment(experiment_id))

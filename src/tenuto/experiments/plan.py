@@ -7,6 +7,7 @@ from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.errors import DefaultChanged
+from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.validity import Validity
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Arrival, on_arrival
@@ -45,12 +46,13 @@ class PlannedJob(NamedTuple):
         return f"{self.intent.value}: {self.job.task_id} {self.job.job_id[:12]}{tags} ({self.why})"
 
 
-def plan_job(machine: Machine, job: Job, validity: Validity) -> PlannedJob:
-    """What submitting a job would lead to, from what its directory shows; writes nothing.
+def plan_job(machine: Machine, job: Job, validity: Validity, inquiry: Inquiry) -> PlannedJob:
+    """What submitting a job would lead to, by its directory and its cluster; writes nothing.
 
+    `inquiry`: asks the clusters that may have the job, for two seconds in all of a plan.
     A job that is done is shown as done, so that a script can read its result while it is planned.
     """
-    found = job_directory.look(machine, job.paths).derived
+    found = job_directory.look(machine, job.paths, ask=inquiry).derived
     arrival = on_arrival(found)
     if arrival is Arrival.REUSE:
         changed = validity.changed_file(found.marker)

@@ -29,7 +29,7 @@ class ProcessService(Service):
     """Runs a program, such as TensorBoard.
 
     With a `port` (0 for a free one), ``{port}`` in the command stands for it, and the service is running once
-    somebody listens there. When it is stopped it is asked to end, and killed after `grace_s`; so is all that
+    a server listens there. When it is stopped it is asked to end, and killed after `grace_s`; so is all that
     it has started. It also ends when the process of the experiment is killed.
     """
 

@@ -59,7 +59,7 @@ def _result(files: Files, job: Finished) -> Any:
     try:
         return readable(read_result(files, job.paths, job.marker))
     except (OSError, ValueError):
-        return None  # a transient job, removed with its large result; or somebody tampered with it
+        return None  # a transient job, removed with its large result; or a person tampered with it
 
 
 def _row(job: Finished, result: Any) -> Row:

@@ -46,7 +46,7 @@ def concerning(
 
 
 def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
-    """What a run makes of the directories of its jobs: who waits, who is ready, who was stranded.
+    """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
     """

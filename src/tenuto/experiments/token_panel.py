@@ -1,4 +1,4 @@
-"""The tokens that the jobs of followed runs use: how many units are held, by whom, and who waits.
+"""The tokens that the jobs of followed runs use: how many units are held, by which jobs, and which wait.
 Reads only.
 """
 

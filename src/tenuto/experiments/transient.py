@@ -1,4 +1,4 @@
-"""The end of jobs that were wanted for others only: their directories go, unless somebody uses them.
+"""The end of jobs that were wanted for others only: their directories go, unless an experiment uses them.
 Which jobs are run at all is the scheduler's business.
 """
 
@@ -15,7 +15,7 @@ from tenuto.workspace.ports import Machine
 
 
 def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
-    """Removes the directories of jobs that were only wanted for the others, unless somebody uses them.
+    """Removes the directories of jobs that were only wanted for the others, unless an experiment uses them.
 
     After a clean end, when the run no longer counts as live. What another experiment asked for stays: if it
     runs, in any case; if it has ended, unless it wanted the job removed, too.

@@ -1,5 +1,5 @@
 """Who still needs a job: live runs, running jobs of runs that are gone, and runs that want to keep it.
-Reads only. Whoever wants to remove a job takes its lock first, and asks then.
+Reads only. A remover of a job takes its lock first, and asks then.
 """
 
 from __future__ import annotations

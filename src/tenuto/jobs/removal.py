@@ -54,7 +54,7 @@ def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UN
     """Removes the directories of jobs that are not `used`, and empties the trash.
 
     The locks come first, then the question who uses the jobs. A scheduler does it the other way round: it
-    lists a job that it found done as used, and then looks whether somebody has the lock. So one of the two
+    lists a job that it found done as used, and then looks whether another process has the lock. So one
     sees the other, and a job is never taken from under a run that is about to use it.
     """
     acted: list[Acted] = []
@@ -100,7 +100,7 @@ def _remove(
             return Acted(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
         if (other := _stale(view, key, seen, derived.attempt)) is not None:
             return other
-        # Before the rename: from then on somebody else may run the job, and write events.
+        # Before the rename: from then on another scheduler may run the job, and write events.
         journal.discard(machine.files, view.layout.job_journal(*key))
         if trash.discard(machine, view.layout, paths.directory) is None:
             return Acted(key, Outcome.GONE)

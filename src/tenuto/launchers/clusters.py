@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from tenuto.errors import LauncherNotFound
@@ -82,6 +83,19 @@ class Clusters:
             return self.report(paths, launch)
         answer: ClusterReport = patient(paths, launch, timeout_s)
         return answer
+
+    def told(
+        self, paths: JobPaths, launch: LaunchRecord, tell: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """While this lasts, `tell` is called, in any thread, when `report` may say something new.
+
+        A cluster without `told` says nothing of its own accord.
+        """
+        telling = getattr(self._of(launch), "told", None)
+        if telling is None:
+            return nullcontext()
+        context: AbstractContextManager[None] = telling(paths, launch, tell)
+        return context
 
     def process(self, paths: JobPaths, launch: LaunchRecord) -> Process | None:
         """The process of an attempt, pending or running."""

@@ -9,6 +9,7 @@ import os
 import sys
 from contextlib import suppress
 from signal import SIGKILL
+from typing import TYPE_CHECKING, Self
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.instructions import Limits
@@ -22,6 +23,9 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 NEVER = (errno.E2BIG, errno.ENOEXEC)
 """What an attempt to start a program answers that waiting will not cure."""
@@ -46,6 +50,10 @@ class DirectLauncher:
 
     @property
     def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        """This launcher: the limits of a job on this machine go with the job."""
         return self
 
     async def start(self, order: StartOrder) -> LocalProcess:

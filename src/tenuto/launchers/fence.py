@@ -36,7 +36,7 @@ class Fence:
         if beat != self._beat:
             self._beat, self._since, self._has_passed = beat, now, False
         elif self._has_passed:
-            return True  # whoever has the lock by now is no runner: perhaps the scheduler that asks here
+            return True  # the holder of the lock by now is no runner: perhaps the scheduler that asks here
         elif self._machine.locks.is_locked(self._paths.lock, RUNNER_BYTE):
             self._since = now
         self._has_passed = now - self._since >= FENCE_BEATS * self._beat_s

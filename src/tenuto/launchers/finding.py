@@ -121,7 +121,7 @@ class Finder:
         for number, alternative in enumerate(requirement.alternatives, 1):
             fitted = launcher
             why = None if host is None else unfit(alternative, host)
-            if host is None and hasattr(launcher, "adapted"):
+            if host is None:
                 try:
                     fitted = launcher.adapted(alternative)
                 except LauncherNotFound as error:

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
@@ -40,6 +40,9 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine, ProcessHandle
 from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 logger = logging.getLogger("tenuto.launchers")
 
@@ -119,6 +122,10 @@ class ForkingLauncher:
 
     @property
     def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        """This launcher: the limits of a job on this machine go with the job."""
         return self
 
     async def start(self, order: StartOrder) -> LocalProcess:

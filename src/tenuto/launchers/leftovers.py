@@ -55,7 +55,7 @@ def find_leftovers(
     pids = {*machine.locks.holders(paths.lock, DESCENDANTS_BYTE), *members, *_writers(paths)}
     if launch is not None:
         pids |= {*_stamped(launch.nonce), *_session(machine, paths, launch.attempt)}
-    # Whoever has the first byte too is no leftover: a scheduler that prepares the job, or its runner.
+    # A process that has the first byte too is no leftover: a scheduler that prepares the job, or its runner.
     pids -= {*machine.locks.holders(paths.lock, RUNNER_BYTE), machine.processes.own().pid}
     handles = []
     for pid in sorted(pids):

@@ -1,4 +1,4 @@
-"""A runner on this machine, seen from a scheduler: told of its exit by a pidfd, whoever started it.
+"""A runner on this machine, seen from a scheduler: told of its exit by a pidfd, whichever process started it.
 Starts nothing; the launchers do.
 """
 
@@ -80,7 +80,7 @@ async def first_readable(*readables: Readable) -> None:
 
 
 def resolve(future: asyncio.Future[None]) -> None:
-    """Wake who waits for it, if nothing else has."""
+    """Wake the waiter, if nothing else has."""
     if not future.done():
         future.set_result(None)
 
@@ -116,7 +116,7 @@ class LocalProcess:
 
     async def confirmed(self) -> bool:
         if self._word is not None:
-            # If somebody forked this process, a dead runner gives no end-of-file: its exit tells.
+            # If the user's script forked this process, a dead runner gives no end-of-file: its exit tells.
             await first_readable(self._word, self._exit)
             self._hear()
         if self._refusal is not None:
@@ -174,7 +174,7 @@ class LocalProcess:
         if not self._child:
             return
         self._child = False
-        with suppress(ChildProcessError):  # somebody else's `wait` got it; the marker tells the rest
+        with suppress(ChildProcessError):  # a `wait` of the user's script got it; the marker tells the rest
             ended = os.waitid(os.P_PIDFD, self._handle.fileno(), os.WEXITED | os.WNOHANG)
             if ended is not None:
                 self.exit_code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status

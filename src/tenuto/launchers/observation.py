@@ -9,7 +9,7 @@ from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.launchers.fence import BEAT_S, PATIENCE_S, Fence, marker_patience_s
-from tenuto.launchers.runner.exits import STALE
+from tenuto.launchers.runner.exits import REFUSED, STALE
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
@@ -43,6 +43,8 @@ class Sighting(NamedTuple):
     confirmed: bool = True
     """False if the cluster cannot know that nothing of the job runs any more: it lost the node."""
     blameless: bool = False
+    untried: bool = False
+    """True if an attempt that has not begun would be no try: there was no machine for it."""
 
 
 See = Callable[[str | None], Sighting]
@@ -74,7 +76,8 @@ class Observer:
         if found.seen in _WORDS:
             self.forget(launch.nonce)
             return ClusterReport(_WORDS[found.seen], message=found.message)
-        ended = ClusterReport(ClusterSays.ENDED, found.reason, found.message, found.blameless)
+        is_untried = found.exit_code == REFUSED if has_begun else found.untried
+        ended = ClusterReport(ClusterSays.ENDED, found.reason, found.message, found.blameless, is_untried)
         is_missing = found.seen is Seen.MISSING
         if not has_begun:
             patience_s = SUBMISSION_PATIENCE_S if is_missing else PATIENCE_S

@@ -1,4 +1,4 @@
-"""`task-outputs.jsonl`: what a running task hands to whoever watches one of its methods.
+"""`task-outputs.jsonl`: what a running task hands to the watchers of one of its methods.
 Written by the payload, line by line; read by a scheduler, in order, again after a restart.
 """
 

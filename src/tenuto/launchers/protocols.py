@@ -4,12 +4,15 @@ Starts nothing itself; each launcher has its own module, and one contract suite 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tenuto.launchers.instructions import Limits
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import LockHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 
 class StartOrder(NamedTuple):
@@ -63,7 +66,7 @@ class Process(Protocol):
         ...
 
     def signal_stop(self) -> None:
-        """Ask the runner to stop its job; whoever calls this has written `stop.json` before.
+        """Ask the runner to stop its job; the caller has written `stop.json` before.
 
         The runner itself ends the whole tree after the grace period, and writes the marker.
         """
@@ -102,6 +105,13 @@ class Launcher(Protocol):
     @property
     def pool(self) -> object:
         """What its slots belong to: launchers of one pool share them. A launcher is its own pool, usually."""
+        ...
+
+    def adapted(self, alternative: Alternative) -> Launcher:
+        """The launcher for jobs that need this, of the same pool; itself if there is nothing to ask for.
+
+        Raises `LauncherNotFound` for what its system cannot be asked.
+        """
         ...
 
     async def start(self, order: StartOrder) -> Process:

@@ -45,7 +45,7 @@ class JobState(IntEnum):
         return self in (JobState.SCHEDULED, JobState.RUNNING)
 
     def unfinished(self) -> bool:
-        """True while somebody waits for the job to end."""
+        """True while an owner waits for the job to end."""
         return JobState.WAITING <= self <= JobState.RUNNING
 
 

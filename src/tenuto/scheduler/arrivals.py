@@ -45,11 +45,11 @@ class Onward(NamedTuple):
     complete: Callable[[Job, Verdict], None]
     """It was found at its end."""
     adopt: Callable[[Job], None]
-    """Somebody else runs it."""
+    """Another scheduler runs it."""
     fail: Callable[[Job, str], None]
     """Something went wrong."""
     call_completed: Callable[[Job], None]
-    """It may be done, and somebody new wants to be called then."""
+    """It may be done, and another owner wants to be called then."""
 
 
 class Arrivals:
@@ -130,7 +130,7 @@ class Arrivals:
     def _own(self, job: Job, owner: Owner) -> bool:
         """Enters a job for an owner, with all that it needs; True if nobody had the job until now.
 
-        What it needs may have been submitted by somebody else, who is gone: it is listed for this owner, too,
+        What it needs may have been submitted by an owner that is gone: it is listed for this owner, too,
         so that it is run, and so that nobody removes it.
         """
         was_free = not job.owners
@@ -157,7 +157,7 @@ class Arrivals:
         job.answered = known_end(found)
         job.marker = found.marker and found.marker.gist()
         if arrival is Arrival.REUSE:
-            # The job is listed by now; whoever removes jobs takes the lock first, then looks who lists them.
+            # The job is listed by now; a remover takes the lock first, then looks which owners list the job.
             if job_directory.is_at_rest(self._machine, job.paths):
                 self._onward.complete(job, Verdict(JobState.DONE))
             else:
@@ -217,7 +217,7 @@ class Arrivals:
         self._onward.adopt(job)
         return True
 
-    # Whose directory somebody may be about to remove
+    # Whose directory a remover may be about to remove
 
     def _is_gone(self, job: Job) -> bool:
         """Whether the directory of a job may be gone since the last one left who wanted it; then it waits."""

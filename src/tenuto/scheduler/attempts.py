@@ -41,7 +41,7 @@ POLL_S = 2.0
 FIRST_POLL_S = 0.02
 DIRECTORY_GONE = "DIR_GONE: its directory was deleted while it ran"
 STALE_LOCK_S = 60.0
-"""How long somebody may hold the lock of a job whose runner is dead before the job counts as lost."""
+"""How long a process may hold the lock of a job whose runner is dead before the job counts as lost."""
 
 
 class Attempts:
@@ -58,7 +58,7 @@ class Attempts:
         """The nonces of attempts that the machine refused, and whose record could not be written."""
 
     async def run(self, job: Job, grant: Grant | None = None) -> Verdict:
-        """Starts the job, or waits for whoever did, until an attempt ended.
+        """Starts the job, or waits for the runner that has it, until an attempt ended.
 
         `grant`: the locks that a job with tokens has already; they are closed when its runner has them, or
         in the end.
@@ -101,7 +101,7 @@ class Attempts:
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
 
-        A job that somebody else runs meanwhile is left alone.
+        A job that another scheduler runs meanwhile is left alone.
         """
         lock = job_directory.take_lock(self.machine, job.paths)
         if lock is None:
@@ -113,7 +113,7 @@ class Attempts:
                 self._mark(job, launch, reason, message)
 
     def request_stop(self, job: Job) -> None:
-        """Asks the runner of a job to end it, if anybody wants that, with the reason written down first."""
+        """Asks the runner of a job to end it, if that is wanted, with the reason written down first."""
         if job.stop is None:
             return
         is_handed_over = self._handovers.is_awaited(job)
@@ -266,7 +266,7 @@ class Attempts:
         """The intent, recorded before anything happens."""
         if found.derived.attempt:
             job.rotate_logs(self.machine.files)
-        # From the directory, not from memory: whoever counted the tries before may have been killed.
+        # From the directory, not from memory: the scheduler that counted them before may have been killed.
         tries = tries_to_come(self._explained(job, found.derived), self._tries(_launch(found)), job.retry)
         if found.derived.revoked:  # by this scheduler, perhaps, which has counted the loss before
             tries = tries._replace(lost_count=max(tries.lost_count, job.tries.lost_count))
@@ -301,7 +301,7 @@ class Attempts:
         return launch
 
     def _write_files(self, job: Job, launch: LaunchRecord, grant: Grant) -> bytes:
-        """What the runner reads, and who looks at the job; the parameters as they are written."""
+        """What the runner and its monitors read; the parameters as they are written."""
         files = self.machine.files
         params = job.work.params(job.layout, job.paths)
         job_directory.write_params(files, job.paths, params)
@@ -315,7 +315,7 @@ class Attempts:
     # Ending
 
     async def _until_others_ended(self, job: Job) -> Verdict:
-        """Somebody else has the lock: to run the job, or only to see whether it can be removed.
+        """Another process has the lock: to run the job, or only to see whether it can be removed.
 
         What was known of it may be of a directory that is gone by now, and must not make the new one look
         as if it had been deleted while the job ran.
@@ -331,7 +331,7 @@ class Attempts:
         return await self.until_ended(job)
 
     async def until_ended(self, job: Job) -> Verdict:
-        """Waits while anybody has the job, then says what the attempt amounts to."""
+        """Waits while a process has the job, then says what the attempt amounts to."""
         pause = FIRST_POLL_S
         known = job.attempt
         give_up = self.machine.clock.monotonic() + STALE_LOCK_S
@@ -362,7 +362,7 @@ class Attempts:
             pause = min(2 * pause, POLL_S)
 
     async def _judge(self, job: Job) -> Verdict | None:
-        """The job is free and without a final state: decided under the lock; None if somebody took it."""
+        """The job is free and without a final state: decided under the lock; None if another took it."""
         lock = job_directory.take_lock(self.machine, job.paths)
         if lock is None:
             return None
@@ -388,7 +388,7 @@ class Attempts:
     async def _swept(self, job: Job, lock: LockHandle, found: Settled) -> Settled:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
 
-        Whoever lost its runner is swept, even if nobody holds the second byte: what a task starts by
+        A job that lost its runner is swept, even if nobody holds the second byte: what a task starts by
         `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
         """
         lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None
@@ -420,7 +420,7 @@ class Attempts:
         return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
 
     def _wish(self, job: Job) -> StopRecord | None:
-        """The wish to stop the current attempt: of a person here, or written down by anybody."""
+        """The wish to stop the current attempt: of a person here, or written down by another process."""
         return job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
 
     def _unless_cancelled(self, job: Job, verdict: Verdict) -> Verdict:
@@ -463,7 +463,9 @@ class Attempts:
         if job.state is JobState.SCHEDULED:
             job.state = JobState.RUNNING
         if job.stop is None and self._is_cancelled(job):
-            job.stop = self._wish(job)  # whoever wrote it down may have died before it told the runner
+            job.stop = self._wish(
+                job
+            )  # the process that wrote it down may have died before it told the runner
         self.request_stop(job)
         await process.wait()
         return True
@@ -523,15 +525,15 @@ def _status(job: Job, launch: LaunchRecord, standing: Standing) -> StatusRecord:
 
 
 def _answers(job: Job, found: Settled) -> bool:
-    """Whether what is found ends the wait: a final state that is news to whoever submitted the job.
+    """Whether what is found ends the wait: a final state that is news to the owners of the job.
 
     Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
     answer, and no reason to try again. The other way round, a failure known before is none, though its marker
-    lies there until whoever has the lock has opened the next attempt.
+    lies there until the holder of the lock has opened the next attempt.
     """
     if found.derived.action is not Action.KEEP:
         return False
-    # Not `>`: when somebody deletes the directory, the attempts are counted from 1 again.
+    # Not `>`: when a person deletes the directory, the attempts are counted from 1 again.
     is_done = found.derived.state is JobState.DONE and not job.reruns
     return job.once or is_done or found.derived.attempt != job.answered
 

@@ -64,7 +64,7 @@ STOP_GRACE_S = 5.0
 
 
 class Scheduler:
-    """Runs each job once, whoever asks for it, in this process or another."""
+    """Runs each job once, however many owners ask for it, in this process or another."""
 
     _instance: Scheduler | None = None
     _instance_lock = threading.Lock()
@@ -129,7 +129,7 @@ class Scheduler:
         self.dependencyLock = asyncio.Lock()
         """The seed's name. A try takes everything or nothing without waiting, so nobody ever waits for it."""
         self._is_asking = False
-        """Who waits is about to be asked whether what they wait for is there."""
+        """The waiting jobs are about to be asked whether what they wait for is done."""
         self._is_closed = False
 
     @property
@@ -224,15 +224,15 @@ class Scheduler:
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def changed(self) -> None:
-        """Somebody's wishes changed: who waits is asked again."""
+        """An owner's wishes changed: the waiting jobs are asked again."""
         self._runner.post(self._ask_who_waits)
 
     def follow_outputs(self, job: Job) -> None:
-        """Somebody watches the outputs of a job: those that are there are handed over, and those to come."""
+        """An owner watches the outputs of a job: those that are there are handed over, and those to come."""
         self._runner.post(self._read_and_follow, job)
 
     def follow_completion(self, job: Job) -> None:
-        """Somebody wants to be called when a job is done: it may be done already."""
+        """An owner wants to be called when a job is done: it may be done already."""
         self._runner.post(self._followers.call_completed, job)
 
     def release(self, owner: Owner) -> None:
@@ -338,13 +338,13 @@ class Scheduler:
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
-        """One attempt, or the wait for somebody else's."""
+        """One attempt, or the wait for another scheduler's."""
         return await self._attempts.run(job, grant)
 
     async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
         """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
         try:
-            # Between the start of this coroutine and its first step somebody may have cancelled the job, and
+            # Between the start of this coroutine and its first step an owner may have cancelled the job, and
             # submitted it again: then it is ready, but has given back its tokens, and asks for others.
             if job.state is JobState.READY and self._tokens.holds(job, grant):
                 await self.aio_submit(job, grant)
@@ -418,9 +418,9 @@ class Scheduler:
             self._runner.post(self._ask_who_waits)
 
     def _ask_who_waits(self) -> None:
-        """Asks who waits, once everything submitted is known: a callback may just have submitted more.
+        """Asks the waiting jobs, once everything submitted is known: a callback may just have submitted more.
 
-        A job that is found done ends while others are still to be taken in. Whoever was told then that
+        A job that is found done ends while others are still to be taken in. An owner that was told then that
         nothing is unfinished left, and those others arrived at a run that was closed.
         """
         self._is_asking = False

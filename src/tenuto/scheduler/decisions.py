@@ -113,7 +113,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     """The attempt ended: is that final, or is the job tried again?"""
     final = Verdict(found.state, found.reason, found.message)
     if not found.state.finished():
-        return final._replace(tries=tries)  # whoever wanted to run it left no trace
+        return final._replace(tries=tries)  # the scheduler that wanted to run it left no trace
     if limits.once and found.payload_may_have_run:
         return final
     if found.reason is JobFailureStatus.TIMEOUT:
@@ -122,7 +122,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if limits.resumable and again.retry_count <= limits.max_retries:
             return final._replace(tries=again)
     elif found.reason is JobFailureStatus.LOST and found.marker is None:
-        if (tries.withdrawn or found.revoked) and not found.payload_may_have_run:
+        if (tries.withdrawn or found.revoked or found.untried) and not found.payload_may_have_run:
             return final._replace(tries=tries._replace(withdrawn=False))  # the next one takes its place
         again = tries._replace(lost_count=tries.lost_count + 1)
         allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
@@ -136,7 +136,7 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:
     """The counts of an attempt that is about to be opened.
 
-    They go on where the attempt before was to be tried again, whoever asks for it now; what ended for good
-    and is submitted once more may use all its tries anew.
+    They go on where the attempt before was to be tried again, for whichever owner; what ended for good and is
+    submitted once more may use all its tries anew.
     """
     return after_attempt(found, tries, limits).tries or NO_TRIES

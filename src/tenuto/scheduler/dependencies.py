@@ -59,7 +59,7 @@ class WaitingGraph(Generic[J]):
         return stranded
 
     def is_awaited(self, job: J) -> bool:
-        """Whether anybody still waits for a job."""
+        """Whether a job still waits for another."""
         return any(dependent in self._missing for dependent in self._dependents.get(job, ()))
 
     def withdraw(self, job: J) -> bool:

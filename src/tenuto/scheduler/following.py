@@ -25,15 +25,15 @@ class Followers:
         self._completions = completions
         self._loop = loop
         self._followed: set[Job] = set()
-        """Running jobs whose outputs somebody watches."""
+        """Running jobs whose outputs an owner watches."""
 
     def read_and_follow(self, job: Job) -> None:
-        """Somebody watches the outputs of a job: those that are there, and those to come."""
+        """An owner watches the outputs of a job: those that are there, and those to come."""
         self._outputs.read(job)
         self.follow(job)
 
     def follow(self, job: Job) -> None:
-        """Hands over the outputs of a job while it runs, if anybody watches them."""
+        """Hands over the outputs of a job while it runs, if an owner watches them."""
         if job.state.running() and job.watched_outputs and job not in self._followed:
             self._followed.add(job)
             self._loop.spawn(self._follow_while_running(job))

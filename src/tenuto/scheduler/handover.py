@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.protocols import Process
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace.claims import Claim, Claimer, claim, claimer
 from tenuto.workspace.derive import ClusterReport
@@ -50,10 +51,23 @@ class Handovers:
     def awaiting(self, job: Job, launch: LaunchRecord) -> Iterator[None]:
         """While this lasts, a wish to stop the job revokes its attempt, if that has not begun."""
         self._awaited[job] = launch
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            """Called in a thread of the cluster's."""
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self._explain, job, launch)
+
         try:
-            yield
+            with self._clusters.told(job.paths, launch, tell):
+                yield
         finally:
             self._awaited.pop(job, None)
+
+    def _explain(self, job: Job, launch: LaunchRecord) -> None:
+        """Has a job that waits in its cluster say why: the queue is full, it is held, no answer comes."""
+        if self._awaited.get(job) is launch and job.state is JobState.SCHEDULED:
+            job.explain(self.ask(job.paths, launch).message)
 
     async def unless_revoked(
         self, job: Job, begin: Callable[[], Coroutine[Any, Any, T]], late: Callable[[T], None] | None = None

@@ -24,7 +24,7 @@ MOST_GATHERED = 256
 
 
 class Submission(NamedTuple):
-    """Somebody wants a job to be run."""
+    """An owner wants a job to be run."""
 
     job: Job
     """The job that counts: the first one with this identity."""
@@ -37,7 +37,7 @@ class Submission(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """Somebody wants a job to end."""
+    """An owner wants a job to end."""
 
     job: Job
     message: str

@@ -281,7 +281,7 @@ class Job(BaseJob):
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
-            # If it is run again, then as whoever wants it now does: the launcher of an experiment that was
+            # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.slots = other.slots
@@ -337,7 +337,7 @@ class Job(BaseJob):
         """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
         problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
-            # Taken before it is called: whoever asks meanwhile is called once, too.
+            # Taken before it is called: a caller that asks meanwhile is called once, too.
             callback, *others = self.completion_callbacks
             self.completion_callbacks = tuple(others)
             raised = call_safely(lambda: callback(self))  # noqa: B023  called at once

@@ -1,4 +1,4 @@
-"""The jobs that a scheduler knows: those that somebody wants, and former ones that somebody still has.
+"""The jobs that a scheduler knows: those that an owner wants, and former ones that a caller still has.
 Decides nothing about them.
 """
 
@@ -13,7 +13,7 @@ from tenuto.scheduler.jobs import Job
 
 
 class KnownJobs:
-    """One job for each key; whoever reads or changes them has the lock."""
+    """One job for each key; a thread that reads or changes them has the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Who asks for jobs: a run of an experiment, a node of the service, a search."""
+    """The one that asks for jobs: a run of an experiment, a node of the service, a search."""
 
     @property
     def id(self) -> str:

@@ -83,7 +83,7 @@ class ReadyQueue:
             heappush(queue, (-job.priority, -job.depth, self._turn, job))
 
     def want_again(self, job: Job) -> bool:
-        """Somebody wants a job after all; False if it was not passed over."""
+        """An owner wants a job after all; False if it was not passed over."""
         if job not in self._passed_over:
             return False
         self._passed_over.discard(job)
@@ -117,7 +117,7 @@ class ReadyQueue:
         self._let_go(pool)
 
     def pass_over(self, job: Job) -> None:
-        """Keeps a job that nobody wants any more, in case somebody does."""
+        """Keeps a job that no owner wants any more, in case one does."""
         self._passed_over.add(job)
 
     def pause(self) -> None:

@@ -54,7 +54,7 @@ class Alarm:
         self._busy_s = BUSY_S
 
     def set(self) -> None:
-        """Somebody waits."""
+        """A job waits."""
         if not self._is_polling:
             self._is_polling = True
             self._loop.later(POLL_S, self._poll)
@@ -77,7 +77,7 @@ class Alarm:
             self._loop.post(self._posted)
 
     def busy(self) -> None:
-        """Calls `told` in a moment: somebody else was faster, or was stopped there. One chain of tries."""
+        """Calls `told` in a moment: another scheduler was faster, or stopped there. One chain of tries."""
         if not self._is_retrying:
             self._is_retrying = True
             self._loop.later(self._busy_s, self._retry)

@@ -34,9 +34,9 @@ def decide(
 ) -> Decision:
     """Goes through the tickets by number, and grants what can be granted.
 
-    `ignored`: who neither gets anything nor keeps anybody from it. `claim` is called for a ticket that can
+    `ignored`: tickets that neither get anything nor keep another from it. `claim` is called for one that can
     start: True if it is the caller's own and has taken the units, False if it has not, None if it is
-    somebody else's, who is on the way to take them.
+    another scheduler's, which is on the way to take them.
     """
     left = {token: list(units) for token, units in free.items()}
     waiting: list[Ticket] = []

@@ -25,7 +25,7 @@ from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
 
 PATIENCE_S = 10.0
-"""How long somebody else's ticket may be able to start, and not start, before it is ignored."""
+"""How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
 
@@ -42,7 +42,7 @@ class Slots(Protocol):
         ...
 
     def pass_over(self, job: Job) -> None:
-        """Keeps a job that nobody wants any more, in case somebody does."""
+        """Keeps a job that no owner wants any more, in case one does."""
         ...
 
 
@@ -84,9 +84,9 @@ class TokenDesk:
         self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
         self._waiting: set[Job] = set()
         self._lines: dict[tuple[str, ...], deque[Job]] = {}
-        """Who waits without a ticket, by the tokens they want, in the order they came."""
+        """The jobs that wait without a ticket, by the tokens they want, in the order they came."""
         self._tickets: dict[int, Job] = {}
-        """Who waits with a ticket, by its number."""
+        """The jobs that wait with a ticket, by its number."""
         self._own: LockHandle | None = None
         """The lock whose byte is this scheduler's number."""
         self._to_adopt: list[Job] = []
@@ -103,7 +103,7 @@ class TokenDesk:
 
     def ask(self, job: Job) -> None:
         """A job is ready, and has a slot if it gets its tokens now."""
-        if job in self._waiting:  # it fell asleep, and was needed again before anybody looked
+        if job in self._waiting:  # it fell asleep, and was needed again before the desk looked
             self.pump()
             return
         if self._slots.has_room(job) and self._is_run_by_others(job):
@@ -151,7 +151,7 @@ class TokenDesk:
         return not self._waiting
 
     def close(self) -> None:
-        """Lets go of everything; who waits is forgotten by the other schedulers, too."""
+        """Lets go of everything; its waiting jobs are forgotten by the other schedulers, too."""
         self._is_closed = True
         for grant in self._held.values():
             grant.close()
@@ -261,7 +261,7 @@ class TokenDesk:
 
     def _number(self) -> int:
         """This scheduler's number. Tickets that bear it from before are a dead one's: no job has them."""
-        if self._own is None or not self._own.intact():  # somebody removed the files
+        if self._own is None or not self._own.intact():  # a person removed the files
             self.sign_out()
             self._own = self.files.sign_in()
         return self._own.byte
@@ -318,7 +318,7 @@ class TokenDesk:
     def _refuse_impossible(self, states: dict[str, TokenState], outcome: _Outcome) -> None:
         for job in self._tickets.values():
             for need in job.needs:
-                if states[need.token].capacity is None:  # somebody removed the file
+                if states[need.token].capacity is None:  # a person removed the file
                     self.declare(job)
                     states[need.token] = self.files.state(need.token)
                 problem = beyond(need, states[need.token].capacity or 0)
@@ -378,7 +378,7 @@ class TokenDesk:
         self._settle(_Outcome([(job, Grant(None))], []))
 
     def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
-        """A ticket of somebody else's is gone: it may have been for a job that waits here, too."""
+        """A ticket of another scheduler is gone: it may have been for a job that waits here, too."""
         others = {ticket.number: ticket.needs for ticket in tickets if ticket.scheduler != own}
         gone = {needs for number, needs in self._others.items() if number not in others}
         self._others = others
@@ -393,7 +393,7 @@ class TokenDesk:
             if locks.is_locked(job.paths.lock) or self._is_done(job):
                 return True
             return files.stat(job.paths.launch) is not None and self._is_elsewhere(job)
-        except OSError as error:  # it goes on waiting for its tokens; whoever starts it then will say more
+        except OSError as error:  # it goes on waiting for its tokens; its start will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
 

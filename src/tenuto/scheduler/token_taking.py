@@ -21,7 +21,7 @@ logger = logging.getLogger("tenuto.scheduler")
 def take(machine: Machine, files: TokenFiles, job: Job, picks: Picks) -> Grant | None:
     """The job's lock, then the units, token by token; None if a unit is not to be had.
 
-    The grant has no lock if somebody else runs the job: then it is to be watched, and needs no units.
+    The grant has no lock if another scheduler runs the job: then it is to be watched, and needs no units.
     """
     with ExitStack() as undo:
         lock = job_directory.take_lock(machine, job.paths)

@@ -1,5 +1,5 @@
 """Tokens as a script sees them: counted resources of a machine, of which jobs ask for units.
-They are values; who waits for whom is `token_desk`'s business.
+They are values; the queue is `token_desk`'s business.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TokenDependency(NamedTuple):
 
 
 class Grant:
-    """What a job got: its lock and its units, or the knowledge that somebody else runs it."""
+    """What a job got: its lock and its units, or the knowledge that another scheduler runs it."""
 
     def __init__(
         self,

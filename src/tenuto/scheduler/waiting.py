@@ -19,7 +19,7 @@ from tenuto.workspace.ports import Machine
 
 
 class WaitingRoom:
-    """Who waits for whom, and who sleeps; to be used in the loop's thread only."""
+    """Which jobs wait for which, and which sleep; to be used in the loop's thread only."""
 
     def __init__(
         self, machine: Machine, ready: ReadyQueue, tokens: TokenDesks, changed: Callable[[], None]
@@ -56,11 +56,11 @@ class WaitingRoom:
         self._ready.start_what_fits()
 
     def enter_transient(self, job: Job) -> None:
-        """A new job sleeps until somebody needs it."""
+        """A new job sleeps until another job or an owner needs it."""
         self._asleep.add(job)
 
     def enter_again(self, job: Job) -> None:
-        """A job that waited for something else has to be run after all, if anybody needs it."""
+        """A job that waited for something else has to be run after all, if it is needed."""
         if job.transient is not TransientMode.NONE and not self._graph.is_awaited(job):
             self._put_to_sleep(job)
             self._spare_unneeded_by([job])
@@ -83,7 +83,7 @@ class WaitingRoom:
             self._tokens.withdraw(job)
 
     def leave(self, job: Job) -> None:
-        """A job has ended, or sleeps: whoever waits for its end is told, and its tokens are free."""
+        """A job has ended, or sleeps: the jobs that wait for its end are told, and its tokens are free."""
         self.jobs.discard(job)
         if job.needs:
             self._tokens.release(job)
@@ -127,7 +127,7 @@ class WaitingRoom:
         return woken
 
     def _wake(self, job: Job) -> None:
-        """Somebody needs a job that slept: how it ended elsewhere meanwhile is no answer to that."""
+        """A job or an owner needs a job that slept: how it ended elsewhere meanwhile is no answer to that."""
         self._asleep.discard(job)
         with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
             job.answered = known_end(job_directory.look(self._machine, job.paths).derived)

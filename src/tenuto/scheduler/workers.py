@@ -44,7 +44,7 @@ class ThreadWorker:
         self._name = name
         self._gather_s = gather_s
         self._gathering = threading.Lock()
-        """Taken, but for a moment after `hurry`: who waits for it lets calls pile up until then."""
+        """Taken, but for a moment after `hurry`: its waiters let calls pile up until then."""
         self._gathering.acquire()
         self._wanted = threads
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
@@ -89,7 +89,7 @@ class ThreadWorker:
 
 
 def call_safely(function: Call) -> BaseException | None:
-    """Calls a function of somebody else's; what it raises is logged, and returned.
+    """Calls a function of the user's; what it raises is logged, and returned.
 
     Also SystemExit: a thread that it ended would leave those hanging who wait for the next call.
     """

@@ -4,7 +4,7 @@ Every job of a search imports the script that names these, so each is loaded whe
 
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import CapReached, SearchDiffers, SearchError, SearchInJob
+from tenuto.errors import CapReached, GitError, SearchDiffers, SearchError, SearchInJob
 from tenuto.light import import_module
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
     from tenuto.search.proposals import Candidate, Proposal
+    from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.sampling import MapElitesSampler
     from tenuto.search.spaces import Choice, Integer, Real
@@ -43,6 +44,7 @@ _ON_DEMAND = {
     "Proposal": "proposals",
     "RandomSearch": "plain_samplers",
     "Real": "spaces",
+    "Repository": "repository",
     "SearchResult": "result",
     "Study": "study",
     "Verdict": "archive",
@@ -57,6 +59,7 @@ __all__ = [
     "Evolution",
     "EvolutionScheduler",
     "Gaussian",
+    "GitError",
     "GridSearch",
     "Integer",
     "IsoLine",
@@ -69,6 +72,7 @@ __all__ = [
     "Proposal",
     "RandomSearch",
     "Real",
+    "Repository",
     "SearchDiffers",
     "SearchError",
     "SearchInJob",

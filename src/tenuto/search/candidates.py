@@ -12,9 +12,13 @@ from typing import Any
 
 from tenuto.errors import SearchError
 from tenuto.jobs.submission import check_script, dependencies_of, tokens_of
+from tenuto.search.commits import EvolveCommit
+from tenuto.search.program_tasks import check_repository, complete_values, program_task
+from tenuto.search.programs import Programs
 from tenuto.search.proposals import Proposal
+from tenuto.search.repository import Repository
 from tenuto.search.rows import LogRow, NewCandidate
-from tenuto.search.spaces import Domain, Space
+from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.identity import identity
@@ -30,10 +34,16 @@ from tenuto.workspace.ports import Files
 class Candidates:
     """Makes candidates of one search."""
 
-    def __init__(self, task: Any, domain: Domain, layout: Layout) -> None:
-        """`task`: a class of tasks, or a config whose other parameters are set."""
+    def __init__(
+        self, task: Any, domain: Domain, layout: Layout, *, search: str = "", maximize: bool = True
+    ) -> None:
+        """`task`: a class of tasks, a config whose other parameters are set, or a `Repository`."""
+        self._search = search
+        self._maximize = maximize
         self._domain = domain
         self._layout = layout
+        if isinstance(task, Repository):
+            task = EvolveCommit
         self._is_class = isinstance(task, type)
         self._template = task
         kind = task if self._is_class else type(task)
@@ -43,6 +53,9 @@ class Candidates:
 
     def check(self, files: Files) -> None:
         """Refuses, at the call, a task that no job could build or that varies what it has not."""
+        if isinstance(self._domain, Programs):
+            check_repository(self._domain.repository)
+            return
         task = self._task(self._domain.draw(random.Random(0)))
         locate(live_class(type(task)))
         check_script(files, self._layout, task)
@@ -53,7 +66,10 @@ class Candidates:
 
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
         """The row of a proposal."""
-        task = self._task(proposal.values)
+        if isinstance(self._domain, Programs):
+            values = complete_values(self._domain.repository, proposal.values)
+            proposal = proposal._replace(values=values)
+        task = self._task(proposal.values, proposal.context)
         job_id = identity(task)
         paths = self._layout.job(self.task_id, job_id)
         document = job_document(task, paths.directory, self._layout.partials, sys.path)
@@ -70,8 +86,10 @@ class Candidates:
             priority,
         )
 
-    def _task(self, values: Any) -> Any:
-        if isinstance(self._domain, Space):
+    def _task(self, values: Any, context: Any = None) -> Any:
+        if isinstance(self._domain, Programs):
+            task = program_task(self._domain.repository, values, context, self._search, self._maximize)
+        elif isinstance(self._domain, Space):
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
         else:
             task = values
@@ -91,6 +109,6 @@ class Candidates:
         """The proposal that a row keeps."""
         kept = json.loads(row.proposal)
         values = kept["values"]
-        if not isinstance(self._domain, Space):
+        if isinstance(self._domain, Objects):
             values = from_state_dict(values)
         return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)

@@ -7,8 +7,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
+from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_direction
 from tenuto.search.plain_samplers import RandomSearch
+from tenuto.search.programs import Programs
+from tenuto.search.repository import DEFAULT_MEASURES, DEFAULT_RANGES, Repository
+from tenuto.search.spaces import Domain
 from tenuto.search.study import domain_of
 
 if TYPE_CHECKING:
@@ -16,9 +20,9 @@ if TYPE_CHECKING:
 
     from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import Console
+    from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
     from tenuto.search.result import SearchResult
-    from tenuto.search.running import OpenSearch
     from tenuto.search.sampling import MapElitesSampler
     from tenuto.settings import Settings
 
@@ -29,13 +33,13 @@ _LONGEST_NAME = 64
 class Evolution:
     """A search: which task evaluates a candidate, what may vary, who proposes, and when it ends.
 
-    `task`: a class of tasks, or a config whose other parameters are set; `space`, or `start` and `vary`: what
-    varies; `sampler`: by default random search; `direction`: "max" or "min"; `workdir`: the workspace, by
-    default that of the settings, else ``workspace``. It ends when one of these is reached: `max_total_jobs`
-    candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall` outcomes without a
-    new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the slots);
-    `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers, so that
-    the whole search repeats itself. Arguments outrank `settings`.
+    `task`: a class of tasks, a config whose other parameters are set, or a `Repository`; `space`, or `start`
+    and `vary`: what varies; `sampler`: by default random search; `direction`: "max" or "min"; `workdir`: the
+    workspace, by default that of the settings, else ``workspace``. It ends when one of these is reached:
+    `max_total_jobs` candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall`
+    outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
+    slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
+    so that the whole search repeats itself. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -82,7 +86,13 @@ class Evolution:
         self.name = name
         self.experiment_id = name
         self.task = task
-        self.domain = domain_of(space, start, vary)
+        if isinstance(task, Repository):
+            if space is not None or start is not None or vary is not None:
+                raise SearchError("a Repository is varied by its agent: give no space, start or vary with it")
+            self.domain: Domain = Programs(task)
+            sampler = sampler if sampler is not None else _map_of_programs()
+        else:
+            self.domain = domain_of(space, start, vary)
         self.declared_sampler = sampler if sampler is not None else RandomSearch()
         self.maximize = check_direction(direction)
         self.direction = direction
@@ -102,7 +112,7 @@ class Evolution:
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        settings: Settings = _running().settings_of(self)
+        settings: Settings = _open_search().settings_of(self)
         return settings
 
     @property
@@ -116,7 +126,7 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            self._opened = _running().OpenSearch(self)
+            self._opened = _open_search().OpenSearch(self)
         return self._opened
 
     def run(self, slots: int | None = None, console: "Console | None" = None) -> "SearchResult":
@@ -151,11 +161,28 @@ class Evolution:
             self._opened = None
 
 
+def _map_of_programs() -> MapElites:
+    ranges = [DEFAULT_RANGES[name] for name in DEFAULT_MEASURES]
+    return MapElites(cells=[10] * len(ranges), ranges=ranges, measures=DEFAULT_MEASURES)
+
+
 def _running() -> ModuleType:
     try:
         from tenuto.search import running  # noqa: PLC0415  needs the extra `search`
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
-        raise
+        raise _without_extra(error) from None
     return running
+
+
+def _open_search() -> ModuleType:
+    try:
+        from tenuto.search import open_search  # noqa: PLC0415  needs the extra `search`
+    except ModuleNotFoundError as error:
+        raise _without_extra(error) from None
+    return open_search
+
+
+def _without_extra(error: ModuleNotFoundError) -> Exception:
+    if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
+        return SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'")
+    return error

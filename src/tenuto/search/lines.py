@@ -16,7 +16,7 @@ EVERY_S = 10.0
 
 
 def write_line(text: str) -> None:
-    """A line to standard error, if somebody still reads it."""
+    """A line to standard error, if a reader is left."""
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -30,7 +30,7 @@ def read_outcome(returned: Any, names: Sequence[str] = (), measure_count: int | 
     `names`: the order of measures that were given by name; `measure_count`: how many the sampler needs. What
     cannot be used (no number, not finite, measures missing) has a `failure`, and keeps its cost.
     """
-    outcome = _outcome(returned)
+    outcome = as_outcome(returned)
     cost = outcome.cost if _finite(outcome.cost) else 0.0
     measures, problem = _measures(outcome, names, measure_count)
     if outcome.failure is not None:
@@ -47,7 +47,8 @@ def read_outcome(returned: Any, names: Sequence[str] = (), measure_count: int | 
     )
 
 
-def _outcome(returned: Any) -> Outcome:
+def as_outcome(returned: Any) -> Outcome:
+    """What a task returned, as an `Outcome` whose values are not looked at yet."""
     if isinstance(returned, Outcome):
         return returned
     if isinstance(returned, Mapping):

@@ -26,6 +26,8 @@ class Proposal(NamedTuple):
     parent: int | None = None
     inspirations: tuple[int, ...] = ()
     island: int = 0
+    context: Any = None
+    """What the task is told beyond what makes its identity; not kept with the proposal."""
 
 
 class Candidate(NamedTuple):

@@ -119,6 +119,8 @@ class Replica:
     def _apply(self, row: LogRow) -> tuple[Verdict, int | None]:
         proposal = self.in_flight.get(row.number) or self._candidates.decode(row)
         outcome = outcome_of(row)
+        if outcome is None and row.message is not None and hasattr(self.sampler, "tell_failure"):
+            self.sampler.tell_failure(proposal, row.message)
         verdict, cell = self.sampler.tell(row.number, proposal, outcome)
         self.in_flight.pop(row.number, None)
         tally = self.tally
@@ -130,6 +132,7 @@ class Replica:
             tally.cancelled += 1
         else:
             tally.failed += 1
+            tally.last_failure = row.message
         return verdict, cell
 
 

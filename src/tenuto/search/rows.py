@@ -162,6 +162,7 @@ class LogRow:
     job_id: str = ""
     reused: bool = False
     objective: float | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

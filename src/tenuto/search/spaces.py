@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
+from tenuto.search.programs import Programs
 
 if TYPE_CHECKING:
     from random import Random
@@ -247,7 +248,7 @@ class Objects:
         return repr(values)
 
 
-Domain = Space | Objects
+Domain = Space | Objects | Programs
 
 
 def _named(function: Callable[..., Any]) -> str:

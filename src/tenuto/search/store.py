@@ -291,6 +291,7 @@ _LOG_COLUMNS = (
     jobs.job_id,
     jobs.reused,
     jobs.objective,
+    jobs.message,
 )
 
 

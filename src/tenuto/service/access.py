@@ -1,4 +1,4 @@
-"""Who asks, and what they may: tokens, their scopes, and the principal of a request.
+"""The person behind a request and what they may: tokens, their scopes, and the principal of a request.
 The only SQL on tokens; a token itself is never stored, only its SHA-256.
 """
 

@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
 def complaint(
     method: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], allowed: frozenset[str]
 ) -> Complaint | None:
-    """Why a request is refused whoever sent it; None if it may pass."""
+    """Why a request is refused for every sender; None if it may pass."""
     found: dict[bytes, list[str]] = {}
     for name, value in headers:
         found.setdefault(name, []).append(value.decode("latin-1"))

@@ -41,7 +41,7 @@ from tenuto.settings.urls import without_secrets
 
 
 def process_environment() -> dict[str, str]:
-    """A copy of the variables of this process: for whoever must be handed them."""
+    """A copy of the variables of this process: for callers that must be handed them."""
     return dict(os.environ)
 
 
@@ -63,7 +63,7 @@ def load_settings(
     Built-in defaults; the user's ``tenuto.toml`` in the XDG config directory; the project's ``tenuto.toml``
     or ``[tool.tenuto]``, the nearest at or above ``start``, by default the working directory; variables of
     other programs, such as ``PORT``, for the sections named by ``foreign`` and no others, since a variable of
-    such a name may mean something else to whoever set it; ``TENUTO_*``; ``arguments`` by dotted key, of which
+    such a name may mean something else to its user; ``TENUTO_*``; ``arguments`` by dotted key, of which
     None means not given.
 
     Raises `UnknownSetting` and `InvalidSetting`, which say where the setting is written.

@@ -34,7 +34,7 @@ class ConfigState:
     origin: ConfigBase | None = None
     """The task whose output this config is."""
     is_there: bool = False
-    """Whether it was made while its task ran, so that whoever uses it need not wait for the task."""
+    """Whether it was made while its task ran, so that a task which uses it need not wait for its task."""
     init_tasks: tuple[ConfigBase, ...] = ()
     required: tuple[Any, ...] = ()
     """Dependencies added by hand: tasks, jobs or tokens."""
@@ -102,7 +102,7 @@ def caller() -> str:
 
 
 def caller_depth() -> int:
-    """How many calls above the one who asks the nearest frame outside Tenuto is: a ``stacklevel``."""
+    """How many calls above the caller the nearest frame outside Tenuto is: a ``stacklevel``."""
     depth = 1
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

@@ -348,7 +348,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def register_task_output(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """In a job: hands an output to whoever watches `method`, a method of this task or of a config in it.
+        """In a job: hands an output to the watchers of `method`, a method of this task or of a config in it.
 
         Where it is watched, ``method(dep, *arguments, **named)`` makes the config of the output.
         """

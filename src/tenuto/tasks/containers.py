@@ -36,7 +36,7 @@ class FrozenDict(dict[Any, Any]):
 
 
 class FrozenSet(set[Any]):
-    """A set that refuses to change, yet is a ``set`` for whoever asks."""
+    """A set that refuses to change, yet is a ``set`` for `isinstance`."""
 
     __slots__ = ()
 

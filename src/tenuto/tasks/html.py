@@ -20,7 +20,7 @@ class Html(str):
 
 
 def escaped(text: object, limit: int = _LONGEST) -> Html:
-    """Text of somebody else's: cut, without markup, and with what cannot be printed spelled out."""
+    """Foreign text: cut, without markup, and with what cannot be printed spelled out."""
     if isinstance(text, Html):
         return text
     whole = str(text)

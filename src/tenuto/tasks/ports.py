@@ -111,7 +111,7 @@ class JobContext(Protocol):
     def register_task_output(
         self, method: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> None:
-        """Hands an output to whoever watches `method`."""
+        """Hands an output to the watchers of `method`."""
         ...
 
 

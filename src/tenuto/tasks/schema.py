@@ -51,7 +51,7 @@ class Parameter(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether somebody must give a value."""
+        """Whether the caller must give a value."""
         return self.default is UNSET and self.factory is None and self.generator is None
 
 

@@ -42,7 +42,7 @@ else:
 
 
 class Dependency(Protocol):
-    """Marks a config as an output: whoever uses it waits for the task."""
+    """Marks a config as an output: a task that uses it waits for this one."""
 
     def __call__(self, config: C) -> C:
         """Returns the config, which now depends on the task."""

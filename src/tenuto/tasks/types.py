@@ -165,7 +165,7 @@ _PATH = ValueType("Path", _path)
 
 
 def _is_path(annotation: Any) -> bool:
-    """Whoever names the type has loaded its module, which most tasks do without."""
+    """A program that names the type has loaded its module, which most tasks do without."""
     loaded = sys.modules.get("pathlib")
     return loaded is not None and annotation is loaded.Path
 

@@ -27,7 +27,7 @@ class FakeClock:
         self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the clock: the instant moves, no time passes."""
+        """A person sets the clock: the instant moves, no time passes."""
         self._now += timedelta(seconds=seconds)
 
 

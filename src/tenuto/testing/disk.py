@@ -29,7 +29,7 @@ class _Node:
         self.durable_data = b""
         self.reserved = 0
         self.touched = 0
-        """How often somebody touched it."""
+        """How often a process touched it."""
         self.entries: dict[str, _Node] = {}
         self.durable_entries: dict[str, _Node] = {}
 
@@ -153,7 +153,7 @@ class FakeDisk:
             if self._find(_parent(path)) is None:
                 self.make_directory(_parent(path))
             self._step("make_directory", path)
-            # In that step somebody else may have made it.
+            # In that step another process may have made it.
             entries = self._directory(_parent(path)).entries
             if _name(path) not in entries:
                 entries[_name(path)] = self._new(FileKind.DIRECTORY)

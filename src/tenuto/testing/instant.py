@@ -5,7 +5,7 @@ For tests and proofs of the scheduler itself, which then costs what there is to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tenuto.launchers.instructions import Command, Limits
 from tenuto.launchers.protocols import StartOrder
@@ -15,6 +15,9 @@ from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Durability, Marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 
 class NoWork:
@@ -58,6 +61,10 @@ class InstantLauncher:
 
     @property
     def pool(self) -> object:
+        return self
+
+    def adapted(self, alternative: Alternative) -> Self:
+        """This launcher: the limits of a job on this machine go with the job."""
         return self
 
     async def start(self, order: StartOrder) -> InstantProcess:

@@ -118,8 +118,9 @@ class ReadyJob:
             job_directory.write_params(self.machine.files, self.paths, self._params)
         job_directory.write_script(self.machine.files, self.paths, job_script())
         self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens)
-        if self._external:
-            self.release()
+        if self._external:  # its runner takes the locks, and the tokens stay where they are
+            lock.close()
+            descendants.close()
             self.order = StartOrder(self.paths, self.launch, None, None)
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum, unique
 from signal import SIGKILL
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
@@ -28,6 +28,9 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.requirements_values import Alternative
 
 
 @unique
@@ -103,6 +106,10 @@ class FakeLauncher:
     def pool(self) -> object:
         return self
 
+    def adapted(self, alternative: Alternative) -> Self:
+        """This launcher: the limits of a job on this machine go with the job."""
+        return self
+
     async def start(self, order: StartOrder) -> FakeProcess:
         if self.errors:
             raise self.errors.pop(0)
@@ -139,7 +146,7 @@ class FakeLauncher:
         """A runner ended, however it went."""
 
     def notice(self) -> None:
-        """Tell who waits of every runner that is gone: to be called after a power loss and the like."""
+        """Tell the waiters of every runner that is gone: to be called after a power loss and the like."""
         for runner in self.runners.values():
             if not runner.alive():
                 runner.end()

@@ -57,7 +57,7 @@ class FakeLocks:
     def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FakeLock, ...] | None:
         found = self._disk.stat(path)
         if found is None:
-            with suppress(FileExistsError):  # somebody else was faster
+            with suppress(FileExistsError):  # another process was faster
                 self._disk.create_exclusive(path)
             found = self._disk.stat(path)
         assert found is not None

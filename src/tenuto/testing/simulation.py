@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SimulatedLoop:
-    """One scheduler's share of a virtual loop; whoever waits drives it."""
+    """One scheduler's share of a virtual loop; a waiting test drives it."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop

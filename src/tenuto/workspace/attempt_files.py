@@ -51,7 +51,7 @@ def write_locks(files: Files, paths: JobPaths, locks: LocksRecord) -> None:
 def request_stop(files: Files, paths: JobPaths, stop: StopRecord) -> None:
     """Say that an attempt is to end, and why; before the first signal is sent.
 
-    The wish for a later attempt stays: whoever comes late with another one meant what has ended meanwhile.
+    The wish for a later attempt stays: a latecomer with another one meant what has ended meanwhile.
     """
     known = _readable(read_record(files, paths.stop, StopRecord.decode))
     if known is None or known.attempt <= stop.attempt:

@@ -19,6 +19,8 @@ class ClusterReport(NamedTuple):
     message: str | None = None
     blameless: bool = False
     """The cluster is to blame for the end, not the job: a node failed, the job was preempted or forgotten."""
+    untried: bool = False
+    """Nothing was run, for want of a machine: a node refused the runner something, or its pilot ended."""
 
 
 class Evidence(NamedTuple):
@@ -30,7 +32,7 @@ class Evidence(NamedTuple):
     liveness: Liveness = Liveness.UNKNOWN
     """Of the process in the pid record; only looked at if there is one of this attempt."""
     locked: bool = False
-    """Byte 0 is held by somebody other than the one who asks."""
+    """Byte 0 is held by another process than the caller."""
     descendants: bool = False
     """Byte 1 is held."""
     claimed: Claimed = Claimed.NONE
@@ -61,13 +63,15 @@ class Derived(NamedTuple):
     """Another system was to run the current attempt."""
     revoked: bool = False
     """A scheduler gave the current attempt up before it began."""
+    untried: bool = False
+    """Its cluster had no machine for it: the attempt is no try."""
 
 
 def derive_state(evidence: Evidence) -> Derived:
     """The first row of the table that fits the evidence, with what the evidence adds to it."""
     current = _current(evidence)
     row = _BY_MARK.get(current.mark) or _first_that_fits(_facts(evidence, current))
-    reason, message, blameless = row.reason, row.message, False
+    reason, message, blameless, untried = row.reason, row.message, False, False
     if current.marker is not None:
         reason = current.marker.reason
         message = _joined(row.message, current.marker.message)
@@ -76,7 +80,7 @@ def derive_state(evidence: Evidence) -> Derived:
     elif row.cluster == (ClusterSays.ENDED,):
         reason = evidence.cluster.reason
         message = evidence.cluster.message or row.message
-        blameless = evidence.cluster.blameless
+        blameless, untried = evidence.cluster.blameless, evidence.cluster.untried
     elif row.cluster is not None:
         message = evidence.cluster.message or row.message
     alarm = _joined(row.message if row.alarming else None, current.alarm)
@@ -89,10 +93,11 @@ def derive_state(evidence: Evidence) -> Derived:
         alarm=alarm,
         attempt=current.attempt,
         marker=current.marker,
-        payload_may_have_run=row.payload_may_have_run,
+        payload_may_have_run=row.payload_may_have_run and not untried,
         blameless=blameless,
         external=isinstance(evidence.launch, LaunchRecord) and evidence.launch.external,
         revoked=row.claimed == (Claimed.REVOKED,),
+        untried=untried,
     )
 
 
@@ -126,7 +131,7 @@ def _current(evidence: Evidence) -> _Current:
             continue
         # `launch.json` of a local job is not synced, its marker is: after a power loss the marker can be of a
         # later attempt than the launch record, and counts. One of the same attempt with another nonce was
-        # written by a runner that somebody had given up.
+        # written by a runner that a scheduler had given up.
         if launch is not None and marker.attempt == launch.attempt and marker.nonce != launch.nonce:
             alarm = f"a marker of attempt {marker.attempt} was left by a runner that had been given up"
             continue

@@ -141,7 +141,7 @@ ROWS: tuple[Row, ...] = (
         message="CORRUPT: its marker cannot be read",
         alarming=True,
     ),
-    # The lock is held: somebody has the job.
+    # The lock is held: a process has the job.
     Row(
         "held after its runner died",
         JobState.ERROR,

@@ -108,7 +108,7 @@ _UNTOUCHED = _NOTHING._replace(untouched=True)
 
 
 def take_lock(machine: Machine, paths: JobPaths) -> LockHandle | None:
-    """Make the job's directory and try its lock; None if somebody has it.
+    """Make the job's directory and try its lock; None if another process has it.
 
     `DirectoryUnusable`, naming the path, if nothing can be written there; nothing else was changed then.
     """
@@ -160,9 +160,9 @@ def _claimed(machine: Machine, paths: JobPaths, nonce: str) -> Claimed:
 
 
 def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settled:
-    """Evidence and state, without the lock: for monitors and for whoever waits.
+    """Evidence and state, without the lock: for monitors and for waiting schedulers.
 
-    It may be stale at once: whoever wants to act on it takes the lock and calls `settle`.
+    It may be stale at once: a caller that wants to act on it takes the lock and calls `settle`.
     """
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
     if launch is None and machine.files.stat(paths.directory) is None:
@@ -179,7 +179,7 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
 def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
     """Whether a job that was found done is still there, and nobody has its lock to remove it.
 
-    For whoever has just listed the job as used. In this order: a remover renames it under the lock.
+    For an owner that has just listed the job as used. In this order: a remover renames it under the lock.
     """
     return not machine.locks.is_locked(paths.lock) and machine.files.stat(paths.done) is not None
 

@@ -198,7 +198,7 @@ class EventReader:
         return entries
 
     def skip(self) -> None:
-        """Go to the end of what is there, of each file reading only its last lines.
+        """Go to the end of the journal, of each file reading only its last lines.
 
         What is written from now on is read, also the rest of a line that was unfinished.
         """

@@ -319,7 +319,7 @@ class Layout:
 
     @property
     def trash_lock(self) -> str:
-        """Held by whoever empties the trash."""
+        """Held by the process that empties the trash."""
         return f"{self.root}/.trash/.lock"
 
     @property
@@ -395,7 +395,7 @@ class TokenPlace(NamedTuple):
 
     @property
     def mutex_directory(self) -> str:
-        """Apart from the rest: whoever watches the rest need not know of each look at the queue."""
+        """Apart from the rest: a watcher of the rest need not know of each look at the queue."""
         return f"{self.directory}/mutex"
 
     @property

@@ -1,5 +1,5 @@
 """The real adapters, put together.
-Holds no logic: whoever wants another machine builds a `Machine` of its own.
+Holds no logic: a caller that wants another machine builds a `Machine` of its own.
 """
 
 from __future__ import annotations

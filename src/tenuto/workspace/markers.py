@@ -1,5 +1,5 @@
 """The final word on an attempt: `.done` or `.failed`, how it is written and how it is read.
-Written only by whoever holds the job's lock.
+Written only by the holder of the job's lock.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Marker(NamedTuple):
         return to_json(kept._replace(message=_cut(self.message or "", kept._room_for_message()))._plain())
 
     def gist(self) -> "Marker":
-        """Without what only who looks at one job asks for: a scheduler keeps this of all that it knows."""
+        """Without what only a view of one job asks for: a scheduler keeps this of all that it knows."""
         code = _code(self.provenance.get("file"), self.provenance.get("sha256"))
         return self._replace(usage=_NO_USAGE, provenance=code)
 

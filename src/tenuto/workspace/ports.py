@@ -141,7 +141,7 @@ class Files(Protocol):
     def read_link(self, path: str) -> str: ...
 
     def stat(self, path: str) -> FileStat | None:
-        """What is there, without following a link; None if nothing."""
+        """The entry itself, without following a link; None if nothing."""
         ...
 
     def touch(self, path: str) -> None:
@@ -175,7 +175,7 @@ class Files(Protocol):
 
 
 class LockHandle(Protocol):
-    """A lock held through one open file description. Whoever inherits the descriptor holds it too."""
+    """A lock held through one open file description. A process that inherits the descriptor holds it too."""
 
     path: str
     byte: int
@@ -183,7 +183,7 @@ class LockHandle(Protocol):
     def fileno(self) -> int: ...
 
     def intact(self) -> bool:
-        """False if the path no longer leads to the locked file: somebody deleted or replaced it."""
+        """False if the path no longer leads to the locked file: a person deleted or replaced it."""
         ...
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class Locks(Protocol):
         ...
 
     def locked(self, path: str) -> frozenset[int]:
-        """Every byte of the file that anybody holds. Takes nothing, and wakes nobody who watches the file."""
+        """Every byte of the file that a process holds. Takes nothing, and wakes no watcher of the file."""
         ...
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> LockHandle:
@@ -211,7 +211,7 @@ class Locks(Protocol):
         ...
 
     def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
-        """Whether anybody, this process included, holds the byte. Takes nothing."""
+        """Whether a process, this one included, holds the byte. Takes nothing."""
         ...
 
     def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
 """The processes of this machine, by /proc and pidfd.
-A pid alone is never trusted: it is somebody else's soon after its process ended.
+A pid alone is never trusted: it is another process's soon after its process ended.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class PidRecord(NamedTuple):
 
 
 class StopRecord(NamedTuple):
-    """`stop.json`: somebody wants this attempt to end; written before the first signal."""
+    """`stop.json`: a person or a scheduler wants this attempt to end; written before the first signal."""
 
     attempt: int
     reason: JobFailureStatus
@@ -169,7 +169,7 @@ class LocksRecord(NamedTuple):
 
 
 class StatusRecord(NamedTuple):
-    """`status.json`: where a job stands, for whoever does not want to derive it. Never the truth."""
+    """`status.json`: where a job stands, for readers that do not want to derive it. Never the truth."""
 
     job_id: str
     task_id: str
@@ -232,7 +232,7 @@ class Fields:
         if type(value) is not str:
             raise ValueError(f"{name}: {value!r:.60} is not text")
         if not value.isascii():
-            value.encode()  # a lone surrogate would raise much later, in whoever prints it
+            value.encode()  # a lone surrogate would raise much later, in a program that prints it
         return value
 
     def optional_text(self, name: str) -> str | None:

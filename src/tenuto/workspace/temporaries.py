@@ -1,5 +1,5 @@
 """Temporary files that a killed writer left beside the files it was about to replace.
-Leaves alone whatever somebody may still be writing.
+Leaves alone what a process may still be writing.
 """
 
 from __future__ import annotations

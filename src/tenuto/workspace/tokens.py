@@ -117,7 +117,7 @@ class TokenFiles:
         return tuple(sorted(pids))
 
     def try_mutex(self) -> LockHandle | None:
-        """The right to change the queue and to take units; None if somebody has it."""
+        """The right to change the queue and to take units; None if another process has it."""
         with suppress(FileNotFoundError):
             return self._locks.try_lock(self.place.mutex)
         self._files.make_directory(self.place.mutex_directory)
@@ -136,7 +136,7 @@ class TokenFiles:
         return self._locks.locked(self.place.schedulers)
 
     def queue(self) -> Queue:
-        """Who waits. What cannot be read counts as nobody: who waits asks again."""
+        """The tickets that wait. One that cannot be read counts as none: its scheduler asks again."""
         try:
             found = Queue.decode(self._files.read(self.place.queue, _LARGEST_QUEUE))
         except (FileNotFoundError, FileTooLarge, NotRegularFile):

@@ -14,7 +14,7 @@ from tenuto.workspace.ports import FileKind, Files, Machine
 def discard(machine: Machine, layout: Layout, path: str) -> str | None:
     """Move `path` into the trash of the workspace; where it went, None if there was nothing.
 
-    A job's directory only under its lock: the lock file moves along, and whoever waits for the lock notices
+    A job's directory only under its lock: the lock file moves along, and a process that waits for it notices
     by its inode that the directory is gone.
     """
     target = f"{layout.trash}/{machine.randomness.nonce()}"

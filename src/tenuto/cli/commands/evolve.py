@@ -6,6 +6,7 @@ import json as jsons
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.program import called_as, short_path
+from tenuto.cli.program_options import ProgramOptions, declare, program_options
 from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
 from tenuto.errors import TenutoError
-from tenuto.jobs.text import safe_lines
+from tenuto.jobs.text import safe, safe_lines
 from tenuto.search.reporting import Reporter, RunOptions, current_options, current_reporter
 from tenuto.settings import process_environment
 
-DEMOS = {"arm": "arm.py"}
+DEMOS = {"arm": "arm.py", "program": "program/evolve.py"}
+_PROGRAM = ("evolve.py", "agent.py", "repository/curve.py", "repository/evaluate.py")
 DEMO_DIRECTORY = "tenuto-search-demo"
 
 
@@ -41,11 +44,14 @@ DEMO_DIRECTORY = "tenuto-search-demo"
     is_flag=False,
     flag_value="arm",
     type=click.Choice(list(DEMOS)),
-    help="Run an example, to see what a search does: a robot's arm that learns to reach everywhere.",
+    help="Run an example, to see what a search does: a robot's arm that learns to reach everywhere, or a "
+    "program that a small agent improves.",
 )
+@program_options
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     script: str | None,
     arguments: tuple[str, ...],
     slots: int | None,
@@ -53,8 +59,10 @@ def command(
     once: bool,
     as_json: bool,
     demo: str | None,
+    **given: Any,
 ) -> None:
-    """Run a search: a script that declares an `Evolution` and calls its `run()`.
+    """Run a search: a script that declares an `Evolution` and calls its `run()`; or evolve a program: a git
+    repository (--repo) or a single file (--program), changed by an agent.
 
     Shows the archive as it fills: live on a terminal, elsewhere in lines, on standard error. Run again, a
     search goes on where it stopped. Ctrl-C once waits for what runs, twice leaves and jobs go on.
@@ -62,27 +70,47 @@ def command(
     Exit codes: 0 the search ended for a reason of its own; 1 nothing succeeded; 2 wrong usage, or the stored
     search was declared otherwise; 5 interrupted.
     """
-    if (script is None) == (demo is None):
-        raise click.UsageError("give a script, or --demo")
+    programs = ProgramOptions(**given)
+    if [script is not None, demo is not None, programs.is_given].count(True) != 1:
+        raise click.UsageError("give one of: a script, --repo, --program, --demo")
+    if not programs.is_given and programs.others:
+        raise click.UsageError(f"{programs.others[0]} goes with --repo or --program")
     if demo is not None:
         script = str(write_demo(demo))
         tell(f"the script is {short_path(script)}, yours to change; again: {again(script)}")
     options = RunOptions(slots, not no_workers, once)
-    assert script is not None
+    reporter = open_reporter(is_quiet=as_json)
     with output_for_json(as_json):
-        code = run(script, arguments, options, open_reporter(is_quiet=as_json))
+        if script is not None:
+            path = script
+            code = run(lambda: run_script(path, arguments), options, reporter)
+        else:
+            code = run_program(programs, options, reporter)
     if as_json:
         click.echo(jsons.dumps([summary(result) for result in options.results]))
     let_go_of_closed_streams()
     ctx.exit(code)
 
 
-def run(script: str, arguments: tuple[str, ...], options: RunOptions, reporter: Reporter | None) -> int:
-    """Runs a script whose searches are shown by a reporter; the exit code."""
+def run_program(programs: ProgramOptions, options: RunOptions, reporter: Reporter | None) -> int:
+    """Runs the search of programs that the options declare; the exit code."""
+    declared = declare(programs)
+    if declared.ignored:
+        tell(safe(f"ignored of {programs.config}: {', '.join(declared.ignored)}"))
+    evolution = declared.evolution
+    code = run(lambda: evolution.run(options.slots or declared.slots), options, reporter)
+    if any(result.best is not None for result in options.results):
+        branch = f"tenuto/{evolution.name}/best"
+        tell(safe(f"the best program is the branch {branch} of {short_path(declared.repository)}"))
+    return code
+
+
+def run(search: Callable[[], object], options: RunOptions, reporter: Reporter | None) -> int:
+    """Runs what runs searches, which are shown by a reporter; the exit code."""
     _silence_loguru()
     reporting, optional = current_reporter.set(reporter), current_options.set(options)
     try:
-        run_script(script, arguments)
+        search()
     except TenutoError:
         raise
     except KeyboardInterrupt:
@@ -147,11 +175,12 @@ def open_reporter(is_quiet: bool = False) -> Reporter | None:
 def write_demo(name: str) -> Path:
     """The script of a demo, written where a person can change it."""
     script = Path(DEMO_DIRECTORY) / DEMOS[name]
-    if not script.exists():
-        script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(
-            resources.files("tenuto.examples").joinpath(DEMOS[name]).read_text("utf-8"), "utf-8"
-        )
+    files = [f"program/{one}" for one in _PROGRAM] if name == "program" else [DEMOS[name]]
+    for file in files:
+        target = Path(DEMO_DIRECTORY) / file
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(resources.files("tenuto.examples").joinpath(file).read_text("utf-8"), "utf-8")
     return script
 
 

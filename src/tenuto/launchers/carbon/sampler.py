@@ -64,7 +64,7 @@ class Sampler:
         return _extended(self._last, max(now - self._heard, 0.0))
 
     def took_leave(self, pid: int) -> bool:
-        """A child has ended: whether it was the meter. From now on its pid may be anybody's."""
+        """A child has ended: whether it was the meter. From now on its pid may be another process's."""
         if pid != self._pid:
             return False
         self._pid = None

@@ -117,9 +117,9 @@ def run(inherited: Inherited) -> int:
         try:
             payload = _first_steps(attempt, inherited)
         except OSError as error:
-            if error.errno in PASSING and inherited.ready is not None:
-                return _refused(inherited.ready, error)
-            raise
+            if error.errno not in PASSING or not (attempt.is_external or inherited.ready is not None):
+                raise
+            return _refused(inherited, error)
         _say_ready(inherited)
         child = _start_patiently(payload, inherited)
     except OSError as error:
@@ -149,22 +149,28 @@ def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
             write_pid(attempt.machine.files, attempt.paths, record)
             return payload
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE) or clock.monotonic() >= give_up:
+            # A runner without a pipe can tell nobody at once that its machine is short of something.
+            is_passing = error.errno in PASSING and inherited.ready is None
+            is_late = error.errno in (errno.ENOENT, errno.ESTALE)
+            if not (is_passing or is_late) or clock.monotonic() >= give_up:
                 raise
         time.sleep(0.2)
 
 
-def _refused(ready: int, error: OSError) -> int:
+def _refused(inherited: Inherited, error: OSError) -> int:
     """Tell the scheduler that the machine refused the start; the scheduler pauses its starts for a while."""
+    if inherited.ready is None:  # its cluster passes the exit code on
+        os.write(2, f"tenuto: nothing was run: {disk_message(error)}\n".encode())
+        return _rung(inherited, REFUSED)
     with suppress(BrokenPipeError):
-        os.write(ready, REFUSAL + bytes([error.errno or 0]))
+        os.write(inherited.ready, REFUSAL + bytes([error.errno or 0]))
     return REFUSED
 
 
 def _start_patiently(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; while the machine has no process left for it, wait.
 
-    Returns `STOPPED` if somebody wants the job to end meanwhile, `WITHDRAWN` if the wait was in vain.
+    Returns `STOPPED` if a stop is asked for meanwhile, `WITHDRAWN` if the wait was in vain.
     """
     clock = payload.machine.clock
     give_up = clock.monotonic() + _PATIENCE_S
@@ -179,8 +185,9 @@ def _start_patiently(payload: Payload, inherited: Inherited) -> int:
         if clock.monotonic() >= give_up:
             # The pid record first: what has one may have run, and its attempt is a try.
             payload.machine.files.remove(payload.paths.pid)
-            record = payload.launch._replace(withdrawn=True).encode()
-            payload.machine.files.replace(payload.paths.launch, record, durable=False)
+            if not payload.launch.external:  # else the exit code tells: another attempt may be there by now
+                record = payload.launch._replace(withdrawn=True).encode()
+                payload.machine.files.replace(payload.paths.launch, record, durable=False)
             return WITHDRAWN
 
 
@@ -229,7 +236,7 @@ def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> 
 
 
 def _stand_apart(inherited: Inherited) -> None:
-    """Keep nothing of whoever started this process but what was meant to be passed on."""
+    """Keep nothing of the process that started this one but what was meant to be passed on."""
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
     ready = () if inherited.ready is None else (inherited.ready,)

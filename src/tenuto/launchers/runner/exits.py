@@ -15,7 +15,7 @@ REFUSED = 71
 UNRECORDED = 74
 """The attempt ended, and its marker could not be written."""
 STALE = 75
-"""Somebody else has the job by now; nothing was touched."""
+"""Another runner has the job by now; nothing was touched."""
 UNMARKED = 143
 """Of an external attempt: the cluster ended it without a reason that the runner knows; there is no marker."""
 NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, UNMARKED)

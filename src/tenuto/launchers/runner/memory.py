@@ -125,7 +125,7 @@ def group_kills() -> int:
 def is_large(size: int) -> bool:
     """Whether a process of this size is one that the kernel would pick.
 
-    It tells it from one that somebody killed while another job happened to run out of memory.
+    It tells it from one that a person killed while another job happened to run out of memory.
     """
     return size >= min(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16)
 

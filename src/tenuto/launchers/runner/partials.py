@@ -14,7 +14,7 @@ from tenuto.tasks.schema import schema_of
 
 
 def hold_partials(task: Any) -> list[int]:
-    """Makes the shared directories of a live task and locks them, waiting for whoever has one.
+    """Makes the shared directories of a live task and locks them, waiting for the job that has one.
 
     All in one order, so that two jobs never wait for each other. Returns the descriptors that hold them.
     """

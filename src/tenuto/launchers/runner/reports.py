@@ -28,7 +28,7 @@ _LONGEST_PAUSE_S = 10.0
 _PAUSE_PER_AGE = 1 / 1000
 """The longer a job runs, the less often it reports: its journal stays small, however long that is."""
 _SAY_OUTER_AGAIN = 20
-"""After so many reports of inner loops the outer ones are said again, for who reads only the last ones."""
+"""After so many reports of inner loops the outer ones are said again, for a reader of only the last ones."""
 
 RANK_VARIABLES = (
     "RANK",  # torchrun, Accelerate

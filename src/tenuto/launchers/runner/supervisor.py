@@ -74,7 +74,7 @@ class Supervisor:
         if payload.beat_s is not None:  # a cluster started this runner
             self._beats = beats.Beats(payload, payload.beat_s)
             self._group_kills_before = group_kills()
-        with suppress(OSError):  # the payload does it too; whoever comes first
+        with suppress(OSError):  # the payload does it too; the first of the two does it
             os.setpgid(child, child)
 
     def supervise(self) -> Ending:
@@ -142,7 +142,7 @@ class Supervisor:
     def _end(self, stop: Stop) -> None:
         """Ask the payload to end; the first reason counts, but a person outranks the clock.
 
-        What timed out may be tried again, and what somebody was told would stop may not.
+        What timed out may be tried again, and what a person was told would stop may not.
         """
         if self._stop is not None:
             outranked = self._stop.reason is JobFailureStatus.TIMEOUT
@@ -209,7 +209,7 @@ class Supervisor:
         """End the payload at once if the job's directory was deleted: another may begin in a new one."""
         lock = self._payload.lock
         if lock is not None and is_unlinked(lock):
-            self._beside = None  # the journal is of whoever comes next
+            self._beside = None  # the journal is the next runner's
             self._end_at_once(Stop(JobFailureStatus.DELETED, "DIR_GONE: its directory was deleted"), now)
 
     def _end_at_once(self, stop: Stop, now: float) -> None:
@@ -320,7 +320,7 @@ class Supervisor:
         )
 
     def _explain(self) -> None:
-        """The disk may have shown only by now why somebody has the cluster end the job."""
+        """The disk may have shown only by now why a scheduler has the cluster end the job."""
         wish = self._wish() if self._unexplained else None
         if wish is not None:
             self._stop, self._unexplained = wish, False

@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
 def judge(ending: Ending) -> Verdict:
     """The verdict on a payload."""
     said = ending.report
-    # A task that returned is done, even if somebody asked it to stop a moment before. A command's zero after
+    # A task that returned is done, even if a person asked it to stop a moment before. A command's zero after
     # a request to stop says nothing: it may have caught the signal and given up tidily.
     if ending.exit_code == 0 and (said.done or ending.stop is None) and said.reason is None:
         return Verdict(message=said.message)

@@ -11,7 +11,7 @@ from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.runner.exits import STALE
 from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
-from tenuto.launchers.slurm.submission import Found
+from tenuto.launchers.slurm.submission import Found, has_vanished
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
@@ -64,6 +64,8 @@ class Attempt:
         """True if Slurm has forgotten the job."""
         self.has_begun = False
         self.is_marked = False
+        self.has_vanished = False
+        """True if its pilot says that its runner left no marker."""
         self.is_replaced = False
         """True if it was given up before it began, or another attempt has followed it."""
         self.is_to_be_judged = True
@@ -91,6 +93,7 @@ class Attempt:
     def is_watched_closely(self) -> bool:
         """True while its end is believed and not yet certain."""
         is_over = self.row is not None and meaning_of(self.row.state).says is ClusterSays.ENDED
+        is_over = is_over or self.has_vanished
         return self.is_active and (is_over or self.missing > 0 or self.is_forgotten)
 
     def take_found(self, found: Found) -> None:
@@ -100,6 +103,17 @@ class Attempt:
         if found.header.beat_s != self.beat_s:
             self.beat_s = found.header.beat_s
             self._observer = Observer(self._machine, self.beat_s)
+
+    def own(self, row: Row | None) -> Row | None:
+        """A row, if it is of this attempt: Slurm gives ids out again after its controller lost its state."""
+        if row is None or self.found is None or row.name.endswith(self.found.place.suffix):
+            return row
+        return None
+
+    def tell_listeners(self) -> None:
+        """Tells every listener that something new may be known; to be called without the lock."""
+        for tell in list(self.listeners):
+            tell()
 
     def look(self) -> None:
         """Reads whether it has begun, and whether it has left its marker."""
@@ -111,6 +125,8 @@ class Attempt:
             isinstance(marker, Marker) and marker.nonce == self.launch.nonce
             for marker in (markers.done, markers.failed)
         )
+        if not self.is_marked and self.found is not None and self.found.is_pilot:
+            self.has_vanished = has_vanished(files, self.found, self.launch.nonce)
         if not self.is_marked:
             made = claimer(self._machine, self.paths, self.launch.nonce)
             launch = read_launch(files, self.paths)
@@ -142,6 +158,9 @@ class Attempt:
         if claimed is not None and claimed != self.job:
             # An answer of sbatch was lost, or the order came twice: that job is the one.
             self.job, self.row, self.missing, self.is_forgotten = claimed, None, 0, False
+        if self.has_vanished:
+            message = f"KILLED: its runner vanished in pilot {self.job} without leaving a marker"
+            return Sighting(Seen.ENDED, message=message)
         if self.is_forgotten:
             return Sighting(Seen.MISSING, message=f"Slurm no longer knows job {self.job}", blameless=True)
         if self.row is None:
@@ -155,7 +174,8 @@ class Attempt:
         is_exit = meaning is EXITED
         if self.found is not None and self.found.is_pilot and meaning.says is ClusterSays.ENDED:
             message = f"its pilot ended: {self._text(self.row)}"
-            return Sighting(Seen.ENDED, message=message, confirmed=meaning.confirmed, blameless=True)
+            is_confirmed = meaning.confirmed
+            return Sighting(Seen.ENDED, message=message, confirmed=is_confirmed, blameless=True, untried=True)
         return Sighting(
             _SEEN[meaning.says],
             self.row.exit_code if is_exit else None,

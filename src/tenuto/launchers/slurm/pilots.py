@@ -4,13 +4,10 @@ Sends orders and reads nothing back: what becomes of an order is in its job's di
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import shlex
 import threading
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +19,7 @@ from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import Outcome
 from tenuto.launchers.slurm.options import SlurmOptions
-from tenuto.launchers.slurm.pilot import END, PilotOrder
+from tenuto.launchers.slurm.pilot_orders import END, PilotOrder, append
 from tenuto.launchers.slurm.states import meaning_of
 from tenuto.launchers.slurm.submission import PILOTS, Found, Place
 from tenuto.launchers.slurm.submitter import Answer, Handed
@@ -114,7 +111,7 @@ class Pilots:
         with self._lock:
             flights, self._flights = self._flights, []
         for flight in flights:
-            self._write(flight, END)
+            append(flight.place.manifest, END)
         self._cluster.remove_step(self.pump_soon)
 
     def _pump(self) -> None:
@@ -149,7 +146,7 @@ class Pilots:
                     if not self._waiting:
                         return
                     handed, options, answer = self._waiting.popleft()
-                self._write(flight, PilotOrder(*handed.order, options.cpus, options.time_s))
+                append(flight.place.manifest, PilotOrder(*handed.order, options.cpus, options.time_s))
                 flight.sent.append((handed, options.cpus))
                 found = Found(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
                 self._cluster.submitted(handed.attempt, found)
@@ -197,15 +194,6 @@ class Pilots:
             return answer
         submission.write_answer(files, place, answer.text)
         return Flight(place, answer.text, Header(settings.beat_s, bell, submission.JOB_VARIABLES))
-
-    def _write(self, flight: Flight, words: Sequence[object]) -> None:
-        """Appends a line to the orders of a pilot, in one write."""
-        with suppress(OSError):
-            fd = os.open(flight.place.manifest, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            try:
-                os.write(fd, json.dumps(list(words)).encode() + b"\n")
-            finally:
-                os.close(fd)
 
     def _answer_all(self, error: Exception) -> None:
         with self._lock:

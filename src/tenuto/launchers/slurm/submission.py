@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tenuto.errors import TenutoError
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.runner.fresh import ENTRY
+from tenuto.launchers.slurm.pilot_orders import VANISHED
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.json_bytes import from_json
 from tenuto.workspace.layout import Layout
@@ -60,6 +61,11 @@ class Place(NamedTuple):
     def terms(self) -> str:
         """Of a pilot: its bell and its beat."""
         return f"{self.directory}/terms.json"
+
+    @property
+    def vanished(self) -> str:
+        """Of a pilot: the attempts whose runners left no marker."""
+        return f"{self.directory}/{VANISHED}"
 
     @property
     def suffix(self) -> str:
@@ -149,6 +155,13 @@ def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
         own = None if job is None else task_id(job, index, is_array=is_array)
         yield order, Found(place, index, is_array, own, header)
         index += 1
+
+
+def has_vanished(files: Files, found: Found, nonce: str) -> bool:
+    """True if the pilot that had an attempt says that its runner left no marker."""
+    with suppress(OSError):
+        return nonce.encode() in files.read(found.place.vanished, _ORDERS_BYTES).split(b"\n")
+    return False
 
 
 def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Order, Found]]:

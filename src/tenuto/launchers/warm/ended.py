@@ -1,4 +1,4 @@
-"""The handle of a runner that ended before anybody could open it.
+"""The handle of a runner that ended before the launcher could open it.
 It was heard of only through what it wrote.
 """
 

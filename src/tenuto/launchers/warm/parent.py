@@ -163,7 +163,7 @@ class WarmParent:
         """Whether the process is gone."""
         try:
             return os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:  # somebody else's `wait` got it
+        except ChildProcessError:  # a `wait` of the user's script got it
             return True
 
     async def _send(self, content: dict[str, Any], descriptors: list[int], give_up: float) -> None:

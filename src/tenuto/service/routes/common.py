@@ -1,4 +1,4 @@
-"""What routes share: who asks, which errors are documented, and how a refusal becomes a response.
+"""What routes share: the sender of a request, the documented errors, and how a refusal becomes a response.
 Holds no route.
 """
 

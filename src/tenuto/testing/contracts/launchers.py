@@ -13,6 +13,7 @@ from typing import Any
 
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher, Process
+from tenuto.launchers.requirements_values import Alternative
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.claims import Claimer, claim, is_claimed
@@ -199,6 +200,21 @@ class LauncherContract:
         run(scenario())
         assert job.marker().reason is JobFailureStatus.CANCELLED
 
+    # What a job needs.
+
+    def test_a_launcher_that_is_adapted_runs_jobs_in_the_same_slots(
+        self, launcher: Launcher, bench: JobBench, run: Run
+    ) -> None:
+        adapted = launcher.adapted(Alternative(duration_s=600.0))
+        assert (adapted.name, adapted.external, adapted.pool) == (
+            launcher.name,
+            launcher.external,
+            launcher.pool,
+        )
+        job = bench.command(*SUCCEEDS)
+        run(finished(adapted, job))
+        assert job.marker().reason is None
+
     # Being late.
 
     def test_a_runner_of_a_stale_attempt_touches_nothing(
@@ -338,6 +354,26 @@ class ExternalLauncherContract(LauncherContract):
 
         run(scenario())
         assert job.marker().reason is None
+
+    def test_tokens_stay_with_the_scheduler(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
+        place = TokenPlace(f"{bench.layout.root}/tokens")
+        bench.machine.files.make_directory(place.directory)
+        token = place.units("gpu")
+        units = bench.machine.locks.try_lock_all(token, range(2))
+        assert units is not None
+        job = bench.command(*ENDLESS, tokens=units)
+        assert job.order.tokens == ()
+
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            assert all(bench.machine.locks.is_locked(token, unit) for unit in range(2))
+            for unit in units:
+                unit.close()
+            assert not any(bench.machine.locks.is_locked(token, unit) for unit in range(2))
+            assert job.derived().state in (JobState.SCHEDULED, JobState.RUNNING)
+            await stopped(job, process)
+
+        run(scenario())
 
     def test_an_order_may_be_started_twice(self, launcher: Launcher, bench: JobBench, run: Run) -> None:
         job = bench.command(*SUCCEEDS)

@@ -1,0 +1,93 @@
+"""The attempts that this process follows in Slurm: by nonce, with the time at which each was last asked for.
+Asks no command and judges nothing; its lock is the lock of the whole cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tenuto.launchers.slurm.attempt import Attempt, Wish
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import LaunchRecord
+
+UNASKED_S = 300.0
+"""How long an attempt without a `Process` is followed after the last question about it."""
+
+
+class Roster:
+    """Every attempt that is followed; for any thread."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.lock = threading.RLock()
+        self._attempts: dict[str, Attempt] = {}
+        self._asked: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __contains__(self, nonce: str) -> bool:
+        return nonce in self._attempts
+
+    def all(self) -> list[Attempt]:
+        """The attempts at this moment."""
+        with self.lock:
+            return list(self._attempts.values())
+
+    def known(self, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> Attempt:
+        """The attempt of a launch record; followed from now on if it was not."""
+        with self.lock:
+            attempt = self._attempts.get(launch.nonce)
+            if attempt is None:
+                attempt = self._attempts[launch.nonce] = Attempt(self._machine, paths, launch, beat_s)
+            self._asked[launch.nonce] = self._machine.clock.monotonic()
+            return attempt
+
+    def keep(self, attempt: Attempt) -> None:
+        """Follows an attempt that may have been let go."""
+        with self.lock:
+            self._attempts[attempt.launch.nonce] = attempt
+
+    def let_go(self, attempt: Attempt) -> None:
+        """A process of the attempt was closed; one without any, and without a wish, is dropped."""
+        with self.lock:
+            attempt.processes -= 1
+            if not attempt.processes and attempt.wish <= attempt.granted:
+                self._drop(attempt.launch.nonce)
+
+    def drop_unasked(self, now: float) -> None:
+        """Forgets the attempts that were not asked for in a while."""
+        with self.lock:
+            for nonce, asked in list(self._asked.items()):
+                attempt = self._attempts.get(nonce)
+                is_needed = attempt is not None and (attempt.processes or attempt.is_submitting)
+                if attempt is None or (not is_needed and now - asked > UNASKED_S):
+                    self._drop(nonce)
+
+    def open_wishes(self) -> list[Attempt]:
+        """The attempts whose end is wanted and of which Slurm was not told."""
+        return [attempt for attempt in self.all() if attempt.wish > attempt.granted]
+
+    def wish(self, attempt: Attempt, wish: Wish) -> None:
+        """Records that an attempt is to end."""
+        with self.lock:
+            attempt.wish = max(attempt.wish, wish)
+            self.keep(attempt)
+
+    @contextmanager
+    def listening(self, attempt: Attempt, tell: Callable[[], None]) -> Iterator[None]:
+        """Calls `tell`, in another thread, whenever something new is known of the attempt."""
+        with self.lock:
+            attempt.listeners.append(tell)
+        try:
+            yield
+        finally:
+            with self.lock:
+                attempt.listeners.remove(tell)
+
+    def _drop(self, nonce: str) -> None:
+        self._attempts.pop(nonce, None)
+        self._asked.pop(nonce, None)

@@ -1,0 +1,274 @@
+"""The task of a search of programs: an agent changes a commit, commands evaluate what became of it.
+Runs inside a job; touches the repository only to add a reference to the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from tenuto.errors import GitError
+from tenuto.search.blocks import changed_outside, is_marked
+from tenuto.search.commands import Finished, run_command
+from tenuto.search.git import Git
+from tenuto.search.outcome import Outcome, as_outcome
+from tenuto.search.programs import AS_IT_IS
+from tenuto.search.prompt import prompt_text
+from tenuto.settings import process_environment
+from tenuto.tasks import Meta, Param, Task
+
+_ARTIFACT = 4000
+_DIFF = 4000
+_CHECKOUT = "checkout"
+
+
+class EvolveCommit(Task):
+    """One program: a commit, changed by an agent and evaluated."""
+
+    parent: Param[str]
+    inspirations: Param[list[str]]
+    agent: Param[list[str]]
+    evaluate: Param[list[list[str]]]
+    goal: Param[str]
+    draw: Param[int]
+    protect: Param[list[str]]
+    thresholds: Param[list[float]]
+    is_smaller_better: Param[bool]
+    root: Meta[str]
+    repository: Meta[str]
+    search: Meta[str]
+    context: Meta[str] = "{}"
+    agent_s: Meta[float | None] = None
+    evaluate_s: Meta[float | None] = None
+
+    def execute(self) -> Outcome:
+        return Evaluation(self, Path.cwd()).run()
+
+
+class Failed(Exception):
+    """The candidate failed, with what is known of it."""
+
+    def __init__(self, message: str, finished: Finished | None = None, name: str = "") -> None:
+        super().__init__(message)
+        tails = {} if finished is None else {f"{name} stdout": finished.out, f"{name} stderr": finished.err}
+        self.artifacts = {key: text[-_ARTIFACT:] for key, text in tails.items() if text.strip()}
+
+
+class Evaluation:
+    """The evaluation of one commit, in the directory of its job."""
+
+    def __init__(self, task: EvolveCommit, directory: Path) -> None:
+        self._task = task
+        self._directory = directory
+        self._repository = Git(task.repository)
+        self._report = directory / "report.json"
+        self._prompt = directory / "prompt.md"
+        self._cost = 0.0
+        self._notes = ""
+        self._commit: str | None = None
+
+    def run(self) -> Outcome:
+        checkout = self._directory / _CHECKOUT
+        _remove(checkout)
+        try:
+            clone = self._repository.clone(checkout)
+            clone.check_out(self._task.parent)
+            self._commit = self._task.parent
+            if self._task.draw != AS_IT_IS:
+                self._commit = None
+                self._commit = self._changed(clone)
+            outcome = self._evaluated(clone)
+        except (Failed, GitError) as error:
+            outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
+        finally:
+            _remove(checkout)
+        return outcome._replace(cost=_number(outcome.cost) + self._cost, solution=self._commit)
+
+    # -- the agent ---------------------------------------------------------------------------------
+
+    def _changed(self, clone: Git) -> str:
+        task = self._task
+        protected = self._protected(clone)
+        context = json.loads(task.context)
+        self._prompt.write_text(
+            prompt_text(task.goal, context, protected, lambda commit: _diff(clone, task.parent, commit)),
+            "utf-8",
+        )
+        self._run_agent(clone)
+        clone("add", "--all")
+        clone.put_back(protected, task.root)
+        if clone("write-tree") == clone("rev-parse", f"{task.parent}^{{tree}}"):
+            raise Failed("the agent changed nothing")
+        commit = clone.commit(task.parent, self._message())
+        self._check_blocks(clone, commit)
+        clone.send(commit, f"refs/tenuto/{task.search}/{commit[:12]}")
+        return commit
+
+    def _run_agent(self, clone: Git) -> None:
+        task = self._task
+        self._report.unlink(missing_ok=True)
+        prompt, seed = str(self._prompt), str(task.draw)
+        known = {"{prompt}": prompt, "{seed}": seed, "{parent}": task.parent, "{python}": sys.executable}
+        environment = {
+            **process_environment(),
+            "EVOLVE_PROMPT": prompt,
+            "EVOLVE_PARENT": task.parent,
+            "EVOLVE_INSPIRATIONS": " ".join(task.inspirations),
+            "EVOLVE_SEED": seed,
+            "EVOLVE_REPORT": str(self._report),
+        }
+        finished = run_command(_filled(task.agent, known), Path(clone.path), environment, task.agent_s)
+        self._read_report()
+        if finished.trouble is not None:
+            raise Failed(f"the agent {finished.trouble}{_last(finished.err)}", finished, "agent")
+
+    def _read_report(self) -> None:
+        try:
+            report = json.loads(self._report.read_text("utf-8", "replace"))
+        except (FileNotFoundError, ValueError):
+            return
+        if isinstance(report, dict):
+            self._cost += _number(report.get("cost"))
+            self._notes = str(report.get("notes") or "")[:_ARTIFACT]
+
+    def _message(self) -> str:
+        task = self._task
+        first, _, rest = self._notes.strip().partition("\n")
+        body = f"{rest.strip()}\n\n" if rest.strip() else ""
+        return (
+            f"{first or f'Candidate of {task.search}'}\n\n{body}"
+            f"Tenuto-Search: {task.search}\nTenuto-Parent: {task.parent}\n"
+        )
+
+    def _protected(self, clone: Git) -> list[str]:
+        """The paths that are put back: those given, else the files that the evaluate commands name."""
+        task = self._task
+        if task.protect:
+            return list(task.protect)
+        files = clone.files_of(task.root)
+        words = {word.removeprefix("./") for command in task.evaluate for word in command}
+        return [path for path in files if path in words]
+
+    def _check_blocks(self, clone: Git, commit: str) -> None:
+        changed = clone("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
+        for path in filter(None, changed):
+            before = clone.ask("show", f"{self._task.parent}:{path}") or ""
+            if not is_marked(before):
+                continue
+            line = changed_outside(before, clone.ask("show", f"{commit}:{path}") or "")
+            if line is not None:
+                raise Failed(f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}")
+
+    # -- the evaluation ----------------------------------------------------------------------------
+
+    def _evaluated(self, clone: Git) -> Outcome:
+        """Runs one stage after the other; the last one that was reached says what the candidate is worth."""
+        task = self._task
+        assert self._commit is not None
+        cost = 0.0
+        metrics: dict[str, Any] = {}
+        artifacts: dict[str, Any] = {}
+        outcome = Outcome()
+        for stage, words in enumerate(task.evaluate, 1):
+            clone.check_out(self._commit)
+            outcome = self._stage(clone, words, stage)
+            cost += _number(outcome.cost)
+            metrics |= _mapping(outcome.metrics)
+            artifacts |= _mapping(outcome.artifacts)
+            if outcome.failure is not None or not self._is_reached(outcome.objective, stage):
+                break
+        if len(task.evaluate) > 1:
+            metrics["stage"] = stage
+        computed = self._measures(clone, self._commit)
+        measures = outcome.measures
+        if isinstance(measures, dict):
+            measures = {**computed, **measures}
+        return outcome._replace(
+            cost=cost, metrics={**computed, **metrics}, artifacts=artifacts, measures=measures
+        )
+
+    def _stage(self, clone: Git, words: list[str], stage: int) -> Outcome:
+        assert self._commit is not None
+        environment = {**process_environment(), "EVOLVE_COMMIT": self._commit}
+        known = {"{python}": sys.executable, "{commit}": self._commit, "{directory}": clone.path}
+        finished = run_command(_filled(words, known), Path(clone.path), environment, self._task.evaluate_s)
+        name = "evaluator" if len(self._task.evaluate) == 1 else f"stage {stage} of the evaluator"
+        lines = finished.out.strip().splitlines()
+        try:
+            outcome = as_outcome(json.loads(lines[-1])) if lines else None
+        except ValueError:
+            outcome = None
+        if finished.trouble is not None or outcome is None:
+            trouble = finished.trouble or f"printed no outcome as its last line{_last(finished.out)}"
+            said = _last(finished.err) if finished.trouble else ""
+            failed = Failed(f"the {name} {trouble}{said}", finished, "evaluator")
+            cost = _number(outcome.cost) if outcome is not None else 0.0
+            return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
+        return outcome
+
+    def _is_reached(self, objective: Any, stage: int) -> bool:
+        """Whether an objective is good enough for the next stage."""
+        if stage > len(self._task.thresholds):
+            return True
+        if isinstance(objective, bool) or not isinstance(objective, int | float):
+            return False
+        threshold = self._task.thresholds[stage - 1]
+        return objective <= threshold if self._task.is_smaller_better else objective >= threshold
+
+    def _measures(self, clone: Git, commit: str) -> dict[str, float]:
+        """How large the program is against the root, and which part of its changed files' lines differ."""
+        protected = set(self._protected(clone))
+        sizes = [
+            sum(size for path, size in clone.files_of(one).items() if path not in protected)
+            for one in (self._task.root, commit)
+        ]
+        changed = 0
+        names = []
+        for line in clone("diff", "--numstat", "--no-renames", "-z", self._task.root, commit).split("\0"):
+            if line:
+                added, deleted, name = line.split("\t", 2)
+                changed += sum(int(count) for count in (added, deleted) if count.isdigit())
+                names.append(name)
+        lines = sum(
+            (clone.ask("show", f"{one}:{name}") or "").count("\n") + 1
+            for name in names
+            for one in (self._task.root, commit)
+        )
+        return {
+            "complexity": sizes[1] / sizes[0] if sizes[0] else 0.0,
+            "diversity": min(changed / lines, 1.0) if lines else 0.0,
+        }
+
+
+def _diff(clone: Git, before: str, after: str) -> str:
+    return (clone.ask("diff", "--no-color", "--no-ext-diff", before, after) or "")[: 2 * _DIFF]
+
+
+def _filled(words: list[str], known: dict[str, str]) -> list[str]:
+    filled = []
+    for word in words:
+        for name, value in known.items():
+            word = word.replace(name, value)
+        filled.append(word)
+    return filled
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return f": {lines[-1][:300]}" if lines else ""
+
+
+def _number(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) != float("inf") and value == value else 0.0
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

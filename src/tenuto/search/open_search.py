@@ -1,0 +1,275 @@
+"""A declared search with its stored rows: what schedulers, agents and results are made of.
+Runs nothing; `running` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import SearchDiffers, SearchInJob
+from tenuto.search.agent import Agent
+from tenuto.search.archive import Elite
+from tenuto.search.candidates import Candidates
+from tenuto.search.decisions import Bounds
+from tenuto.search.evolution_scheduler import EvolutionScheduler
+from tenuto.search.export import candidate_rows
+from tenuto.search.job_scheduler import Console
+from tenuto.search.lines import LineReporter
+from tenuto.search.opening import default_workspace, open_database
+from tenuto.search.plain_console import Plain
+from tenuto.search.program_tasks import root_of
+from tenuto.search.programs import ProgramRun, Programs
+from tenuto.search.proposals import Sampler, Setup, begin, definition_of, measures_of
+from tenuto.search.queues import Queue
+from tenuto.search.replica import Replica
+from tenuto.search.result import SearchResult
+from tenuto.search.rows import Caps, SearchRow
+from tenuto.search.sampling import MapElitesSampler
+from tenuto.search.store import Store
+from tenuto.settings import Settings, load_settings
+from tenuto.settings.search import SEARCH_SECTIONS
+from tenuto.tasks.ports import current_job
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
+
+if TYPE_CHECKING:
+    from tenuto.search.evolution import Evolution
+
+_COMPARED = ("task", "space", "sampler", "seed", "direction", "reproducible")
+
+
+def settings_of(evolution: Evolution) -> Settings:
+    """The settings, with the arguments of a search."""
+    settings = evolution.given_settings or load_settings(foreign=SEARCH_SECTIONS)
+    given = {
+        "max_unfinished_jobs": evolution.max_unfinished_jobs,
+        "max_total_jobs": evolution.max_total_jobs,
+        "walltime_s": evolution.walltime_s,
+    }
+    known: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    return dataclasses.replace(settings, search=dataclasses.replace(settings.search, **known))
+
+
+def workspace_of(evolution: Evolution, settings: Settings) -> Path:
+    """The workspace of a search."""
+    if evolution.workdir is None:
+        return default_workspace(settings)
+    return Path(os.path.abspath(settings.workspace(evolution.workdir)))
+
+
+class OpenSearch:
+    """A search with its rows: what schedulers, agents and results are made of."""
+
+    def __init__(self, evolution: Evolution, slots: int | None = None) -> None:
+        if current_job.get() is not None:
+            raise SearchInJob(
+                f"the search {evolution.name!r} was opened inside a job, which imported the script that "
+                f'opens it: put the search under `if __name__ == "__main__":`'
+            )
+        self.evolution = evolution
+        self.name = evolution.name
+        self.settings = settings_of(evolution)
+        if slots is not None:
+            self.settings = dataclasses.replace(self.settings, slots=slots)
+        self.workspace = workspace_of(evolution, self.settings)
+        self.machine = this_machine()
+        layout = Layout(str(self.workspace))
+        self.candidates = Candidates(
+            evolution.task, evolution.domain, layout, search=evolution.name, maximize=evolution.maximize
+        )
+        self.candidates.check(self.machine.files)
+        self.window = self.max_unfinished if evolution.reproducible else None
+        self.definition = self._definition()
+        self.store = Store(open_database(self.settings, self.workspace))
+        self.row = self._open_row()
+        self.sampler = self._sampler()
+
+    @property
+    def max_unfinished(self) -> int:
+        return self.settings.search.max_unfinished_jobs or 2 * self.settings.slots
+
+    def _definition(self) -> dict[str, Any]:
+        evolution = self.evolution
+        names, count = measures_of(evolution.declared_sampler)
+        made = {
+            "task": self.candidates.task_id,
+            "space": evolution.domain.definition(),
+            "sampler": definition_of(evolution.declared_sampler),
+            "seed": evolution.seed,
+            "direction": evolution.direction,
+            "reproducible": self.window,
+            "measures": list(names),
+            "measure_count": count,
+            "walltime_s": self.settings.search.walltime_s,
+            "max_total": self.settings.search.max_total_jobs,
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(made))
+        return plain
+
+    def _open_row(self) -> SearchRow:
+        try:
+            row = self.store.open(self.name, self.definition, self.evolution.seed)
+            for key in _COMPARED:
+                place = difference(row.definition.get(key), self.definition[key], key)
+                if place is not None:
+                    raise SearchDiffers(
+                        f"the stored search {self.name!r} was declared otherwise: {place}. Put that back, "
+                        f"give the search another name, or discard it: tenuto search remove {self.name} --yes"
+                    )
+            if row.definition != self.definition:
+                self.store.redefine(self.name, self.definition)
+        except BaseException:
+            self.store.database.close()
+            raise
+        return row
+
+    def _sampler(self) -> MapElitesSampler:
+        search = self.settings.search
+        setup = Setup(
+            self.evolution.domain,
+            self.evolution.maximize,
+            self.evolution.seed,
+            self._seed_population,
+            search.inspirations,
+        )
+        domain = self.evolution.domain
+
+        def fresh() -> Sampler:
+            begun = begin(self.evolution.declared_sampler, setup)
+            if isinstance(domain, Programs):
+                return ProgramRun(begun, lambda: root_of(domain.repository), self.evolution.maximize)
+            return begun
+
+        replica = Replica(self.store, self.name, fresh, self.candidates, self.evolution.seed)
+        return MapElitesSampler(
+            self.store,
+            replica,
+            self.candidates,
+            caps=Caps(self.max_unfinished, search.max_total_jobs),
+            maximize=self.evolution.maximize,
+            default_priority=search.default_priority,
+            window=self.window,
+        )
+
+    @property
+    def _seed_population(self) -> int:
+        """How many candidates come before children; of programs it is the root alone, which must succeed."""
+        is_of_programs = isinstance(self.evolution.domain, Programs)
+        return 1 if is_of_programs else self.settings.search.seed_population
+
+    def bounds(self) -> Bounds:
+        evolution, search = self.evolution, self.settings.search
+        return Bounds(
+            self.max_unfinished,
+            search.max_total_jobs,
+            search.schedule_batch_size,
+            evolution.max_seconds,
+            evolution.max_cost,
+            evolution.target,
+            evolution.stall,
+            self._seed_population,
+            evolution.maximize,
+        )
+
+    def scheduler(
+        self, console: Console | None = None, queue: Queue | None = None, agent: Agent | None = None
+    ) -> EvolutionScheduler:
+        """The scheduler of the search."""
+        return EvolutionScheduler(
+            self.settings,
+            console or Plain(LineReporter()),
+            self.sampler,
+            self.name,
+            store=self.store,
+            queue=queue,
+            agent=agent,
+            bounds=self.bounds(),
+            workspace=self.workspace,
+            machine=self.machine,
+        )
+
+    def agent(self) -> Agent:
+        """An agent for the candidates of this search, on the slots of this machine."""
+        return Agent(
+            self.store,
+            self.settings,
+            self.workspace,
+            self.machine,
+            slots=self.settings.slots,
+            only=[self.name],
+            is_leased=self.settings.database.url is not None,
+        )
+
+    def reopen(self) -> None:
+        """Lets a search that ended go on if its bounds allow more by now."""
+        row = self.store.search(self.name)
+        if row is None or row.reason is None:
+            return
+        bounds = self.bounds()
+        more = {
+            "TOTAL": bounds.max_total is None or bounds.max_total > row.scheduled,
+            "TIME": bounds.max_seconds is None or bounds.max_seconds > row.active_ms / 1000,
+            "COST": bounds.max_cost is None or bounds.max_cost > row.cost,
+            "STOPPED": True,
+            "FAILING": True,
+            "EXHAUSTED": False,
+        }
+        if more.get(row.reason.name, self._is_beyond(row)):
+            self.store.reopen(self.name)
+
+    def _is_beyond(self, row: SearchRow) -> bool:
+        if row.reason is not None and row.reason.name == "TARGET":
+            target, best = self.evolution.target, row.best_objective
+            if target is None or best is None:
+                return True
+            return best < target if self.evolution.maximize else best > target
+        return self.evolution.stall is None or self.sampler.replica.tally.since_better < self.evolution.stall
+
+    def result(self, is_interrupted: bool = False) -> SearchResult:
+        """What came of the search so far."""
+        replica = self.sampler.replica
+        replica.read_on()
+        row = self.store.search(self.name)
+        assert row is not None
+        tally = replica.tally
+        return SearchResult(
+            row.id,
+            row.state.value,
+            row.reason.name if row.reason else None,
+            row.message,
+            row.scheduled,
+            tally.succeeded,
+            tally.failed,
+            tally.reused,
+            row.cost,
+            self._best(row),
+            replica.archive,
+            is_interrupted,
+            lambda: candidate_rows(self.store, self.name),
+        )
+
+    def _best(self, row: SearchRow) -> Elite | None:
+        archive = self.sampler.replica.archive
+        if archive is not None and archive.best is not None:
+            return archive.best
+        if row.best_number is None or row.best_objective is None:
+            return None
+        return Elite(0, row.best_objective, (), row.best_number, None)
+
+    def close(self) -> None:
+        self.store.database.close()
+
+
+def difference(stored: Any, declared: Any, place: str) -> str | None:
+    """The first place where two definitions differ, in words."""
+    if stored == declared:
+        return None
+    if isinstance(stored, dict) and isinstance(declared, dict):
+        for key in [*stored, *(key for key in declared if key not in stored)]:
+            if stored.get(key) != declared.get(key):
+                return difference(stored.get(key), declared.get(key), f"{place}.{key}")
+    return f"{place} was {json.dumps(stored)}, and is {json.dumps(declared)} now"
