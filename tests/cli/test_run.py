@@ -103,7 +103,7 @@ def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:
     assert run(tenuto("run", script), place.directory).returncode == 0
     again = run(tenuto("run", script), place.directory)
     assert again.returncode == 0
-    assert "all 1 jobs were done before, and are reused; nothing had to run" in again.stderr
+    assert "its job was done before, and is reused; nothing had to run" in again.stderr
     assert place.ledger() == ["a"]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
@@ -26,6 +28,7 @@ from tenuto.experiments.arguments import (
     settings_of,
     workspace_of,
 )
+from tenuto.experiments.disk_errors import disk_errors_worded
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
@@ -49,6 +52,7 @@ from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
 from tenuto.jobs.table import jobs_html
+from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import Launchers
@@ -57,7 +61,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.events import CarbonMetricsData, Event
-from tenuto.lifecycle.states import TransientMode
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -72,7 +76,6 @@ from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Task, check_variable
 from tenuto.workspace import job_directory
-from tenuto.workspace.disk_errors import disk_errors_worded
 from tenuto.workspace.layout import RunPaths, directory_name
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
@@ -335,6 +338,14 @@ class experiment:
         self.run.is_stopping = True
         self._scheduler.changed()
 
+    def __repr__(self) -> str:
+        at = (
+            f", run {self._run.run_id}, {counted(len(self._run.jobs), 'job')}"
+            if self._run is not None
+            else ""
+        )
+        return f"<experiment {self.name!r} in {self.workspace.path}{at}>"
+
     def _repr_html_(self) -> str:
         """The experiment in a notebook."""
         run_id = f" {self._run.run_id}" if self._run is not None else ""
@@ -435,7 +446,7 @@ class experiment:
         if lock is not None:
             with contextlib.closing(lock):
                 job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
-                job_directory.write_script(machine.files, job.paths, job_script())
+                job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))
 
     # Entering and leaving
 
@@ -528,7 +539,7 @@ class experiment:
         if reporter is not None:
             reporter.planned(self)
         done = self._preparations.done_here
-        say(f"{len(done)} prepared; {len(self._not_run)} jobs were looked at, none was started")
+        say(f"{len(done)} prepared; {counted(len(self._not_run), 'job')} looked at, none started")
 
     def _tell_plan(self) -> None:
         self.plan = without_unneeded(self.plan)
@@ -549,7 +560,7 @@ class experiment:
                 state = RunState.INTERRUPTED
                 self._say_what_goes_on(run)
         elif run.unfinishedJobs:
-            state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
+            state, message = RunState.INTERRUPTED, f"{counted(run.unfinishedJobs, 'job')} not started"
         else:
             message = "jobs failed" if run.failedJobs else run.counts.problem or ""
             state = RunState.FAILED if message else RunState.DONE
@@ -559,25 +570,39 @@ class experiment:
         if reporter is not None:
             reporter.closed(self, state)
         else:
-            for note in self.notes:
-                say(note)
+            self._say_what_came_of_it(run)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
 
+    def _say_what_came_of_it(self, run: Run) -> None:
+        """For a script that was started by itself: notes, and at a terminal what was done."""
+        for note in self.notes:
+            say(note)
+        if run.jobs and sys.stderr is not None and sys.stderr.isatty():
+            done = sum(job.state is JobState.DONE for job in run.jobs.values())
+            reused = len(run.reused)
+            place = os.path.relpath(self.workspace.path)
+            say(
+                f"{self.name}: {counted(len(run.jobs), 'job')}, {reused} reused, {done - reused} ran, "
+                f"{run.failedJobs} failed; to see results: tenuto results -w {shlex.quote(place)}"
+            )
+
     def _say_what_goes_on(self, run: Run) -> None:
         running = len(run.running_jobs())
         if running:
-            say(f"{running} jobs go on; run the script again to wait for them and to go on.")
+            goes = "goes" if running == 1 else "go"
+            say(f"{counted(running, 'job')} {goes} on; run the script again to wait for them and to go on.")
 
     def _stop_on_interrupt(self) -> str:
         if self._run is None:
             return "nothing runs"
         self._run.is_stopping = True
         self._scheduler.changed()
-        return f"{len(self._run.running_jobs())} running jobs are waited for"
+        running = len(self._run.running_jobs())
+        return f"{counted(running, 'running job')} {'is' if running == 1 else 'are'} waited for"
 
 
 def _reset_submitter(outer: Token[Submitter | None]) -> None:
@@ -616,7 +641,8 @@ def failure_text(run: Run) -> str:
     failed = run.failed_jobs()
     first = failed[0]
     reason = first.failure_status.name if first.failure_status else "FAILED"
-    text = f"{len(failed)} of {len(run.jobs)} jobs failed; the first: {first.task_id} ({reason})"
+    jobs = counted(len(run.jobs), "job")
+    text = f"{len(failed)} of {jobs} failed; the first: {first.task_id} ({reason})"
     if first.standing.message:
         text += f": {printable(first.standing.message)}"
     return f"{text}\nits output: {first.stderr}"

@@ -305,7 +305,7 @@ class Attempts:
         files = self.machine.files
         params = job.work.params(job.layout, job.paths)
         job_directory.write_params(files, job.paths, params)
-        job_directory.write_script(files, job.paths, job_script())
+        job_directory.write_script(files, job.paths, job_script(job.paths.script_name))
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
         if grant.units:
             locks = LocksRecord(launch.attempt, grant.units, grant.directory)

@@ -183,6 +183,7 @@ def _show_generated(session: Session, json: bool) -> None:
         written = [{"task": job.task_id, "job": job.job_id, "script": job.paths.script} for job in jobs]
         click.echo(jsons.dumps({"jobs": written, "problem": session.problem}))
         return
-    tell(f"{len(jobs)} job directories are written, and nothing was run")
+    directories = "1 job directory is" if len(jobs) == 1 else f"{len(jobs)} job directories are"
+    tell(f"{directories} written, and nothing was run")
     if jobs:
         tell(f"to run the first by hand: python {short_path(jobs[0].paths.script)}")

@@ -10,7 +10,7 @@ import pytest
 
 from tenuto import experiment
 from tenuto.errors import DirectoryUnusable
-from tenuto.workspace.disk_errors import disk_errors_worded, worded_error
+from tenuto.experiments.disk_errors import disk_errors_worded, worded_error
 from tenuto.workspace.machine import this_machine
 
 
