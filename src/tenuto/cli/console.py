@@ -53,8 +53,10 @@ def is_terminal() -> bool:
 
 def has_colour() -> bool:
     """Whether colours may be used: on a terminal that has them, unless `NO_COLOR` is set."""
+    if not is_terminal():
+        return False
     variables = process_environment()
-    return is_terminal() and not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
+    return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
 def window_width() -> int | None:
@@ -89,15 +91,24 @@ def styled(cell: Cell, text: str | None = None) -> str:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """Prints rows below a heading, cut to the window. Outside strings are made harmless here."""
-    for line in table_lines(columns, rows, window_width(), styled):
-        say(line)
+    colour = has_colour()
+    lines = (
+        table_lines(columns, rows, window_width(), styled)
+        if colour
+        else table_lines(columns, rows, window_width())
+    )
+    click.echo("\n".join(lines), color=colour)
+
+
+def _unpainted(_: Cell, text: str) -> str:
+    return text
 
 
 def table_lines(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Cell]],
     room: int | None,
-    paint: Callable[[Cell, str], str] = lambda _, text: text,
+    paint: Callable[[Cell, str], str] = _unpainted,
 ) -> list[str]:
     """The lines of a table that fits `room` cells."""
     columns = [column._replace(title=safe(column.title)) for column in columns]  # a tag, a key of a result
