@@ -34,7 +34,7 @@ from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
 from tenuto.experiments.last_used import remember_workspace
 from tenuto.experiments.locking import wait_for_lock
-from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
+from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.notes import notes_of
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import clear_after_kills, prune_history
@@ -122,12 +122,14 @@ class experiment:
         raise_on_failure: bool | None = None,
         submit_hooks: Iterable[SubmitHook] = (),
         rerun_changed: bool | None = None,
+        fail_fast: bool | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         """Checks what it is given; nothing is opened before the `with` statement.
 
         `workdir`: a path, or the name of a workspace in the settings. `launcher`: also by its name, such as
         ``"warm"``. `rerun_changed`: jobs that were done are run again if the file of their task has changed.
+        `fail_fast`: after the first failure nothing more is started, and what runs is waited for.
         `settings`: also a dict such as ``{"slots": 2}``, over those that hold here. Members of
         enums can be given by their names. `ParameterError` names an argument that cannot be used.
         """
@@ -161,6 +163,9 @@ class experiment:
             else flag(raise_on_failure, "experiment(raise_on_failure=)")
         )
         """Whether a failed job makes the run raise, and the exit code 1."""
+        imposed = imposed_fail_fast.get()
+        self.fails_fast = flag(bool(imposed) if fail_fast is None else fail_fast, "experiment(fail_fast=)")
+        """Whether the first failure keeps further jobs from being started."""
         is_signalled = flag(register_signals, "experiment(register_signals=)")
         self._interrupts = Interrupts(self._stop_on_interrupt, say) if is_signalled else None
         self.submit_hooks = hooks_of(submit_hooks)
@@ -223,12 +228,16 @@ class experiment:
         """A directory of this run for whatever the script wants to keep."""
         return Path(self.run.paths.results)
 
-    def setenv(self, name: str, value: str | int | float | Path) -> None:
+    def setenv(self, name: str, value: str | int | float | Path, override: bool = True) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
 
-        A number or a path is written as text. `ParameterError` for what no process can have in its
-        environment.
+        A number or a path is written as text. With ``override=False`` a variable that is set, here or for
+        this process, stays. `ParameterError` for what no process can have in its environment.
         """
+        if not flag(override, "setenv(override=)") and (
+            name in self.environment or name in process_environment()
+        ):
+            return
         is_written = isinstance(value, int | float | Path) and not isinstance(value, bool)
         text_of = str(value) if is_written else value
         try:
@@ -476,7 +485,7 @@ class experiment:
         with contextlib.ExitStack() as undo:
             undo.callback(machine.files.remove_tree, layout.run(self.name, run_id).directory)
             self._record_environment(layout.run(self.name, run_id))
-            self._run = Run(self._scheduler, layout, self.name, run_id)
+            self._run = Run(self._scheduler, layout, self.name, run_id, fails_fast=self.fails_fast)
             undo.pop_all()
         remember_workspace(machine.files, self.workspace.path)
         self._scheduler.experiments[self.name] = self._run
@@ -559,6 +568,9 @@ class experiment:
             if is_leaving(error):
                 state = RunState.INTERRUPTED
                 self._say_what_goes_on(run)
+        elif run.unfinishedJobs and run.failedJobs and self.fails_fast:
+            left = counted(run.unfinishedJobs, "job")
+            state, message = RunState.FAILED, f"stopped at the first failure; {left} not started"
         elif run.unfinishedJobs:
             state, message = RunState.INTERRUPTED, f"{counted(run.unfinishedJobs, 'job')} not started"
         else:

@@ -39,7 +39,17 @@ logger = logging.getLogger("tenuto.experiments")
 class Run:
     """Lists the jobs of a run, and writes what happens to them."""
 
-    def __init__(self, scheduler: Scheduler, layout: Layout, experiment_id: str, run_id: str) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        layout: Layout,
+        experiment_id: str,
+        run_id: str,
+        *,
+        fails_fast: bool = False,
+    ) -> None:
+        """`fails_fast`: nothing more is started once a job has failed."""
+        self._fails_fast = fails_fast
         self.id = run_owner(experiment_id, run_id)
         self.is_stopping = False
         """Nothing more of this run is started."""
@@ -103,6 +113,9 @@ class Run:
         if isinstance(event, JobStateChangedEvent):
             if event.state is JobState.WAITING and self.reused:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
+            elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
+                self.is_stopping = True
+                self._scheduler.changed()
             elif event.state is JobState.DONE and not event.submittime and not event.starttime:
                 self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
         self._events.hear(event)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from tenuto.errors import DeclarationError, GraphError, NoResult, ParameterError, SealedConfig
+from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, import_module, pathlib
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
@@ -120,10 +120,6 @@ class Task(Config, Generic[Out_co]):
         start, those with the highest start first; in place of the ``__priority__`` of its class.
         """
         target = submitter()
-        if type(self).execute is Task.execute and not isinstance(self, CommandTask):
-            raise DeclarationError(
-                f"{class_name(self)} has no execute(), so there is nothing to run, at {caller()}: define it"
-            )
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)

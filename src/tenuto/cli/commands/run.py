@@ -98,6 +98,7 @@ def request_of(
 @click.option("--dry-run", is_flag=True, help="Only say what would run, as `tenuto plan` does.")
 @click.option("--generate-only", is_flag=True, help="Write the jobs' directories, and run nothing.")
 @click.option("--prepare", is_flag=True, help="Only do what tasks need prepared, such as downloads.")
+@click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure.")
 @click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
 @click.pass_context
 def command(
@@ -112,6 +113,7 @@ def command(
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
+    fail_fast: bool,
     json: bool,
 ) -> None:
     """Run an experiment: a Python script, or a YAML file.
@@ -127,6 +129,7 @@ def command(
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
+    request = request._replace(fail_fast=fail_fast)
     mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
     ctx.exit(run_request(request, sys.argv[1:], json=json, mode=mode))
 
