@@ -74,7 +74,8 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"noted by its runner: {', '.join(marker.flags)}"
     if marker is not None and "fresh" in marker.provenance:
         why = marker.provenance["fresh"]
-        yield f"it started in a fresh interpreter, since its module {why} (docs/warm.md)"
+        how = "from a spare" if "spare" in marker.provenance else "in a fresh interpreter"
+        yield f"it started {how}, since its module {why} (docs/warm.md)"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
             yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"

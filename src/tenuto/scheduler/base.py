@@ -96,7 +96,7 @@ class Scheduler:
         self._notifications = notifications or NotificationWorker()
         self._submissions = submissions or SubmissionWorker()
         handovers = Handovers(machine, clusters or Clusters())
-        self._attempts = Attempts(machine, watch, handovers)
+        self._attempts = Attempts(machine, watch, handovers, self._count_behind)
         self._announcer = Announcer(self._notifications)
         self.tell = self._announcer.tell
         """Calls a function off the loop, after everything that was told before."""
@@ -428,6 +428,10 @@ class Scheduler:
         self.exitCondition.notify()
 
     # Starting
+
+    def _count_behind(self) -> int:
+        """How many jobs are to run and have no slot yet."""
+        return max(len(self._waiting.jobs) - self._ready.started(), 0)
 
     def _begin(self, job: Job) -> None:
         """A ready job has a slot. One that needs tokens does not keep it while it waits for them."""

@@ -106,6 +106,10 @@ class ReadyQueue:
         self._take(job)
         return True
 
+    def started(self) -> int:
+        """How many jobs have a slot."""
+        return len(self._taken)
+
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
         self._shared.give_back(job)

@@ -19,7 +19,7 @@ from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
+from tenuto.launchers.runner.payload import Payload, Preloaded, Spare, run_payload
 from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
@@ -73,6 +73,8 @@ class Inherited(NamedTuple):
     """How long a cluster lets the runner run, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
+    spare: Spare | None = None
+    """The payload-to-be, if the runner waited for its job beside one."""
     bell: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""
 
@@ -134,7 +136,7 @@ def run(inherited: Inherited) -> int:
         os.close(inherited.lock)
         return run_payload(payload)
     os.close(inherited.descendants)
-    return _rung(inherited, _supervise(attempt, payload, child))
+    return _rung(inherited, _supervise(attempt, payload, child, inherited.spare))
 
 
 def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
@@ -240,7 +242,8 @@ def _stand_apart(inherited: Inherited) -> None:
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
     ready = () if inherited.ready is None else (inherited.ready,)
-    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, *ready, *inherited.tokens})
+    spare = () if inherited.spare is None else inherited.spare.descriptors()
+    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, *ready, *inherited.tokens, *spare})
     become_subreaper()
 
 
@@ -277,10 +280,13 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; returns, in one that was forked, 0."""
     if payload.instructions.program is not None:
         return fork_quietly()
-    return start_afresh(payload, inherited.python) if inherited.preloaded is None else os.fork()
+    if inherited.preloaded is not None:
+        return os.fork()
+    ahead = None if inherited.spare is None else inherited.spare.take_over(payload)
+    return start_afresh(payload, inherited.python) if ahead is None else ahead
 
 
-def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
+def _supervise(attempt: Attempt, payload: Payload, child: int, spare: Spare | None) -> int:
     logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
     supervisor = Supervisor(payload, child, logs)
     try:
@@ -291,6 +297,8 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         message = f"the runner failed: {type(error).__name__}: {error}"
         _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
         return BROKEN
+    if spare is not None:
+        spare.close(payload.logs)
     if ending.given_up:
         return STALE
     if ending.unexplained and judge(ending).reason is not None:

@@ -171,8 +171,10 @@ def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if not file:
         return {}
-    known = assignment.preloaded.digests if assignment.preloaded is not None else {}
-    return {"file": file, "sha256": known.get(file) or digest(file)}
+    preloaded = assignment.preloaded
+    if preloaded is None:
+        return {"file": file, "sha256": digest(file)}
+    return {"file": file, "sha256": preloaded.digests.get(file) or digest(file), **preloaded.provenance}
 
 
 def _defaults(params: dict[str, Any]) -> dict[str, str]:
