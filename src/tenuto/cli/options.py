@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from tenuto.errors import NotFound, SettingsError
+from tenuto.errors import NotFound, SettingsError, TenutoError
 from tenuto.experiments.last_used import last_workspace
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.directories import job_keys
@@ -24,12 +25,22 @@ MOST_LOOKED_AT = 1000
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _complete_workspaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The workspaces that the settings name, and directories."""
+    try:
+        named = [name for name in load_settings().workspaces if name.startswith(incomplete)]
+    except TenutoError:
+        named = []  # a person is just typing
+    return [*map(CompletionItem, named), CompletionItem(incomplete, type="dir")]
+
+
 def workspace_option(command: F) -> F:
     """`-w`, `--workspace`."""
     return click.option(
         "-w",
         "--workspace",
         metavar="NAME|PATH",
+        shell_complete=_complete_workspaces,
         help="The workspace: a name from the settings, or a path. By default the one around the working "
         "directory, the one that the settings name, the only one inside, or the last used from there.",
     )(command)

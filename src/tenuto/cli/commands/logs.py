@@ -7,6 +7,7 @@ import codecs
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
@@ -24,7 +25,7 @@ TAIL_LIMIT = 1 << 20
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--err", is_flag=True, help="What it printed to standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")

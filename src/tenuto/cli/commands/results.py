@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.plots import Point, bars, histogram, scatter
@@ -35,7 +36,13 @@ PLOT_COLUMNS = 80
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option(
+    "-r",
+    "--run",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="An experiment (its last run), or one of its runs.",
+)
 @click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
 @click.option(
     "-s",

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.completions import complete_files
 from tenuto.cli.plans import plan_of
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
@@ -43,7 +44,7 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The file, and what can be said of it."""
     for decorate in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
-        click.argument("file", metavar="FILE"),
+        click.argument("file", metavar="FILE", shell_complete=complete_files),
         click.option(
             "-m", "--module", is_flag=True, help="FILE is the name of a module, such as package.module."
         ),

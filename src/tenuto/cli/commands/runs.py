@@ -6,6 +6,7 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
@@ -46,7 +47,7 @@ def list_command(experiment: str | None, tag: str | None, workspace: str | None,
 
 
 @command.command("tag")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
 def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
@@ -58,7 +59,7 @@ def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
 
 
 @command.command("untag")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
 def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int:
@@ -73,7 +74,7 @@ def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int
 
 
 @command.command("show")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @workspace_option
 @json_option
 def show_command(run: str, workspace: str | None, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
@@ -27,7 +28,7 @@ MOST_JOBS = 10
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @workspace_option
 @json_option
 def command(job: str, workspace: str | None, as_json: bool) -> None:
