@@ -7,25 +7,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
-from tenuto.errors import DirectoryUnusable
+from contextlib import suppress
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
-_OTHERS = (errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
-
-
-@contextmanager
-def disk_errors_worded(directory: str) -> Iterator[None]:
-    """Raise an error of the disk that `directory` lies on as `DirectoryUnusable`, with what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (*_FULL, *_FORBIDDEN, *_OTHERS):
-            raise
-        raise DirectoryUnusable(worded_error(error, directory)) from error
 
 
 def worded_error(error: OSError, directory: str) -> str:

@@ -25,7 +25,7 @@ from tenuto.scheduler.decisions import (
 )
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.tokens import NO_TOKENS, Grant
+from tenuto.scheduler.tokens import NO_TOKENS, Grant, recorded
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import Derived
@@ -305,6 +305,7 @@ class Attempts:
                 submitted=job.submittime,
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
+                tokens=recorded(job.tokens),
             ),
         )
         job.attempt = launch.attempt

@@ -331,10 +331,12 @@ class Scheduler:
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
             passing = shortage(error)
-            if passing is not None:
-                self._pauses.begin(job, passing)
+            lasting = None if passing is None else self._pauses.begin(job, passing)
+            if passing is not None and lasting is None:
                 return
             verdict = failure(job.job_id, error)
+            if lasting is not None:
+                verdict = verdict._replace(message=lasting)
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
@@ -532,8 +534,10 @@ class Scheduler:
 
     def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
         """A job moved on: the change is frozen as an event here, and told off the loop."""
-        if job.state is JobState.RUNNING and job.watched_outputs:
-            self._followers.follow(job)
+        if job.state is JobState.RUNNING:
+            self._pauses.end()
+            if job.watched_outputs:
+                self._followers.follow(job)
         if is_logged():
             log_state(job)
         self._announcer.changed(job, before, now, attempt)

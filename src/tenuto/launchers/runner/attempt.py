@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tenuto.errors import LockLost
@@ -24,6 +24,7 @@ from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
+from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
 from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import signal
@@ -87,6 +88,8 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
+    began: float
+    """When that was, by a clock that nobody sets."""
     why_fresh: str | None = None
     is_external: bool = False
     lock: int | None = None
@@ -108,6 +111,7 @@ def run(inherited: Inherited) -> int:
         launch,
         Instructions.of(launch),
         machine.clock.now(),
+        machine.clock.uptime(),
         inherited.why_fresh,
         lock=inherited.lock,
     )
@@ -170,19 +174,23 @@ def _refused(inherited: Inherited, error: OSError) -> int:
 
 
 def _start_patiently(payload: Payload, inherited: Inherited) -> int:
-    """Start the payload; while the machine has no process left for it, wait.
+    """Start the payload; while the machine has no process left for it, or another runner has the job, wait.
 
     Returns `STOPPED` if a stop is asked for meanwhile, `WITHDRAWN` if the wait was in vain.
     """
     clock = payload.machine.clock
     give_up = clock.monotonic() + _PATIENCE_S
+    turn = Turn(payload.machine, payload.paths, payload.instructions)
     while True:
+        pause_s = _START_AGAIN_S
         try:
-            return _start(payload, inherited)
+            if payload.launch.external or turn.take():
+                return _start(payload, inherited)
+            pause_s = LOOK_AGAIN_S
         except OSError as error:
             if error.errno not in PASSING:
                 raise
-        if signal.sigtimedwait(ENDING, _START_AGAIN_S) is not None:
+        if signal.sigtimedwait(ENDING, pause_s) is not None:
             return STOPPED
         if clock.monotonic() >= give_up:
             # The pid record first: what has one may have run, and its attempt is a try.
@@ -341,7 +349,7 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
         reason=verdict.reason,
         message=verdict.message,
         starttime=attempt.started,
-        endtime=attempt.machine.clock.now(),
+        endtime=attempt.started + timedelta(seconds=attempt.machine.clock.uptime() - attempt.began),
         **seen,
     )
 

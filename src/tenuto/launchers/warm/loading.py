@@ -15,7 +15,7 @@ from tenuto.launchers.runner import leaving, task
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
-from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
 
@@ -67,6 +67,7 @@ def load(
     asked = Asked()
     output = Output()
     asked.watch()
+    be_process_of_a_job()
     try:
         import_classes(classes)
     except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
