@@ -52,6 +52,16 @@ class After(Task):
 """
 
 
+SAYING = """
+class Said:
+    def job_explained(self, job, message):
+        note(f"said {message}")
+
+Scheduler.instance().add_listener(Said())
+"""
+"""Has a driver note how its jobs explain that they wait."""
+
+
 class Driver:
     """A directory with a script, its workspace, and a Slurm; a shim may stand before its commands."""
 

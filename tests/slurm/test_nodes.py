@@ -96,9 +96,18 @@ with experiment(HERE / "ws", "x"):
     assert Mounts.C().submit().job.result(), "the nodes have a mount of their own"
     for i in range(6):
         Note.C(name=f"n{i}").submit()
+    again = Again.C().submit()
     After.C(before=Hold.C(name="h").submit()).submit()
+    assert again.job.result() == 2
 """,
         classes="""
+class Again(ResumableTask):
+    def execute(self):
+        print("attempt", self.job_attempt, flush=True)
+        if self.job_attempt == 1:
+            raise GracefulTimeout
+        return self.job_attempt
+
 class Mounts(Task):
     def execute(self):
         return [line for line in open("/proc/mounts") if str(HERE) in line and "fuse" in line]

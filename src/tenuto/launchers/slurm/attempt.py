@@ -183,7 +183,11 @@ class Attempt:
             self._text(self.row) if meaning.says is ClusterSays.ENDED else None,
             meaning.confirmed,
             meaning.blameless or (is_exit and self.row.exit_code == STALE),
+            self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
         )
+
+    def _ended_s_ago(self, row: Row) -> float | None:
+        return None if row.ended is None else self._machine.clock.now().timestamp() - row.ended
 
     def _text(self, row: Row) -> str:
         state = row.state.partition(" ")[0]
