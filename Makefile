@@ -44,4 +44,5 @@ prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seed
 	  echo "atheris cannot be installed here: the fuzzing goes on with our own engine" >&2
 	$(BIN)/python -m proof $(ARGS)
 	$(BIN)/python -m proof.server
+	$(BIN)/python -m proof.service
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m 'hypothesis or prove'

@@ -6,13 +6,16 @@ The jobs were prepared; the server is a process of its own, asked over HTTP on l
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from bench import ours
-from bench.measure import Broken
+from bench.measure import Broken, child, summarise
 from bench.places import fresh
-from bench.rows import OURS, Row, missing
+from bench.rows import OURS, Row, by_cpu, missing, plain
 from bench.scale import Options, Scale
 from bench.workload import Workload
 
@@ -23,58 +26,107 @@ SIZES = {
     Scale.LARGE: (10_000, 100_000),
 }
 FOLLOWED = {Scale.TINY: 2, Scale.QUICK: 10, Scale.FULL: 30, Scale.LARGE: 30}
-# field -> (what, unit, the most at 10,000 jobs or fewer, the most at 100,000)
-PARTS = {
-    "ready_s": ("ready", "s", 2.0, 2.0),
-    "first_rows_s": ("first rows", "s", 3.0, 3.0),
-    "known_s": ("all known", "s", 3.0, 20.0),
-    "slowest_s": ("slowest answer while loading", "s", 0.3, 0.3),
-    "page_s": ("a page of 100", "s", 0.05, 0.3),
-    "filter_s": ("a filter", "s", 0.2, None),
-    "sort_s": ("an order", "s", 0.2, None),
-    "resident_mb": ("memory", "MB", 150.0, 500.0),
-    "idle_percent": ("idle", "%", 3.0, 3.0),
-    "marker_to_client_s": ("marker to client, median", "s", 0.2, 0.2),
-}
+FLOOD_S = {Scale.TINY: 1, Scale.QUICK: 5, Scale.FULL: 60, Scale.LARGE: 60}
+BESIDE = {Scale.TINY: (5, 1), Scale.QUICK: (100, 2), Scale.FULL: (1_000, 3), Scale.LARGE: (1_000, 3)}
+"""Jobs of W1 beside a monitor, and how often."""
+MOST_SEEN = 10_000
+"""Browser and flood are tried with so many jobs at most."""
+
+
+class Part(NamedTuple):
+    """A figure of a report, and the most it may be at 10,000 jobs or fewer, and at 100,000."""
+
+    field: str
+    case: str
+    unit: str
+    most: float | None
+    most_of_many: float | None = None
+
+
+LOADED = (
+    Part("ready_s", "ready", "s", 2.0, 2.0),
+    Part("first_rows_s", "first rows", "s", 3.0, 3.0),
+    Part("known_s", "all known", "s", 3.0, 20.0),
+    Part("slowest_s", "slowest answer while loading", "s", 0.3, 0.3),
+    Part("page_s", "a page of 100", "s", 0.05, 0.3),
+    Part("filter_s", "a filter", "s", 0.2),
+    Part("sort_s", "an order", "s", 0.2),
+    Part("resident_mb", "memory", "MB", 150.0, 500.0),
+    Part("idle_percent", "idle", "%", 3.0, 3.0),
+    Part("marker_to_client_s", "marker to client, median", "s", 0.2, 0.2),
+)
+FLOODED = (
+    Part("events_each_s", "flood, four clients: events", "/s", None),
+    Part("growth_percent", "flood: growth of memory", "%", 5.0),
+    Part("descriptors_left", "40 clients that left: descriptors", "", 0.0),
+)
+SHOWN = (
+    Part("screen_rows_s", "first rows on screen", "s", 0.3),
+    Part("screen_change_s", "marker to screen, median", "s", 0.2),
+    Part("document_rows", "rows in the document", "", 300.0),
+)
+WATCHED = (Part("beside_percent", "W1 beside a monitor and a client: slower by", "%", 10.0),)
+COMMANDS = {"why": "tenuto why JOB", "logs -f": "tenuto logs -f JOB", "jobs": "tenuto jobs"}
 
 
 def own(options: Options) -> Iterator[Row]:
     for count in SIZES[options.scale]:
-        estimate_s = 0.006 * count + options.repetitions * (15 + 0.002 * count)
+        estimate_s = 0.002 * count + options.repetitions * (15 + 0.002 * count)
         smallest = count == SIZES[options.scale][0]
         if not options.budget.affords("W11", "monitor", count, estimate_s, smallest=smallest):
             continue
-        try:
-            yield from _rows(options, count)
-        except Broken as broken:
-            yield missing("W11", "monitor", OURS, count, f"failed: {broken}")
-
-
-def _rows(options: Options, count: int) -> Iterator[Row]:
-    load = os.getloadavg()[0]
-    reports = []
-    for _ in range(options.repetitions):
         with fresh(options.directory) as place:
             ours.run(options, "prepare.py", count, place=place)
-            reports.append(ours.run(options, "monitor.py", count, FOLLOWED[options.scale], place=place))
-    for field, (part, unit, most, most_of_many) in PARTS.items():
-        found = [report[field] for report in reports]
-        value = statistics.median(found)
-        limit = most if count <= 10_000 else most_of_many
-        yield Row(
-            workload="W11",
-            case=part,
-            system=OURS,
-            size=count,
-            unit=unit,
-            value=value,
-            spread=(max(found) - min(found)) / value if value else None,
-            load=load,
-            target=f"<= {limit:g} {unit}" if limit is not None else "",
-            judged=value if limit is not None else None,
-            limit=limit,
-            raw=tuple(found),
-        )
+            yield from _rows(options, count, LOADED, "monitor.py", FOLLOWED[options.scale], place=place)
+            if count > MOST_SEEN:
+                continue
+            yield from _commands(options, count, place)
+            if shutil.which("chromium"):
+                yield from _rows(options, count, SHOWN, "screen.py", FOLLOWED[options.scale], place=place)
+            else:
+                yield missing("W11", "first rows on screen", OURS, count, "needs Chromium")
+            yield from _rows(options, count, FLOODED, "flood.py", FLOOD_S[options.scale], place=place)
+    count, times = BESIDE[options.scale]
+    if options.budget.affords("W11", "beside W1", count, 2 * times * (3 + 0.0075 * count)):
+        with fresh(options.directory) as place:
+            yield from _rows(options, count, WATCHED, "beside.py", times, place=place, repetitions=1)
+
+
+def _rows(
+    options: Options,
+    count: int,
+    parts: Sequence[Part],
+    driver: str,
+    argument: int,
+    *,
+    place: Path,
+    repetitions: int | None = None,
+) -> Iterator[Row]:
+    load = os.getloadavg()[0]
+    try:
+        times = range(repetitions or options.repetitions)
+        reports = [ours.run(options, driver, count, argument, place=place) for _ in times]
+    except Broken as broken:
+        yield missing("W11", parts[0].case, OURS, count, f"failed: {broken}")
+        return
+    for part in parts:
+        limit = part.most if count <= MOST_SEEN else part.most_of_many
+        target = f"<= {limit:g} {part.unit}".rstrip() if limit is not None else ""
+        values = [report[part.field] for report in reports]
+        yield plain("W11", part.case, OURS, count, part.unit, values, load, target, limit)
+
+
+def _commands(options: Options, count: int, place: Path) -> Iterator[Row]:
+    """What commands that look at one job, and at all, take on this workspace."""
+    workspace = place / "ws"
+    (task,) = (workspace / "jobs").iterdir()
+    job = max(path.name for path in task.iterdir())
+    for words, case in COMMANDS.items():
+        load = os.getloadavg()[0]
+        names = [job] if case.endswith("JOB") else []
+        argv = [sys.executable, "-m", "tenuto", *words.split(), *names, "-w", str(workspace)]
+        cost = summarise([child(argv) for _ in range(options.repetitions)])
+        yield by_cpu("W11", case, OURS, count, cost, load)
 
 
 WORKLOAD = Workload("W11", "monitor: tenuto ui on many jobs", own, share=0.08)

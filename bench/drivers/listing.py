@@ -7,6 +7,7 @@ scheduler: a run of 100,000 jobs takes minutes, and leaves the same list.
 import json
 import os
 from datetime import timedelta
+from typing import NamedTuple
 
 from bench_tasks import Work
 
@@ -17,8 +18,15 @@ from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
 
+class Listed(NamedTuple):
+    """A run, and its jobs in the order of the list."""
+
+    run_id: str
+    jobs: list[str]
+
+
 def write(workspace, count, name="listed"):
-    """List `count` prepared jobs in a run that ended; gives back their ids, in the order of the list."""
+    """List `count` prepared jobs in a run that ended."""
     with experiment(workspace, name) as run:
         first = Work.C(number=0).submit().job
     layout = Layout(os.path.abspath(workspace))
@@ -35,4 +43,4 @@ def write(workspace, count, name="listed"):
         status = json.load(file)
     with open(place.status, "w") as file:
         json.dump({**status, "jobs": count, "reused": count}, file)
-    return [first.job_id, *others]
+    return Listed(run.run_id, [first.job_id, *others])

@@ -64,7 +64,7 @@ def lines(bench: Bench) -> list[Target]:
 
     def jobs() -> list[bytes]:
         files.remove(run.jobs_list)
-        listing = JobsList(files, run, bench.machine.clock)
+        listing = JobsList(files, run)
         listing.append(JobLine("ab12", "a.Task", NOW, {"lr": "1"}, ("cd34",), max_retries=2))
         listing.close()
         return [files.read(run.jobs_list, 1 << 20)]

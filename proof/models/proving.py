@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, handover, start, tokens
+from proof.models import cancel, claims, cleaning, handover, quotas, start, terminate, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -54,6 +54,27 @@ SUBJECTS: dict[str, Subject] = {
         small={"faults": 3},
         full={"faults": 3, "servers": 3},
     ),
+    quotas.Quotas.name: Subject(
+        quotas.Quotas,
+        "two users; servers that claim within quotas, die, freeze, take over; nodes that refuse or are mute",
+        quotas.PLANTED,
+        small={"faults": 2},
+        full={"faults": 2, "places": 2},
+    ),
+    terminate.Terminate.name: Subject(
+        terminate.Terminate,
+        "two users end a job that is claimed, sent, started or ends by itself; server and node may be killed",
+        terminate.PLANTED,
+        small={"faults": 5},
+        full={"faults": 9},
+    ),
+    cleaning.Cleaning.name: Subject(
+        cleaning.Cleaning,
+        "two cleaners, a download and an upload; a cleaner is killed at any step, or the clock jumps",
+        cleaning.PLANTED,
+        small={"faults": 9},
+        full={"faults": 20},
+    ),
     tokens.TokensWithTickets.name: Subject(
         tokens.TokensWithTickets,
         "two schedulers, jobs that need units of shared tokens; all may be killed, a capacity lowered",
@@ -66,7 +87,7 @@ SUBJECTS: dict[str, Subject] = {
 
 NOTE = """Every reachable state of each model was visited, and from each one a good end can be reached without
 a further fault. What a directory means is decided by the real `derive_state` and `after_attempt`, who gets
-a token by the real `decide`."""
+a token by the real `decide`, whose service job is next by `next_jobs`, and when a cleaner rests by `Rest`."""
 
 
 class _Order(NamedTuple):

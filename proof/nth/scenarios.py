@@ -19,7 +19,7 @@ from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.locks import FlockLocks, OfdLocks
+from tenuto.workspace.locks import OfdLocks
 from tenuto.workspace.markers import Durability, Marker, read_markers, reserve_marker, write_marker
 from tenuto.workspace.ports import LockHandle, Locks, Machine, is_temporary
 from tenuto.workspace.records import (
@@ -360,7 +360,7 @@ class Listed(Scenario):
 
     def act(self, place: Place) -> None:
         self._round += 1
-        jobs = JobsList(place.files, place.run, place.machine.clock)
+        jobs = JobsList(place.files, place.run)
         appended = []
         with closing(jobs):
             for number in range(3):
@@ -548,7 +548,6 @@ def scenarios() -> list[Scenario]:
         Looked("look at a failed job", JobState.ERROR, lambda place: place.full_attempt()),
         Looked("look at both markers", JobState.ERROR, _both_markers),
         LockTried("lock that is taken", OfdLocks()),
-        LockTried("lock that is taken, by flock", FlockLocks()),
         Linked("link set anew"),
         Journalled("journal", durable=False),
         Journalled("durable journal", durable=True),

@@ -90,3 +90,64 @@ def test_a_removed_result_is_named(place: Place) -> None:
     done = run(python(second), place.directory)
     assert done.returncode == 1
     assert "cannot be read" in done.stderr
+
+
+KEPT = (
+    TASKS
+    + """
+import datetime, numpy
+from dataclasses import dataclass
+
+@dataclass
+class Scores:
+    f1: float
+    folds: tuple[float, ...]
+
+class Measure(Task):
+    n: Param[int]
+    def execute(self):
+        times = {datetime.date(2024, 1, self.n)}
+        return {"scores": Scores(0.5, (0.4, 0.6)), "array": numpy.arange(self.n), "times": times}
+
+class Read(Task):
+    measured: Param[Measure]
+    def execute(self):
+        found = self.measured.result()
+        return found["scores"].folds, int(found["array"].sum()), found["times"].pop().day
+
+class Odd(Task):
+    def execute(self):
+        return {"model": object()}
+
+class Pickled(Odd):
+    __pickle_result__ = True
+"""
+)
+
+
+def test_results_come_back_as_what_they_were_or_with_the_reason(place: Place) -> None:
+    script = place.script(
+        dedent("""
+        with experiment("ws", "x") as xp:
+            measured, odd = Measure.C(n=3).submit(), Odd.C().submit()
+            print(Read.C(measured=measured).submit().result(), type(measured.result()["scores"]).__name__)
+            print(type(Pickled.C().submit().result()["model"]).__name__)
+            try:
+                odd.result()
+            except NoResult as error:
+                print(error)
+        print([row.get("result.array") for row in xp.results(Measure)])
+        """),
+        tasks=KEPT.replace(
+            "from tenuto import *", "from tenuto import *\nfrom tenuto.errors import NoResult"
+        ),
+    )
+    done = run(python(script), place.directory)
+    read, pickled, reason, rows = done.stdout.splitlines()
+    assert read == "((0.4, 0.6), 3, 3) Scores", done.stderr
+    assert pickled == "object"
+    assert (
+        "is done, but has no result: Odd.execute() returned something that cannot be kept: object" in reason
+    )
+    assert rows == "['ndarray of 3, in Measure.result-1.npy']"
+    assert "1 job returned what could not be kept: script.Odd" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import unicodedata
 
@@ -10,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
 
-from tenuto.cli.console import literal
 from tenuto.jobs.text import duration, fit, safe, safe_lines, truncate, width
 
 ATTACKS = {
@@ -34,7 +30,6 @@ ATTACKS = {
     "bell": "\x07\x00\x7f",
 }
 VISIBLE = "\x1b\x9b\x9d\x07\r\b\n\u202e\u2066\u2028\x85\udc9b\u200b"
-MARKUP = ["[red]x[/red]", "[@click=app.quit]x[/]", "[link=https://e]x", "[/]", "[", "]]", ":smile:", "\\[b]x"]
 
 
 def acts(text: str, allowed: str = "") -> list[str]:
@@ -71,18 +66,6 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 
 def test_logs_lose_colours_and_keep_lines() -> None:
     assert safe_lines("\x1b[1;32mok\x1b[0m\tx\r\n10%\r20%\n\x1b[2J") == "ok\tx\n10%\\r20%\n\\x1b[2J"
-
-
-@pytest.mark.parametrize("text", [*MARKUP, *ATTACKS.values()])
-def test_rich_shows_outside_strings_literally(text: str) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, color_system=None, width=200)
-    console.print(literal(text))
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row(literal(text))
-    console.print(table)
-    lines = [line.rstrip() for line in stream.getvalue().split("\n")]
-    assert lines == [safe(text).rstrip(), safe(text).rstrip(), ""]
 
 
 # -- widths ------------------------------------------------------------------------------------------

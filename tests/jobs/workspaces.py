@@ -44,7 +44,7 @@ class Builder:
     ) -> None:
         paths = self.layout.run(experiment, run_id)
         MACHINE.files.make_directory(paths.jobs)
-        listed = JobsList(MACHINE.files, paths, MACHINE.clock)
+        listed = JobsList(MACHINE.files, paths)
         for line in lines:
             listed.append(line)
             JobLinks(MACHINE.files, paths).add(line.task_id, line.job_id)

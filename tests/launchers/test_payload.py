@@ -13,6 +13,7 @@ import pytest
 
 from tenuto.launchers.outputs import read_outputs
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.results import readable
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import JobProgressEvent
@@ -87,7 +88,7 @@ def test_a_small_result_is_in_the_marker(
         right: object
     """
     marker = ended(task(f"return {expression}", before=before))
-    assert (marker.reason, marker.result, marker.result_stored) == (None, kept, False)
+    assert (marker.reason, readable(marker.result), marker.result_stored) == (None, kept, False)
 
 
 def test_a_large_result_has_its_own_file(task: TaskBuilder, ended: Ended, bench: JobBench) -> None:
@@ -120,8 +121,8 @@ def test_a_result_that_cannot_be_kept_does_not_undo_the_work(task: TaskBuilder, 
     marker = ended(job)
     assert (marker.reason, marker.result) == (None, None)
     assert marker.flags == ("result_not_kept",)
-    assert "object is neither" in (marker.message or "")
-    assert "return plain values" in err(job)
+    assert "object is of no kind that is kept" in (marker.message or "")
+    assert "see docs/experiments.md" in err(job)
 
 
 def test_a_result_that_contains_itself_is_not_kept(task: TaskBuilder, ended: Ended) -> None:

@@ -126,12 +126,3 @@ def test_a_waiting_job_can_say_why_it_waits() -> None:
     assert job.reasons == ["gpu: 0 of 4 free"], "to say the same again is no news"
     follow(job, JobState.READY)
     assert job.standing.message is None
-
-
-def test_what_a_predecessor_recorded_can_be_taken_over() -> None:
-    job = a_job()
-    follow(job, JobState.WAITING)
-    clock = FakeClock()
-    job.restore(Standing(JobState.DONE, submittime=clock.now(), starttime=clock.now()))
-    assert job.state is JobState.WAITING
-    assert job.starttime == clock.now()

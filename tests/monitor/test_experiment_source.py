@@ -27,6 +27,7 @@ from tenuto.settings import Settings
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tenuto.workspace.filesystem import remote_kind
 from tenuto.workspace.inotify import DirectoryWatches
+from tenuto.workspace.jobslist import JobsList
 from tenuto.workspace.layout import Layout
 from tests.jobs.runners import Runner
 from tests.jobs.workspaces import MACHINE, NOW, RUN, Builder, line, params
@@ -230,12 +231,18 @@ def test_line_10_a_hostile_workspace_does_not_stop_the_provider(
     with (other / "status.json").open("wb") as file:
         file.truncate(100 << 20)
     (other / "jobs.jsonl").symlink_to("/dev/zero")
+    long = "x" * 100_000
+    jobs = JobsList(MACHINE.files, layout.run("sweep", RUN), MACHINE.clock)
+    jobs.append(line("long")._replace(tags={long: long}))
+    jobs.append(line("longer")._replace(task_id=long))
+    jobs.close()
     with Path(layout.run("sweep", RUN).jobs_list).open("ab") as listed:
         listed.write(b'{"torn": ')
     provider = LocalProvider([source], workspace=layout.root)
     try:
         assert provider.wait_until_loaded(60)
-        assert len(provider.jobs(GROUP)["jobs"]) == 6
+        assert {job["id"] for job in provider.jobs(GROUP)["jobs"]} >= {"done1", "bad1", "never", "long"}
+        assert provider.jobs(GROUP, filter="id=long")["jobs"][0]["tags"] == {long: long}
         assert provider.job(key("done1"))["state"] == "done"
         assert provider.why(key("never"))["because"]
         json.dumps(provider.overview())

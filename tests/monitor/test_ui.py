@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from tenuto.jobs.listening import listen
 
-from .conftest import Client
+from .conftest import Client, Stream
 
 WAIT_S = 60.0
 TENUTO = [sys.executable, "-m", "tenuto"]
@@ -50,6 +51,11 @@ if __name__ == "__main__":
         good = Hold.C(name="good", release=place / "release").submit()
         Hold.C(name="bad", release=place / "release").submit()
         After.C(before=good).submit()
+        if port == -2:
+            gpu = xp.token("gpu", 1)
+            for number in range(2):
+                gpu(1, Hold.C(name=f"token {number}", release=place / "release")).submit()
+            Hold.C(name="unneeded", release=place / "release").submit(transient="transient")
 """
 
 
@@ -59,7 +65,8 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.workspace = directory / "ws"
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "HOME": str(directory)}
+        own = {"XDG_STATE_HOME": str(directory / "state"), "HOME": str(directory), "TENUTO_SLOTS": "4"}
+        self.environment = {**os.environ, **own}
         self._open: list[subprocess.Popen[str]] = []
         (directory / "script.py").write_text(SCRIPT)
 
@@ -133,14 +140,16 @@ def by_state(client: Client, state: str) -> list[dict[str, Any]]:
     return found
 
 
-def act(client: Client, action: str, job: dict[str, Any], attempt: int | None = None) -> Any:
+def act(
+    client: Client, action: str, job: dict[str, Any], attempt: int | None = None, *, dry_run: bool = False
+) -> Any:
     target = {"key": job["key"], "attempt": job["attempt"] if attempt is None else attempt}
-    return client.ask("POST", "/api/actions", {"action": action, "jobs": [target]})
+    return client.ask("POST", "/api/actions", {"action": action, "jobs": [target], "dry_run": dry_run})
 
 
 @pytest.mark.slow
 def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None:
-    run = place.experiment()
+    run = place.experiment(-2)
     eventually(
         lambda: (
             (place.workspace / "jobs").is_dir() and list(place.workspace.glob("experiments/*/*/status.json"))
@@ -150,53 +159,76 @@ def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None
     assert set(told) == set("url login code host port pid workspace doors read_only".split())
     assert told["host"] == "127.0.0.1"
     assert told["login"] == f"{told['url']}#code={told['code']}"
-    eventually(lambda: len(by_state(client, "running")) == 2)
+    eventually(lambda: len(by_state(client, "running")) == 3)
+    eventually(lambda: any("token gpu" in (job["message"] or "") for job in by_state(client, "waiting")))
     agree(place, client)
-    stream = client.stream()
-    assert stream.frame()[0] == "reset"
+    streams = [client.stream(), client.stream()]
+    assert [stream.frame()[0] for stream in streams] == ["reset", "reset"]
 
-    # Line 11: another attempt than the current one is left alone.
-    good, bad = sorted(by_state(client, "running"), key=lambda job: job["submitted"])
+    # Line 11: another attempt than the current one is left alone, and a dry run changes nothing.
+    good, bad, _ = sorted(by_state(client, "running"), key=lambda job: job["submitted"])
     stale = act(client, "kill", bad, 7)
     assert (stale.status, stale.json["outcomes"][0]["outcome"]) == (409, "stale")
     assert act(client, "clean", bad).status == 409
-    assert len(by_state(client, "running")) == 2
+    dry = act(client, "kill", bad, dry_run=True)
+    assert (dry.status, dry.json["outcomes"][0]["outcome"]) == (200, "would_kill")
+    assert len(by_state(client, "running")) == 3
 
-    # Line 7: what happens reaches the stream.
+    # Line 7: what happens reaches every stream.
     place.release()
-    seen: dict[str, str] = {}
-    while seen.get(good["key"]) != "done" or seen.get(bad["key"]) != "error":
-        event, data = stream.frame()
-        assert event == "delta"
-        seen.update({job["key"]: job["state"] for job in data["jobs"]})
+    for stream in streams:
+        read_until(stream, {good["key"]: "done", bad["key"]: "error"})
     assert run.wait(WAIT_S) == 1
     eventually(lambda: not client.get("/api/overview").json["groups"][0]["live"])
-    eventually(lambda: sorted(states(client).values()) == ["done", "done", "error"])
+    ended = ["done", "done", "done", "done", "error", "unscheduled"]
+    eventually(lambda: sorted(states(client).values()) == ended)
     agree(place, client)
 
-    # Line 11: a double click acts once.
+    # Line 11: a double click acts once, and the result reaches every stream.
     (failed,) = by_state(client, "error")
     (place.directory / "fix").touch()
-    answers = [act(client, "retry", failed) for _ in range(2)]
-    assert [answer.status for answer in answers] == [200, 409]
-    eventually(lambda: len(by_state(client, "done")) == 3)
+    with ThreadPoolExecutor(2) as clicks:
+        answers = list(clicks.map(lambda _: act(client, "retry", failed), range(2)))
+    assert sorted(answer.status for answer in answers) == [200, 409]
+    for stream in streams:
+        read_until(stream, {failed["key"]: "done"})
     job = client.get(f"/api/job?key={failed['key']}").json
     assert (job["state"], job["attempt"]) == ("done", 2)
     assert client.get(f"/api/log?key={failed['key']}").json["text"] == "began\n"
+    cleaned = next(one for one in by_state(client, "done") if one["task"].endswith("After"))
+    assert act(client, "clean", cleaned).json["outcomes"][0]["outcome"] == "deleted"
+    for stream in streams:
+        read_until(stream, {cleaned["key"]: "error"})
+    agree(place, client)
 
-    # Lines 1 and 2: the end, with an open stream.
+    # Lines 1 and 2: the end, with open streams.
     registration = place.directory / "state" / "tenuto" / "ui" / f"{told['port']}.json"
     assert stat.S_IMODE(registration.stat().st_mode) == 0o600
     assert stat.S_IMODE(registration.parent.stat().st_mode) == 0o700
     again = place.run("ui", "--login", "--json", "--port", str(told["port"]))
     assert Client(told["port"]).login(json.loads(again.stdout)["code"]).status == 200
-    begun = time.monotonic()
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(WAIT_S) == 0
-    assert time.monotonic() - begun < 10
-    stream.close()
+    ends_by(server, signal.SIGTERM)
+    for stream in streams:
+        stream.close()
     assert not registration.exists()
     assert place.run("ui", "--login", "--port", str(told["port"])).returncode == 3
+
+
+def ends_by(server: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Line 1: a signal ends a server, well, also while clients listen."""
+    begun = time.monotonic()
+    server.send_signal(number)
+    assert server.wait(WAIT_S) == 0
+    assert time.monotonic() - begun < 30
+
+
+def read_until(stream: Stream, wanted: dict[str, str]) -> None:
+    """Read frames until some jobs are in some states."""
+    seen: dict[str, str] = {}
+    while any(seen.get(key) != state for key, state in wanted.items()):
+        event, data = stream.frame()
+        assert event == "delta"
+        seen.update({job["key"]: job["state"] for job in data["jobs"]})
 
 
 def agree(place: Place, client: Client) -> None:
@@ -262,10 +294,47 @@ def test_line_24_a_port_that_is_taken_does_not_stop_the_run(place: Place) -> Non
 
 
 @pytest.mark.slow
+def test_line_24_a_monitor_that_is_killed_does_not_stop_the_run(place: Place) -> None:
+    run = place.experiment(0)
+    assert run.stderr is not None
+    link = next(line for line in run.stderr if "watch it at" in line).split()[-1]
+    port = int(link.partition("/#")[0].rpartition(":")[2])
+    registration = place.directory / "state" / "tenuto" / "ui" / f"{port}.json"
+    eventually(registration.exists)
+    os.kill(json.loads(registration.read_text())["pid"], signal.SIGKILL)
+    said = next(line for line in run.stderr if "there is no monitor" in line)
+    assert "and the run goes on" in said
+    (place.directory / "fix").touch()
+    place.release()
+    _, more = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0
+    assert "monitor" not in more
+    assert "to look at it again" not in more
+    listen("127.0.0.1", port).close()
+
+
+@pytest.mark.slow
+def test_line_24_without_the_extra_the_run_goes_on(place: Place) -> None:
+    (place.directory / "without").mkdir()
+    missing = "raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')"
+    (place.directory / "without" / "uvicorn.py").write_text(missing)
+    place.environment["PYTHONPATH"] = str(place.directory / "without")
+    (place.directory / "fix").touch()
+    place.release()
+    run = place.experiment(0)
+    _, said = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0
+    assert said.count("there is no monitor") == 1
+    alone = place.run("ui", "-w", str(place.workspace))
+    assert (alone.returncode, "pip install 'tenuto[web]'" in alone.stderr) == (2, True)
+    assert place.run("jobs", "-w", str(place.workspace)).returncode == 0
+
+
+@pytest.mark.slow
 def test_line_09_a_run_that_is_killed_and_taken_over_is_followed_truly(place: Place) -> None:
     first = place.experiment()
     eventually(lambda: list(place.workspace.glob("experiments/*/*/status.json")))
-    _, _, client = place.ui()
+    server, _, client = place.ui()
     eventually(lambda: len(by_state(client, "running")) == 2)
     first.kill()
     first.wait()
@@ -288,3 +357,7 @@ def test_line_09_a_run_that_is_killed_and_taken_over_is_followed_truly(place: Pl
     older = client.get("/api/groups").json["groups"][1]["group"]
     eventually(lambda: len(client.get(f"/api/jobs?group={older}&filter=state%3Ddone").json["jobs"]) >= 2)
     agree(place, client)
+    stream = client.stream()
+    ends_by(server, signal.SIGINT)
+    assert [stream.frame()[0] for _ in range(2)] == ["reset", "end"]
+    stream.close()

@@ -251,8 +251,7 @@ def _age(job_id: int, ms: int, connection: Any) -> None:
 
 def test_directories_without_a_row_are_known(requests: Requests) -> None:
     row = add(requests)
-    assert requests.without_row([row.directory, "x"]) == {"x"}
-    assert requests.has_files([row.directory, "x"]) == {row.directory}
+    assert requests.states_of([row.directory, "x"]) == {row.directory: row.state}
 
 
 def test_the_id_of_a_database_is_made_once(requests: Requests) -> None:

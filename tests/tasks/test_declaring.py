@@ -252,11 +252,11 @@ def test_a_partial_needs_a_group() -> None:
         partial(exclude_groups=[])
 
 
-def test_init_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="put what must happen in the live object into __post_init__"):
+def test_an_init_with_arguments_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="Config is built from its parameters, which are set when the"):
 
         class WithInit(Config):
-            def __init__(self) -> None: ...
+            def __init__(self, size: int) -> None: ...
 
 
 @pytest.mark.parametrize("name", ["seal", "copy", "tags", "instance", "submit", "execute", "job", "_state"])

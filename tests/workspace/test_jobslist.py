@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.lifecycle.states import TransientMode
-from tenuto.testing import Crash, FakeClock, FakeDisk
+from tenuto.testing import Crash, FakeDisk
 from tenuto.workspace import lines
 from tenuto.workspace.files import DiskFiles
 from tenuto.workspace.jobslist import (
@@ -37,29 +37,24 @@ def disk() -> FakeDisk:
     return disk
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-def test_every_job_is_listed_as_it_was_submitted(disk: FakeDisk, clock: FakeClock) -> None:
+def test_every_job_is_listed_as_it_was_submitted(disk: FakeDisk) -> None:
     full = line("b", tags={"lr": "0.1"}, depends_on=("a",), transient=TransientMode.REMOVE, max_retries=3)
-    jobs = JobsList(disk, RUN, clock)
+    jobs = JobsList(disk, RUN)
     jobs.append(line("a"))
     jobs.append(full)
     jobs.close()
     assert read_jobs(disk, RUN) == JobsRead([line("a"), full], 0)
 
 
-def test_the_last_line_of_a_job_counts(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
+def test_the_last_line_of_a_job_counts(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     jobs.append(line("a"))
     jobs.append(line("a", max_retries=2))
     assert read_jobs(disk, RUN).jobs == [line("a", max_retries=2)]
 
 
-def test_a_list_is_read_on_from_where_a_reader_stopped(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
+def test_a_list_is_read_on_from_where_a_reader_stopped(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     jobs.append(line("a"))
     jobs.append(line("b"))
     first, second = listed_jobs(disk, RUN)
@@ -70,8 +65,8 @@ def test_a_list_is_read_on_from_where_a_reader_stopped(disk: FakeDisk, clock: Fa
     assert [found.job for found in listed_jobs(disk, RUN, second.end)] == [line("c")]
 
 
-def test_a_line_that_cannot_be_read_is_told_and_passed_over(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
+def test_a_line_that_cannot_be_read_is_told_and_passed_over(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     jobs.append(line("a"))
     jobs.close()
     torn = disk.open_append(RUN.jobs_list)
@@ -83,9 +78,9 @@ def test_a_line_that_cannot_be_read_is_told_and_passed_over(disk: FakeDisk, cloc
 
 
 def test_some_jobs_and_their_dependents_are_found_without_decoding_the_rest(
-    disk: FakeDisk, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = JobsList(disk, RUN, clock)
+    jobs = JobsList(disk, RUN)
     for number in range(100):
         jobs.append(line(f"job{number:03d}"))
     jobs.append(line("needs it", depends_on=("job042",)))
@@ -104,36 +99,30 @@ def test_no_file_is_an_empty_list(disk: FakeDisk) -> None:
     assert read_jobs(disk, RUN) == JobsRead([], 0)
 
 
-def test_lines_are_synced_together_within_100_ms(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
-    assert jobs.sync_due is None
+def test_lines_are_synced_together(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     for job_id in "abc":
         jobs.append(line(job_id))
-        clock.advance(0.03)
-    assert jobs.sync_due == pytest.approx(0.1)
-    assert not jobs.sync_if_due()
-    clock.advance(0.02)
-    assert jobs.sync_if_due()
-    assert jobs.sync_due is None
+    jobs.sync()
     assert [operation for operation, _ in disk.operations].count("sync") == 1
     jobs.append(line("d"))
     disk.power_loss()
     assert [job.job_id for job in read_jobs(disk, RUN).jobs] == ["a", "b", "c"]
 
 
-def test_a_line_torn_by_a_crash_costs_only_itself(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
+def test_a_line_torn_by_a_crash_costs_only_itself(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     jobs.append(line("a"))
     disk.crash_after(0)
     with pytest.raises(Crash):
         jobs.append(line("b"))
-    after = JobsList(disk, RUN, clock)
+    after = JobsList(disk, RUN)
     after.append(line("c"))
     assert read_jobs(disk, RUN) == JobsRead([line("a"), line("c")], 1)
 
 
-def test_a_line_torn_by_a_full_disk_is_sealed(disk: FakeDisk, clock: FakeClock) -> None:
-    jobs = JobsList(disk, RUN, clock)
+def test_a_line_torn_by_a_full_disk_is_sealed(disk: FakeDisk) -> None:
+    jobs = JobsList(disk, RUN)
     disk.fail_after(0, 28)
     with pytest.raises(OSError, match="No space"):
         jobs.append(line("a"))
@@ -141,7 +130,7 @@ def test_a_line_torn_by_a_full_disk_is_sealed(disk: FakeDisk, clock: FakeClock) 
     assert read_jobs(disk, RUN) == JobsRead([line("b")], 1)
 
 
-def test_a_line_that_is_no_job_is_counted(disk: FakeDisk, clock: FakeClock) -> None:
+def test_a_line_that_is_no_job_is_counted(disk: FakeDisk) -> None:
     from tenuto.workspace.lines import seal
 
     disk.write(RUN.jobs_list, seal({"job_id": 3}) + seal({"job_id": "a", "transient": "EVIL"}) + b"garbage\n")

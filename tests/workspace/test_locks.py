@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from tenuto.testing import FakeHost
 from tenuto.testing.contracts.locks import LocksContract
 from tenuto.workspace import locks as locks_module
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.locks import FlockLocks, OfdLocks
+from tenuto.workspace.locks import OfdLocks
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Files, Locks
 
 
@@ -38,12 +39,6 @@ class TestOfdLocks(RealLocksContract):
     @pytest.fixture
     def locks(self) -> Locks:
         return OfdLocks()
-
-
-class TestFlockLocks(RealLocksContract):
-    @pytest.fixture
-    def locks(self) -> Locks:
-        return FlockLocks()
 
 
 class TestFakeLocks(LocksContract):
@@ -158,9 +153,11 @@ def test_descendants_are_found_through_their_byte(path: str, fork: Fork) -> None
 
 
 def test_a_lock_of_another_kind_is_nobody_of_ours(path: str, fork: Fork) -> None:
-    child = fork(lambda: FlockLocks().try_lock(path))
+    def flock() -> None:
+        fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+
+    child = fork(flock)
     assert OfdLocks().holders(path) == ()
-    assert FlockLocks().holders(path) == (child.pid,)
     child.kill()
 
 
@@ -203,13 +200,13 @@ def test_a_lock_file_replaced_for_ever_is_given_up(path: str, monkeypatch) -> No
         OfdLocks().try_lock(path)
 
 
-@pytest.mark.parametrize("locks", [OfdLocks(), FlockLocks()])
-def test_a_file_system_without_locks_is_named(locks: OfdLocks, path: str, monkeypatch) -> None:
+def test_a_file_system_without_locks_is_named(path: str, monkeypatch) -> None:
+    locks = OfdLocks()
+
     def refuse(*arguments: object) -> None:
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.fcntl", refuse)
-    monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(LocksUnsupported, match="No locks available"):
         locks.try_lock(path)
     with pytest.raises(LocksUnsupported):
@@ -255,8 +252,8 @@ def test_a_fake_lock_falls_with_the_last_process_that_has_it() -> None:
     assert not host.locks.is_locked("/job/x.lock"), "a reused pid holds nothing"
 
 
-@pytest.mark.parametrize("locks", [OfdLocks(), FlockLocks()])
-def test_a_fork_in_the_script_of_a_scheduler_keeps_no_lock(tmp_path: Path, locks: Locks) -> None:
+def test_a_fork_in_the_script_of_a_scheduler_keeps_no_lock(tmp_path: Path) -> None:
+    locks = OfdLocks()
     locks_module.keep_from_children()
     lock = locks.try_lock(f"{tmp_path}/lock")
     units = locks.try_lock_all(f"{tmp_path}/units", [0, 1, 5])

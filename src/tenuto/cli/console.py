@@ -10,17 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from tenuto.jobs.text import UNKNOWN, duration, fit, safe, safe_lines, truncate, width
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import process_environment
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 GAP = 2
 NARROWEST = 3
@@ -57,27 +53,15 @@ def is_terminal() -> bool:
 
 def has_colour() -> bool:
     """Whether colours may be used: on a terminal that has them, unless `NO_COLOR` is set."""
+    if not is_terminal():
+        return False
     variables = process_environment()
-    return is_terminal() and not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
+    return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
 def window_width() -> int | None:
     """The cells of a line; None where the output goes to a file or another program, which cut nothing."""
     return max(shutil.get_terminal_size((80, 24)).columns, 1) if is_terminal() else None
-
-
-def rich_console() -> Console:
-    """A console of Rich on standard error, for what moves; outside strings go through `literal`."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
-
-
-def literal(text: str, style: str = "") -> Text:
-    """An outside string for Rich, which shows it as it is: no markup, no links, no emoji codes."""
-    from rich.text import Text
-
-    return Text(safe(text), style=style, no_wrap=True)
 
 
 def say(text: str) -> None:
@@ -107,15 +91,24 @@ def styled(cell: Cell, text: str | None = None) -> str:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """Prints rows below a heading, cut to the window. Outside strings are made harmless here."""
-    for line in table_lines(columns, rows, window_width(), styled):
-        say(line)
+    colour = has_colour()
+    lines = (
+        table_lines(columns, rows, window_width(), styled)
+        if colour
+        else table_lines(columns, rows, window_width())
+    )
+    click.echo("\n".join(lines), color=colour)
+
+
+def _unpainted(_: Cell, text: str) -> str:
+    return text
 
 
 def table_lines(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Cell]],
     room: int | None,
-    paint: Callable[[Cell, str], str] = lambda _, text: text,
+    paint: Callable[[Cell, str], str] = _unpainted,
 ) -> list[str]:
     """The lines of a table that fits `room` cells."""
     columns = [column._replace(title=safe(column.title)) for column in columns]  # a tag, a key of a result

@@ -99,8 +99,9 @@ def listed(connection: Connection, kind: MemberKind | None = None) -> list[Membe
 
 
 def unseen(connection: Connection, kind: MemberKind, for_ms: int) -> list[Member]:
-    """The members of a kind that were not seen for so long."""
-    query = select(members).where(members.c.kind == kind.value, members.c.seen_at < now_ms() - for_ms)
+    """The members of a kind that were not seen for so long, or not since the clock was set back as far."""
+    is_old = (members.c.seen_at < now_ms() - for_ms) | (members.c.seen_at > now_ms() + for_ms)
+    query = select(members).where(members.c.kind == kind.value, is_old)
     return [_member(row._mapping) for row in connection.execute(query.order_by(members.c.id))]
 
 

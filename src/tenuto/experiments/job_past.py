@@ -14,6 +14,7 @@ from tenuto.experiments.journals import run_of
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.view import JobDetail
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,
@@ -145,7 +146,7 @@ def _result(view: WorkspaceView, detail: JobDetail) -> Any:
     if detail.job.state is not JobState.DONE or detail.job.marker is None:
         return None
     try:
-        return read_result(view.machine.files, detail.paths, detail.job.marker)
+        return readable(read_result(view.machine.files, detail.paths, detail.job.marker))
     except (OSError, ValueError, TenutoError):
         return None  # removed, or tampered with
 

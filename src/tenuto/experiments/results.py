@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.job_directory import read_result
 from tenuto.workspace.layout import JobPaths
@@ -56,7 +57,7 @@ def _result(files: Files, job: Finished) -> Any:
     if job.state is not JobState.DONE or job.marker is None:
         return None
     try:
-        return read_result(files, job.paths, job.marker)
+        return readable(read_result(files, job.paths, job.marker))
     except (OSError, ValueError):
         return None  # a transient job, removed with its large result; or a person tampered with it
 

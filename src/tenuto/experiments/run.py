@@ -56,7 +56,7 @@ class Run:
         self._journal = layout.experiment_journal(experiment_id)
         for directory in (self.paths.jobs, self.paths.results, self.paths.data):
             self._machine.files.make_directory(directory)
-        self._list = JobsList(self._machine.files, self.paths, self._machine.clock)
+        self._list = JobsList(self._machine.files, self.paths)
         self._links = JobLinks(self._machine.files, self.paths, self._run_before())
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)

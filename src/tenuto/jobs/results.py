@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
 from tenuto.jobs.view import JobView
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.attempt_files import read_result
 from tenuto.workspace.layout import JobPaths, Layout
@@ -57,7 +58,7 @@ def result_of(files: Files, paths: JobPaths, marker: Marker | None) -> Any:
     if marker is None or marker.reason is not None:
         return None
     try:
-        return read_result(files, paths, marker)
+        return readable(read_result(files, paths, marker))
     except (OSError, ValueError):
         return None  # the directory was removed, or the file damaged
 

@@ -16,6 +16,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
 from tenuto.jobs.progress import Progress, last_progress
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.carbon import Measured, read_carbon
 from tenuto.workspace.derive import Evidence
@@ -57,7 +58,8 @@ class JobView(NamedTuple):
     @property
     def small_result(self) -> Any:
         """What the task returned; None also for a result too large for a list (see `results.result_of`)."""
-        return self.marker.result if self.state is JobState.DONE and self.marker is not None else None
+        is_done = self.state is JobState.DONE and self.marker is not None
+        return readable(self.marker.result) if is_done and self.marker is not None else None
 
     def duration_s(self, now: datetime) -> float | None:
         """How long it ran, or has been running."""

@@ -99,10 +99,6 @@ class BaseJob:
             self._reset_final_state()
         self._changed(before, now, attempt)
 
-    def restore(self, standing: Standing) -> None:
-        """Take over what a predecessor recorded (times, message) without it counting as a change of state."""
-        self._standing = standing._replace(state=self._standing.state)
-
     def explain(self, message: str | None) -> None:
         """Say why the job is still where it is; to say the same again changes nothing."""
         if message != self._standing.message:

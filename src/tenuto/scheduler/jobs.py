@@ -16,6 +16,7 @@ from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
+from tenuto.launchers.results import decoded
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
@@ -320,7 +321,13 @@ class Job(BaseJob):
             raise NoResult(
                 f"{self.task_id} {self.job_id[:12]} is done, but has no result: {self.marker.message}"
             )
-        return read_result(self.scheduler.machine.files, self.paths, self.marker)
+        try:
+            raw = read_result(self.scheduler.machine.files, self.paths, self.marker)
+            return decoded(raw, self.paths.directory)
+        except (OSError, ValueError) as error:
+            raise NoResult(
+                f"the result of {self.task_id} {self.job_id[:12]} cannot be read: {error}"
+            ) from error
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the job used in all its attempts, as far as that was measured; None if nothing was."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.tasks.html import Html, dot, table
 
@@ -32,7 +33,7 @@ def job_html(job: Job) -> str:
     if job.attempt > 1:
         rows.append(("attempt", job.attempt))
     if job.marker is not None and job.marker.reason is None and job.marker.result is not None:
-        rows.append(("result", job.marker.result))
+        rows.append(("result", readable(job.marker.result)))
     rows.append(("directory", job.path))
     return str(table(f"{job.task_id} {job.job_id[:12]}", rows))
 

@@ -8,6 +8,7 @@ import json
 import os.path
 
 from tenuto.errors import SerializationError, WorkspaceError
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
@@ -63,7 +64,7 @@ def _outcome(files: Files, job: Job, row: Claimed) -> Outcome:
     if job.marker is None:
         return Outcome(failure="the job is done, and left no marker")
     try:
-        returned = read_result(files, job.paths, job.marker)
+        returned = readable(read_result(files, job.paths, job.marker))
     except (OSError, WorkspaceError, SerializationError, ValueError) as error:
         return Outcome(failure=f"what the task returned cannot be read: {error}")
     definition = row.definition

@@ -1,5 +1,5 @@
 """The cleaner: removes the files of jobs that ended long ago, forgets their rows later, and sweeps.
-Trusts the database's clock, and rests when the wall clock jumped.
+Trusts the database's clock, and rests when that jumped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ class Cleaner:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        clock = parts.clock
-        self._rest = Rest(clock.now().timestamp(), clock.monotonic())
+        # At the start the machine's own clock is what the database's is compared with.
+        self._rest = Rest(parts.clock.now().timestamp(), parts.clock.monotonic())
         self.stage = Stage("cleaner", self.round, parts.settings.clean_every_s, parts.metrics.stage_failed)
 
     async def round(self) -> None:
         """Removes what is old, unless the clock cannot be trusted."""
         settings, clock = self._parts.settings, self._parts.clock
-        wall, now = clock.now().timestamp(), clock.monotonic()
+        # The database's clock says how old a job is, and may be another machine's.
+        wall, now = await self._parts.sql(self._parts.requests.now) / 1000, clock.monotonic()
         self._rest, ahead = self._rest.round(wall, now, settings.max_age_s)
         if ahead:
             log("clock_jumped", 30, ahead_s=round(ahead))
@@ -52,7 +53,7 @@ class Cleaner:
         return len(rows)
 
     async def sweep(self, *, alone: bool) -> None:
-        """Removes directories that belong to no job, or to a cleaned one; at the start.
+        """Removes what killed servers left: directories without a job or of a cleaned one, parts of results.
 
         ``alone``: no other server shares the data, so that no directory can be about to get its row.
         """
@@ -60,11 +61,13 @@ class Cleaner:
         names = await parts.files(parts.places.names)
         for start in range(0, len(names), AT_ONCE):
             some = names[start : start + AT_ONCE]
-            kept = await parts.sql(parts.requests.has_files, some)
-            without = await parts.sql(parts.requests.without_row, some)
+            states = await parts.sql(parts.requests.states_of, some)
             now = parts.clock.now().timestamp()
-            for name in set(some) - kept:
-                young = parts.places.age_s(name, now) < ORPHAN_AGE_S
-                if name in without and not alone and young:
+            for name in some:
+                state = states.get(name)
+                if state is None and not alone and parts.places.age_s(name, now) < ORPHAN_AGE_S:
                     continue
-                await parts.files(parts.places.discard, name)
+                if state is None or state is ServiceState.CLEANED:
+                    await parts.files(parts.places.discard, name)
+                elif state.is_final:
+                    await parts.files(parts.places.job(name).tidy)

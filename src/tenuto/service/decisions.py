@@ -12,6 +12,8 @@ FAILURES_TO_OPEN = 3
 LONGEST_BREAK_S = 60.0
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
+UNEVEN_S = 5.0
+"""By how much two clocks may differ between two looks, without one of them having jumped."""
 
 
 class Queue(NamedTuple):
@@ -142,3 +144,22 @@ class Rest(NamedTuple):
     def is_resting(self, monotonic: float) -> bool:
         """True while nothing is to be cleaned."""
         return monotonic < self.until
+
+
+class Pace(NamedTuple):
+    """Whether the database's clock goes as fast as ours: while it does not, no server is taken for dead."""
+
+    wall: float
+    monotonic: float
+    uneven_until: float = 0.0
+    """On the monotonic clock."""
+
+    def look(self, wall: float, monotonic: float, unseen_s: float) -> Pace:
+        """The next look's knowledge. After a jump the living have ``unseen_s`` to be seen again."""
+        drift = abs((wall - self.wall) - (monotonic - self.monotonic))
+        uneven_until = monotonic + unseen_s if drift > UNEVEN_S else self.uneven_until
+        return Pace(wall, monotonic, uneven_until)
+
+    def is_even(self, monotonic: float) -> bool:
+        """True once the instants that rows hold can be compared with now."""
+        return monotonic >= self.uneven_until

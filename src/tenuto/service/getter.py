@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -91,7 +90,7 @@ class Getter:
                 follower.row = row
                 row = await self._step(follower)
             if row is not None:
-                await parts.files(_without_uploads, parts.place(row).files)
+                await parts.files(parts.place(row).tidy)
         except TenutoError as error:
             # The database is away for longer than it is waited for: the row is found again later.
             log("stage_failed", 40, stage="getter", job=follower.row.id, why=str(error))
@@ -244,8 +243,3 @@ async def _first_of(event: asyncio.Event, timeout_s: float) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-def _without_uploads(files: str) -> None:
-    """Removes what was uploaded, once the result holds it."""
-    shutil.rmtree(files, ignore_errors=True)

@@ -73,7 +73,9 @@ class Handover:
             return await self._ended(row, ServiceState.KILLED, TERMINATED)
         now = await parts.sql(parts.requests.now)
         waited_s = (now - (row.tried_at or now)) / 1000
-        if waited_s >= parts.settings.send_for_s:
+        # A clock that jumped ahead is no reason to give up early: so many tries are made in any case.
+        is_tried = row.claim >= TRIES or parts.settings.send_for_s == 0
+        if waited_s >= parts.settings.send_for_s and is_tried:
             return await self._ended(row, ServiceState.FAILED, f"no node took the job: {why}")
         longest_s = max(parts.settings.send_for_s / TRIES, 0.5)
         wait_s = min(back_off_s(row.claim, parts.randomness.uniform()), longest_s)

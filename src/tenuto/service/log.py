@@ -34,7 +34,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "payload_taken": "the node has the files of a payload",
         "payload_ended": "a payload ended, with its state",
         "starts_paused": "there is no room for a result; packing is tried again",
-        "clock_jumped": "the wall clock ran ahead; nothing is cleaned for as long as that",
+        "clock_jumped": "the clock of the database ran ahead; nothing is cleaned for as long as that",
         "token_refused": "a request came without a valid token, from this address",
         "stage_failed": "a stage raised; it goes on",
         "not_sandboxed": "programs run without a sandbox",

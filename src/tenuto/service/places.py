@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from typing import NamedTuple
 
 from tenuto.workspace.files import DIRECTORY_MODE
+
+FILES = "files"
+RESULT = "result.zip"
 
 
 class JobPlace(NamedTuple):
@@ -19,15 +23,29 @@ class JobPlace(NamedTuple):
     @property
     def files(self) -> str:
         """What was uploaded, until a node took it or the job ended."""
-        return f"{self.directory}/files"
+        return f"{self.directory}/{FILES}"
 
     @property
     def result(self) -> str:
-        return f"{self.directory}/result.zip"
+        return f"{self.directory}/{RESULT}"
 
     def incoming(self, claim: int) -> str:
         """Where a result arrives; two servers that both believe to own a job do not share it."""
         return f"{self.directory}/result-{claim}.zip"
+
+    def tidy(self) -> None:
+        """Removes all but the result: uploads, and what servers that were killed had of results.
+
+        Also the second name of a result: to rename a file to another name of itself does nothing.
+        """
+        for name in _listed(self.directory):
+            if name != RESULT:
+                path = f"{self.directory}/{name}"
+                if name == FILES:
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
 
 
 class DataPlaces:
@@ -86,3 +104,10 @@ class DataPlaces:
             return now - os.stat(self.job(name).directory).st_mtime
         except FileNotFoundError:
             return 0.0
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:  # the cleaner was faster
+        return []

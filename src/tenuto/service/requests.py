@@ -16,28 +16,15 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, text, upda
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
-from tenuto.service.decisions import Queue, Quota, next_jobs
+from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves, turns
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
+from tenuto.service.turns import active_jobs, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
 MOVES_CHANNEL = "service_moves"
 """Announced when a job moved."""
-
-_USERS = text(
-    """
-    WITH RECURSIVE waiting(user_id) AS (
-      SELECT min(user_id) FROM jobs WHERE state = 'Queued' AND service = :service
-      UNION ALL
-      SELECT (SELECT min(user_id) FROM jobs
-              WHERE state = 'Queued' AND service = :service AND user_id > waiting.user_id)
-      FROM waiting WHERE waiting.user_id IS NOT NULL
-    )
-    SELECT user_id FROM waiting WHERE user_id IS NOT NULL
-    """
-)
-"""The users with queued jobs, by a loose index scan: its cost grows with the users, not with the jobs."""
 
 
 class Requests:
@@ -112,7 +99,7 @@ class Requests:
         """How many jobs are active, of the user and of the service."""
 
         def once(connection: Connection) -> Waiting:
-            active = _active(connection, service)
+            active = active_jobs(connection, service)
             return Waiting(active.get(user_id, 0), sum(active.values()))
 
         return self._database.read(once)
@@ -148,16 +135,16 @@ class Requests:
         """
 
         def once(connection: Connection) -> list[JobRow]:
-            _take_turns(connection, service)
-            active = _active(connection, service)
+            take_turns(connection, service)
+            active = active_jobs(connection, service)
             most = min(len(nodes), quota.max_runs - sum(active.values()))
             if most <= 0:
                 return []
-            last_turn, queues = _queues(connection, service, quota, active, most)
+            last_turn, queues = queues_of(connection, service, quota, active, most)
             chosen = next_jobs(queues, quota, sum(active.values()), most)
             users = {job: queue.user for queue in queues for job in queue.jobs}
             for turn, job_id in enumerate(chosen, start=last_turn + 1):
-                _set_turn(connection, service, users[job_id], turn)
+                set_turn(connection, service, users[job_id], turn)
             return [self._claimed(connection, job, node) for job, node in zip(chosen, nodes, strict=False)]
 
         return self._database.write(once)
@@ -293,18 +280,12 @@ class Requests:
         statement = delete(jobs).where(jobs.c.id.in_(old.limit(limit)))
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def without_row(self, directories: Sequence[str]) -> set[str]:
-        """Which of these directories belong to no job."""
-        query = select(jobs.c.directory).where(jobs.c.directory.in_(list(directories)))
-        known = self._database.read(lambda connection: {row[0] for row in connection.execute(query)})
-        return set(directories) - known
-
-    def has_files(self, directories: Sequence[str]) -> set[str]:
-        """Which of these directories belong to a job that was not cleaned."""
-        query = select(jobs.c.directory).where(
-            jobs.c.directory.in_(list(directories)), jobs.c.state != ServiceState.CLEANED.value
+    def states_of(self, directories: Sequence[str]) -> dict[str, ServiceState]:
+        """The states of the jobs that these directories belong to; one without a job is left out."""
+        query = select(jobs.c.directory, jobs.c.state).where(jobs.c.directory.in_(list(directories)))
+        return self._database.read(
+            lambda connection: {row[0]: ServiceState(row[1]) for row in connection.execute(query)}
         )
-        return self._database.read(lambda connection: {row[0] for row in connection.execute(query)})
 
 
 TERMINATED = "job terminated"
@@ -346,52 +327,7 @@ def _record(connection: Connection, job_id: int, state: ServiceState, message: s
     connection.execute(insert(moves).values(job_id=job_id, state=state.value, message=message, at=now))
 
 
-def _active(connection: Connection, service: str) -> dict[str, int]:
-    query = select(jobs.c.user_id, func.count()).where(IS_ACTIVE, jobs.c.service == service)
-    return {row[0]: row[1] for row in connection.execute(query.group_by(jobs.c.user_id))}
-
-
-def _take_turns(connection: Connection, service: str) -> None:
-    """Lets one server at a time claim jobs of a service; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        key = zlib.crc32(f"tenuto service {service}".encode())
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-
-
 def _lock_key(connection: Connection, new: NewJob) -> None:
     if connection.dialect.name == "postgresql":
         key = zlib.crc32(f"tenuto key {new.user_id} {new.idempotency_key}".encode())
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-
-
-def _queues(
-    connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
-) -> tuple[int, list[Queue]]:
-    """The last turn of the service, and the queues of the users who may be next, as far as needed."""
-    users = [row[0] for row in connection.execute(_USERS, {"service": service})]
-    query = select(turns.c.user_id, turns.c.turn).where(turns.c.service == service)
-    turn_of: dict[str, int] = {row[0]: row[1] for row in connection.execute(query)}
-    last_turn = max(turn_of.values(), default=0)
-    eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
-    eligible.sort(key=lambda user: (active.get(user, 0), turn_of.get(user, 0)))
-    queues: list[Queue] = []
-    for user in eligible:
-        free = min(most, quota.runs_per_user - active.get(user, 0))
-        ready = (
-            select(jobs.c.id)
-            .where(QUEUED, jobs.c.service == service, jobs.c.user_id == user, jobs.c.ready_at <= now_ms())
-            .order_by(jobs.c.id)
-            .limit(free)
-        )
-        found = tuple(row[0] for row in connection.execute(ready))
-        if found:
-            queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))
-        if len(queues) >= most:
-            break
-    return last_turn, queues
-
-
-def _set_turn(connection: Connection, service: str, user: str, turn: int) -> None:
-    mine = (turns.c.service == service) & (turns.c.user_id == user)
-    if not connection.execute(update(turns).where(mine).values(turn=turn)).rowcount:
-        connection.execute(insert(turns).values(service=service, user_id=user, turn=turn))

@@ -16,10 +16,12 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Scope
 
+from tenuto.database import Database
 from tenuto.database.members import Member, MemberKind, join, leave, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
 from tenuto.service.cleaner import Cleaner
+from tenuto.service.decisions import Pace
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
@@ -57,12 +59,18 @@ class ServerPlan:
 class Server:
     """A server in this process."""
 
-    def __init__(self, plan: ServerPlan, nodes: Mapping[str, Node], machine: Machine) -> None:
-        """`nodes`: by name, all that the services name."""
+    def __init__(
+        self,
+        plan: ServerPlan,
+        nodes: Mapping[str, Node],
+        machine: Machine,
+        database: Database | None = None,
+    ) -> None:
+        """`nodes`: by name, all that the services name; `database`: the plan's, if it is open already."""
         settings = plan.settings
         self._plan = plan
         self._machine = machine
-        self.database = opened(plan.database, MIGRATIONS, PATIENCE_S)
+        self.database = database or opened(plan.database, MIGRATIONS, PATIENCE_S)
         self._lock: LockHandle | None = None
         if self.database.is_sqlite:  # several servers share the data of one PostgreSQL
             self._lock = lock_data(machine, str(settings.data), "server")
@@ -87,6 +95,7 @@ class Server:
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
+        self._pace: Pace | None = None
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
         self._stop_listening: list[object] = []
 
@@ -176,7 +185,7 @@ class Server:
         if not known:  # it was taken for dead: what it had claimed belongs to others
             member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
             await parts.sql(self.database.write, partial(_join, member))
-        if not self.database.is_sqlite:
+        if not self.database.is_sqlite and await self._can_compare():
             gone = await parts.sql(
                 self.database.read, lambda connection: unseen(connection, MemberKind.SERVER, UNSEEN_MS)
             )
@@ -186,6 +195,15 @@ class Server:
         for row in await parts.sql(parts.requests.mine):
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)
+
+    async def _can_compare(self) -> bool:
+        """Whether the database's clock can be compared with when others were seen: not after a jump."""
+        parts, now = self.parts, self._machine.clock.monotonic()
+        wall = await parts.sql(parts.requests.now) / 1000
+        unseen_s = UNSEEN_MS / 1000
+        # A server that has just started does not know how the clock went before.
+        self._pace = (self._pace or Pace(wall, now, now + unseen_s)).look(wall, now, unseen_s)
+        return self._pace.is_even(now)
 
     async def _take_over(self, servers: list[str] | None) -> None:
         rows = await self.parts.sql(self.parts.requests.take_over, servers)

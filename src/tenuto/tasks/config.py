@@ -54,11 +54,7 @@ class ConfigMeta(ABCMeta):
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> ConfigMeta:
-        if "__init__" in namespace:
-            raise DeclarationError(
-                f"{name} defines __init__: a Config is built from its parameters; "
-                f"put what must happen in the live object into __post_init__"
-            )
+        _refuse_arguments(name, namespace.get("__init__"))
         _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
@@ -79,6 +75,19 @@ class ConfigMeta(ABCMeta):
                     f"write {cls.__name__}.C(...), at {caller()}"
                 )
             return _make(cls, arguments, given)
+
+
+def _refuse_arguments(name: str, init: Any) -> None:
+    """The `__init__` of a live object is called without arguments: its parameters are set already."""
+    code = getattr(init, "__code__", None)
+    if code is None:
+        return
+    needed = code.co_argcount - len(init.__defaults__ or ()) > 1
+    if needed or code.co_kwonlyargcount > len(init.__kwdefaults__ or {}):
+        raise DeclarationError(
+            f"{name}.__init__ takes arguments: a Config is built from its parameters, which are set when the "
+            f"__init__(self) of the live object is called"
+        )
 
 
 _GENERATOR, _ASYNC_GENERATOR = 0x20, 0x200
@@ -288,6 +297,10 @@ class Config(ConfigBase, metaclass=ConfigMeta):
                     fill(self)
                     if name in self.__dict__:
                         return self.__dict__[name]
+            # Another base may keep attributes elsewhere, as the modules of PyTorch do.
+            inherited = getattr(super(), "__getattr__", None)
+            if inherited is not None:
+                return inherited(name)
             raise AttributeError(f"{class_name(self)!r} object has no attribute {name!r}")
 
     def seal(self) -> Self:

@@ -41,7 +41,7 @@ def instantiate(value: Any, directory: Path | str) -> Any:
                 values[IDENTITY_ATTRIBUTE] = (schema_of(cls).id, identity(node))
             live: Any = object.__new__(cls)
             if node._state.job is not None:
-                live._state = _Submitted(node._state.job)
+                set_live_state(live, _Submitted(node._state.job))
             built[id(node)] = alive(live, values)
     return thawed(value, built)
 
@@ -64,13 +64,39 @@ class _Submitted:
         return _Submitted, (None,)
 
 
+set_live_state = ConfigBase.__dict__["_state"].__set__
+"""Sets `_state` whatever a class of the user's does in ``__setattr__``."""
+
+
 def alive(live: Any, values: dict[str, Any]) -> Any:
-    """An object with its values, after ``__post_init__``."""
+    """An object with its values, after ``__init__``, where its class or another base has one, and
+    ``__post_init__``."""
     live.__dict__.update(values)
+    if has_init(type(live)):
+        live.__init__()
+        _register_parts(live, values)
     post_init = getattr(live, "__post_init__", None)
     if post_init is not None:
         post_init()
     return live
+
+
+def has_init(cls: Any) -> bool:
+    """True if a class, or one of its bases, has an ``__init__`` of its own."""
+    return cls.__init__ is not object.__init__
+
+
+def _register_parts(live: Any, values: dict[str, Any]) -> None:
+    """Assigns parameters that are configs once more, for a base that keeps its parts by ``__setattr__``.
+
+    A module of PyTorch registers a module inside it only once its own ``__init__`` has run.
+    """
+    own: Any = type(live).__setattr__
+    if own is object.__setattr__:
+        return
+    for name, value in values.items():
+        if isinstance(value, ConfigBase) and live.__dict__.get(name) is value:
+            setattr(live, name, value)
 
 
 def live_class(config_class: type) -> type:

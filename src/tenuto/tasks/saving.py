@@ -14,7 +14,7 @@ from tenuto.errors import MalformedFile, SerializationError
 from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
-from tenuto.tasks.live import instantiate
+from tenuto.tasks.live import has_init, instantiate, set_live_state
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.serialization import (
     MAX_BYTES,
@@ -170,7 +170,10 @@ def build_job(
 def _filled_on_first_use(file: str, upstream: Upstream, later: Renewed) -> Any:
     live: Any = object.__new__(upstream.cls)
     own = {_upstream_file(file, other): news for other, news in upstream.renewed.items()}
-    live._state = _Filling(os.path.dirname(_upstream_file(file, upstream.file)), {**own, **later})
+    fill = _Filling(os.path.dirname(_upstream_file(file, upstream.file)), {**own, **later})
+    set_live_state(live, fill)
+    if has_init(upstream.cls):
+        fill(live)  # another base would look for what its __init__ makes, and knows nothing of this
     return live
 
 

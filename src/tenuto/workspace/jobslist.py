@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tenuto.clock import Clock
 from tenuto.errors import NotRegularFile
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.layout import RunPaths
@@ -38,13 +37,12 @@ class JobLine(NamedTuple):
 
 
 class JobsList:
-    """The writer of one run's `jobs.jsonl`. Its caller calls `sync_if_due` (or `sync`) in time."""
+    """The writer of one run's `jobs.jsonl`. Its caller calls `sync` in time."""
 
-    def __init__(self, files: Files, run: RunPaths, clock: Clock) -> None:
+    def __init__(self, files: Files, run: RunPaths) -> None:
         """Opens the file and seals what a crash may have torn; only one writer at a time."""
         self._files = files
         self._run = run
-        self._clock = clock
         self._file: Appender = files.open_append(run.jobs_list)
         try:
             self._torn = self._file.size() > 0
@@ -52,39 +50,26 @@ class JobsList:
             self._file.close()
             raise
         self._created = not self._torn
-        self._sync_due: float | None = None
+        self._is_synced = True
 
     def append(self, line: JobLine) -> None:
         sealed = b"\n" * self._torn + seal(_to_fields(line))
         self._torn = True
         self._file.append(sealed)
         self._torn = False
-        if self._sync_due is None:
-            self._sync_due = self._clock.monotonic() + GROUP_SYNC_S
-
-    @property
-    def sync_due(self) -> float | None:
-        """The monotonic time by which to call `sync`; None if everything is synced."""
-        return self._sync_due
-
-    def sync_if_due(self) -> bool:
-        """Sync if the oldest unsynced line has waited long enough; whether it did."""
-        if self._sync_due is None or self._clock.monotonic() < self._sync_due:
-            return False
-        self.sync()
-        return True
+        self._is_synced = False
 
     def sync(self) -> None:
         self._file.sync()
         if self._created:
             self._files.sync_directory(self._run.directory)
             self._created = False
-        self._sync_due = None
+        self._is_synced = True
 
     def close(self) -> None:
         """Sync what is left and close."""
         try:
-            if self._sync_due is not None:
+            if not self._is_synced:
                 self.sync()
         finally:
             self._file.close()

@@ -27,8 +27,8 @@ _ALL_BYTES = 1 << 62
 
 
 def system_locks() -> Locks:
-    """The best locks this machine has."""
-    return OfdLocks() if hasattr(fcntl, "F_OFD_SETLK") else FlockLocks()
+    """The locks of this machine."""
+    return OfdLocks()
 
 
 class FileLock:
@@ -167,58 +167,6 @@ class OfdLocks:
         try:
             fcntl.fcntl(fd, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0))
         except (BlockingIOError, PermissionError):
-            return False
-        except OSError as error:
-            raise _explained(error, path) from error
-        return True
-
-
-class FlockLocks(OfdLocks):
-    """`Locks` where open file descriptions cannot be locked by byte: `flock`, one file per byte.
-
-    Asking takes the lock for an instant, so a `try_lock` at that instant can fail without need.
-    """
-
-    def try_lock_all(self, path: str, numbers: Sequence[int]) -> tuple[FileLock, ...] | None:
-        taken: list[FileLock] = []
-        for number in sorted(numbers):
-            lock = self.try_lock(path, number)
-            if lock is None:
-                for other in taken:
-                    other.close()
-                return None
-            taken.append(lock)
-        return tuple(taken)
-
-    def locked(self, path: str) -> frozenset[int]:
-        directory, _, name = path.rpartition("/")
-        try:
-            found = os.listdir(directory)
-        except FileNotFoundError:
-            return frozenset()
-        numbers = [rest for file in found if (rest := file.removeprefix(f"{name}.")) != file]
-        bytes_ = [RUNNER_BYTE, *(int(number) for number in numbers if number.isdecimal())]
-        return frozenset(byte for byte in bytes_ if self.is_locked(path, byte))
-
-    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
-        fd = _look_at(self._file(path, byte))
-        if fd is None:
-            return False
-        try:
-            return not self._lock(fd, path, byte)
-        finally:
-            os.close(fd)
-
-    def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
-        return tuple(_pids_with_lock(self._file(path, byte), b"FLOCK", 0))
-
-    def _file(self, path: str, byte: int) -> str:
-        return path if byte == RUNNER_BYTE else f"{path}.{byte}"
-
-    def _lock(self, fd: int, path: str, byte: int, length: int = 1) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
             return False
         except OSError as error:
             raise _explained(error, path) from error

@@ -47,6 +47,18 @@ class Terminal:
             await self.pilot.pause(0.02)
         return self.text
 
+    async def answer(self) -> None:
+        """Ask again, and wait until an answer was drawn."""
+        before = self.app.answered
+        self.app.renew()
+        await self.until(lambda: self.app.answered > before)
+
+    async def see(self, key: str) -> None:
+        """Press a key, and wait until the view that it leads to was answered."""
+        before = self.app.answered
+        await self.press(key)
+        await self.until(lambda: self.app.answered > before)
+
     async def type(self, text: str) -> None:
         for character in text:
             await self.pilot.press("space" if character == " " else character)

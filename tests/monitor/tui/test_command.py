@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tenuto.jobs.text import safe
+from tests.monitor.hostile import HOSTILE
 from tests.monitor.tui.conftest import WAIT_S
 
+ROOT = Path(__file__).parents[3]
 TENUTO = [sys.executable, "-m", "tenuto"]
 
 
@@ -97,3 +107,86 @@ def test_without_the_extra_one_sentence_says_what_to_install(workspace: Path) ->
     assert b"pip install 'tenuto[tui]'" in os.read(master, 65536)
     os.close(master)
     os.close(slave)
+
+
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?<>=$]*[A-Za-z]|[=>78]|\]22;[a-z]*(?:\x1b\\|\x07))")
+"""What Textual writes: control sequences, and the shape of the pointer."""
+_HOSTILE = """
+from tenuto.monitor.provider import LocalProvider
+from tenuto.monitor.tui.app import Top
+from tests.monitor.hostile import GROUP, hostile_source
+provider = LocalProvider([hostile_source()], workspace="/ws")
+provider.wait_until_loaded(30)
+Top(provider, group=GROUP).run(mouse=False)
+provider.close()
+"""
+
+
+class Pty:
+    """A process on a terminal of its own; all that it writes is kept."""
+
+    def __init__(self, script: str, size: tuple[int, int]) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            environment.pop(name, None)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script], stdin=slave, stdout=slave, stderr=slave, env=environment
+        )
+        os.close(slave)
+        self.written = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # the other end was closed
+            while data := os.read(self._master, 65_536):
+                self.written += data
+
+    def press(self, key: str, shows: str) -> None:
+        """A key, and then a text that was not written before it."""
+        begin = len(self.written)
+        os.write(self._master, key.encode())
+        self.until(shows, begin)
+
+    def until(self, text: str, begin: int = 0) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while text.encode() not in self.written[begin:]:
+            assert time.monotonic() < deadline, f"never seen: {text}\n{self.written[begin:]!r}"
+            assert self.process.poll() is None, self.written
+            time.sleep(0.02)
+
+    def end(self) -> str:
+        """Press q; the process ends with 0."""
+        os.write(self._master, b"q")
+        assert self.process.wait(WAIT_S) == 0
+        self._reader.join(WAIT_S)
+        os.close(self._master)
+        return self.written.decode("utf-8", "replace")
+
+
+@pytest.mark.slow
+def test_16_hostile_strings_write_no_escape_sequence_but_textuals_own() -> None:
+    terminal = Pty(_HOSTILE, (120, 60))
+    terminal.until("\\x1b[31mred")
+    for key, shows in (
+        ("3", "score"),
+        ("4", "graph"),
+        ("5", "results"),
+        ("6", "resources"),
+        ("7", "archive"),
+    ):
+        terminal.press(key, shows)
+    terminal.press("1", "GROUP")
+    terminal.press("2", "TASK")
+    terminal.press("\r", "because")
+    terminal.press("w", "why")
+    written = terminal.end()
+    plain = _SEQUENCE.sub("", written)
+    assert "\x1b" not in plain
+    controls = {character for character in plain if unicodedata.category(character) in ("Cc", "Cf")}
+    assert controls <= {"\r", "\n", "\u200c", "\u200d"}
+    for text in HOSTILE:
+        if safe(text) != text:
+            assert text not in written or text in ("a\rb", "a\nb")

@@ -13,12 +13,12 @@ from _thread import get_ident
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import TaskCancelled
+from tenuto.errors import TaskCancelled, TenutoError
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.context import RunningJob
 from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.results import plain
+from tenuto.launchers.runner.results import kept
 from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.ports import current_job
@@ -92,7 +92,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         # It was told to stop, and returned what it had: half a result must not pass for a whole one.
         reporter.failed(*failures.explained(cancellation.raised))
         return 0
-    _report_result(reporter, task, result)
+    _report_result(assignment, reporter, task, result)
     return 0
 
 
@@ -186,13 +186,14 @@ def digest(file: str) -> str:
         return sha256(stream.read()).hexdigest()
 
 
-def _report_result(reporter: Reporter, task: Any, result: Any) -> None:
+def _report_result(assignment: Assignment, reporter: Reporter, task: Any, result: Any) -> None:
+    stem = f"{assignment.directory}/{assignment.script_name}.result"
     try:
-        reporter.done(plain(result))
-    except (TypeError, ValueError, RecursionError) as error:
+        reporter.done(kept(result, stem, pickles=getattr(task, "__pickle_result__", False)))
+    except (TypeError, ValueError, RecursionError, TenutoError) as error:
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
-        _say(f"tenuto: {problem}; return plain values or dataclasses")
+        _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
 
 

@@ -8,7 +8,9 @@ import os.path
 from typing import Any
 
 from tenuto.errors import NoResult
+from tenuto.launchers.results import decoded
 from tenuto.workspace.attempt_files import read_result
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.layout import JobPaths, name_of_directory, script_name
 from tenuto.workspace.markers import Marker, read_markers
 from tenuto.workspace.ports import Files
@@ -30,6 +32,8 @@ def read_upstream_result(files: Files, directory: str) -> Any:
             raise NoResult(
                 f"{name} has no result: it {'failed' if has_failed else 'is not done'} ({directory})"
             )
-        return read_result(files, paths, done)
+        if RESULT_NOT_KEPT in done.flags:
+            raise NoResult(f"{name} is done, but has no result: {done.message}")
+        return decoded(read_result(files, paths, done), directory)
     except (OSError, ValueError) as error:
         raise NoResult(f"the result of {name} cannot be read: {error}") from None

@@ -17,15 +17,21 @@ from tenuto.errors import MonitorUnavailable, TenutoError
 from tenuto.jobs.text import safe
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
 from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
+from tenuto.monitor.tui.cockpit import Cockpit
+from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import Help, events_page, why_page
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.jobs import JobsView
 from tenuto.monitor.tui.keys import VIEWS
 from tenuto.monitor.tui.overview import Overview
 from tenuto.monitor.tui.prompt import Prompt
+from tenuto.monitor.tui.resources import ResourcesView
+from tenuto.monitor.tui.results import ResultsView
+from tenuto.monitor.tui.score import ScoreView
 from tenuto.monitor.tui.view import View
 from tenuto.monitor.tui.words import clock, instant
 
@@ -34,8 +40,6 @@ WAIT_S = 1.0
 LEAST_S = 0.1
 """Between two questions of a view: at most ten a second."""
 DIALOG_LINES = 9
-_STEPS = 60
-_LEAST_STEP_S = 1.0
 
 T = TypeVar("T")
 
@@ -66,13 +70,23 @@ class Top(App[None]):
         self.now = self._clock.now().isoformat()
         self.read_only = read_only
         self.marked: dict[str, shapes.Job] = {}
+        self.step_s = 10.0
         self._workspace = ""
         self._since: str | None = None
         self._starts: list[str] = []
         self._is_connected = False
         self._has_ended = threading.Event()
         self._said = ""
-        self._views: dict[str, View] = {"overview": Overview(self), "jobs": JobsView(self, filter)}
+        made: tuple[View, ...] = (
+            Overview(self),
+            Cockpit(self, filter),
+            ScoreView(self),
+            GraphView(self),
+            ResultsView(self),
+            ResourcesView(self),
+            ArchiveView(self),
+        )
+        self._views = {view.name: view for view in made}
         self._stack: list[View] = [self._views["jobs" if group or filter else "overview"]]
         self._wake = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
@@ -200,12 +214,13 @@ class Top(App[None]):
     def go(self, name: str) -> None:
         """Show one of the seven views; ``jobs FILTER`` with a filter."""
         name, _, filter = name.partition(" ")
-        view = self._views.get(name)
-        if view is None:
-            self.say(f"{name} is on the page only, for now: tenuto ui")
-            return
-        if isinstance(view, JobsView):
+        view = self._views[name]
+        if isinstance(view, JobsView) and (filter or self.view is not view):
             view.set_filter(filter)
+        if isinstance(view, GraphView):
+            view.around = self.view.job["key"] if isinstance(self.view, JobPage) else None
+        if name == "overview":
+            self.group = None
         self._stack = [view]
         self._begin_asking()
 
@@ -307,17 +322,12 @@ class Top(App[None]):
     def move(self, steps: int) -> None:
         """Move the playhead; after the last step it is live again."""
         current = instant(self.at) or self._clock.now().astimezone()
-        step_s = self.step_s()
-        moved = current.timestamp() + steps * step_s
+        moved = current.timestamp() + steps * self.step_s
         if moved >= self._clock.now().timestamp():
             self.at = None
         else:
             self.at = self._clock.now().fromtimestamp(moved, self._clock.now().tzinfo).isoformat()
         self.renew()
-
-    def step_s(self) -> float:
-        """How far one key moves the playhead."""
-        return 10.0
 
     # Drawing
 

@@ -119,11 +119,19 @@ def beside(panes: Sequence[tuple[Sequence[Line], int]], height: int, divider: st
     for row in range(height):
         content: Line = []
         for place, (lines, room) in enumerate(panes):
+            shown = lines[row] if row < len(lines) else []
             if place:
-                content.append(Span(divider, "soft"))
-            content += fitted(lines[row] if row < len(lines) else [], room)
+                content.append(Span(_joint(content, shown) if divider == "│" else divider, "soft"))
+            content += fitted(shown, room)
         drawn.append(content)
     return drawn
+
+
+def _joint(left: Line, right: Line) -> str:
+    """The divider between two lines, joined to the rules beside it."""
+    ends = bool(left) and left[-1].text.endswith("─")
+    begins = bool(right) and right[0].text.startswith("─")
+    return {(True, True): "┼", (True, False): "┤", (False, True): "├"}.get((ends, begins), "│")
 
 
 def framed(lines: Iterable[Line], room: int, height: int) -> list[Line]:

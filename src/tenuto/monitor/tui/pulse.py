@@ -34,7 +34,7 @@ def pulse(history: shapes.History | None, room: int, height: int) -> list[Line]:
         if count:
             legend += [span(f"{glyph(state)} {number(count)}", state), Span("  ")]
     took = seconds_between(history["at"][0], history["at"][-1])
-    legend.append(span(f"{clock(history['at'][0])} – {clock(history['at'][-1])}, {duration(took)}", "soft"))
+    legend.append(span(f"since {clock(history['at'][0])}, {duration(took)}", "soft"))
     return [*lines[: height - 1], legend] if height > 1 else [legend]
 
 

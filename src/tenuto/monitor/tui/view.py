@@ -24,6 +24,8 @@ class Host(Protocol):
     now: str
     read_only: bool
     marked: dict[str, shapes.Job]
+    step_s: float
+    """How far one key moves the playhead."""
 
     def open(self, view: View) -> None:
         """Show a view over this one; Esc comes back."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tenuto.jobs.text import UNKNOWN, duration
+from tenuto.jobs.text import UNKNOWN
 from tenuto.monitor import shapes
 
 GLYPHS = {
@@ -198,6 +198,14 @@ def nearest_words(nearest: Mapping[str, Any]) -> str:
     return f"{words}, differs in {', '.join(parts)}" if parts else words
 
 
-def took(seconds: float | None) -> str:
-    """A duration, or a dash."""
-    return duration(seconds)
+def filter_value(value: str) -> str:
+    """A value of a filter, quoted where the language asks for it."""
+    if re.fullmatch(r"[\w.+-]+", value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def count_spans(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Each state that has jobs, with its sign and number: ``▶ 6``."""
+    return [(f"{glyph(state)} {number(counts[state])}", state) for state in COUNTED if counts.get(state)]

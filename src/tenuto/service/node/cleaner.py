@@ -61,12 +61,15 @@ class PayloadCleaner:
         if self._rest.is_resting(clock.monotonic()):
             return 0
         old = self._payloads.old(int(self._max_age_s * 1000))
-        cleaned = [row for row in old if self._payloads.clean(row) is not None]
-        keys = [
-            JobKey(TASK, os.path.basename(self._runner.place(row.key).paths.directory)) for row in cleaned
-        ]
-        for acted in remove(self._view, keys, nobody) if keys else ():
-            if acted.outcome not in (Outcome.DELETED, Outcome.GONE):
+        keys = {
+            JobKey(TASK, os.path.basename(self._runner.place(row.key).paths.directory)): row for row in old
+        }
+        cleaned = []
+        # The row moves last: what a killed node left of a directory is found again by its row.
+        for acted in remove(self._view, keys, nobody):
+            if acted.outcome in (Outcome.DELETED, Outcome.GONE):
+                cleaned.append(self._payloads.clean(keys[acted.key]))
+            else:
                 log("stage_failed", 30, stage="node_cleaner", why=acted.detail)
         if cleaned:
             log("cleaned", payloads=len(cleaned))

@@ -130,6 +130,8 @@ async def download_partial(request: Request, id: JobId, front: FrontOf, principa
         if descriptor is None or row.result_sha256 is None:
             if descriptor is not None:
                 await front.parts.files(os.close, descriptor)
+            elif row.result_sha256 is not None:  # the cleaner was just here
+                raise _no(ErrorCode.CLEANED, "The files of the job were removed after their time", row)
             raise _no(ErrorCode.NOT_STARTED, "The job left no files", row)
         return ResultResponse(descriptor, row)
     return await _partial(front, row)

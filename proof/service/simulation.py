@@ -1,0 +1,410 @@
+"""Owns the simulation of the service: real stages of two servers on a virtual loop, fake nodes, a fake clock.
+A seed decides all: kills, frozen servers, lost calls and answers, clocks that jump, ends that users ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import event
+
+from tenuto.database import Database, migrate
+from tenuto.errors import RequestRefused
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service import turns
+from tenuto.service.access import EVERYBODY
+from tenuto.service.decisions import Quota, Rest
+from tenuto.service.nodes import Outgoing
+from tenuto.service.parts import Offered
+from tenuto.service.rows import JobRow, NewJob, Page
+from tenuto.service.server import Server, ServerPlan
+from tenuto.service.tables import MIGRATIONS
+from tenuto.settings.service import ServiceSettings
+from tenuto.testing.clock import FakeClock, FakeRandomness
+from tenuto.testing.fake_node import FakeNode, Trouble
+from tenuto.testing.loop import run_virtually
+from tenuto.workspace.machine import this_machine
+
+PLANTED = {
+    "no fence": "a move is not compared with the claim, so that a frozen server's still counts",
+    "no find": "a job that was taken over is given to any node anew",
+    "no pace": "servers are taken for dead when the clock of the database jumps",
+    "no rest": "what looks old is cleaned, though the clock of the database jumped",
+    "no return": "what was queued before the clock was set back waits for the old time",
+}
+QUOTA = Quota(runs_per_user=2, max_runs=3)
+JOBS = 10
+MAX_AGE_S = 7200.0
+DAY_S = 86400.0
+LONGEST_S = 6 * 3600.0
+FAULTS_UNTIL_S = 600.0
+"""When the last fault happens; from then on all must come to a good end."""
+_JULIAN_1970 = 2440587.5
+_S = ServiceState
+
+
+class DatabaseClock:
+    """The clock of the database, which jumps."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.ahead_s = 0.0
+
+    def julian_day(self, _: str) -> float:
+        return _JULIAN_1970 + (self._clock.now().timestamp() + self.ahead_s) / DAY_S
+
+
+class SharedDatabase(Database):
+    """A SQLite file that servers share as if it were PostgreSQL, on a clock of its own."""
+
+    def __init__(self, path: Path, clock: DatabaseClock) -> None:
+        super().__init__(path)
+        event.listen(
+            self._engine.pool,
+            "connect",
+            lambda connection, record: connection.create_function("julianday", 1, clock.julian_day),
+        )
+        migrate(self, MIGRATIONS)
+        self.is_sqlite = False
+
+
+class SkewedClock:
+    """A machine whose clock is wrong; its monotonic one is right."""
+
+    def __init__(self, clock: FakeClock, ahead_s: float) -> None:
+        self._clock = clock
+        self._ahead = timedelta(seconds=ahead_s)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+
+class Calls:
+    """The threads of one server, without threads: a call is made in the loop; to the dead none returns."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self.is_dead = False
+        self.last_frozen = -DAY_S
+        """Until when it stood still, on the virtual clock."""
+
+    def freeze(self, seconds: float) -> None:
+        """Stands still, as after SIGSTOP."""
+        loop = asyncio.get_running_loop()
+        self.thawed.clear()
+        self.last_frozen = max(self.last_frozen, loop.time() + seconds)
+        loop.call_later(seconds, self.thawed.set)
+
+    async def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(self._chance.random() * 0.01)
+        await self._alive()
+        result = function(*arguments)
+        await asyncio.sleep(0)
+        await self._alive()
+        return result
+
+    async def _alive(self) -> None:
+        await self.thawed.wait()
+        if self.is_dead:
+            await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Verdict(NamedTuple):
+    """What a seed came to."""
+
+    seed: int
+    problems: tuple[str, ...]
+    ends: dict[str, int]
+    faults: dict[str, int]
+
+
+class World:
+    """Two servers, two nodes and their users, from a seed."""
+
+    def __init__(self, root: Path, seed: int, clock: FakeClock, plant: str | None) -> None:
+        self._root = root
+        self._chance = random.Random(seed)
+        self._clock = clock
+        self._plant = plant
+        self._database_clock = DatabaseClock(clock)
+        self.faults: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self._asked_to_end: dict[int, float] = {}
+        """Jobs that their users end, and when."""
+        self._ended_at: dict[int, float] = {}
+        self.nodes = {
+            name: FakeNode(name, slots=2, run_s=self._run_s, trouble=self._trouble) for name in ("a", "b")
+        }
+        self.servers: list[tuple[Server, Calls]] = []
+        self._numbers = iter(range(10**6))
+
+    def _run_s(self, job: Outgoing) -> float:
+        return self._chance.choice([0.05, 1.0, 30.0, 200.0])
+
+    def _trouble(self, call: str) -> Trouble | None:
+        if self._clock.monotonic() > FAULTS_UNTIL_S or self._chance.random() > 0.15:
+            return None
+        trouble = self._chance.choice(list(Trouble))
+        self.faults[trouble.name] += 1
+        return trouble
+
+    # Servers
+
+    async def start_server(self) -> None:
+        number = next(self._numbers)
+        skewed = SkewedClock(self._clock, self._chance.choice([-600.0, 0.0, 600.0]))
+        machine = this_machine()._replace(
+            clock=skewed, randomness=FakeRandomness(self._chance.getrandbits(32))
+        )
+        settings = ServiceSettings(
+            data=self._root / "data",
+            max_age_s=MAX_AGE_S,
+            clean_every_s=60.0,
+            terminate_wait_s=1.0,
+            poll_s=5.0,
+        )
+        services = {"s": Offered("s", QUOTA, tuple(self.nodes))}
+        plan = ServerPlan(settings, "", services, "0")
+        database = SharedDatabase(self._root / "db.sqlite", self._database_clock)
+        server = Server(plan, self.nodes, machine, database)
+        calls = Calls(random.Random(self._chance.getrandbits(32)))
+        object.__setattr__(server.parts, "sql", calls)
+        object.__setattr__(server.parts, "files", calls)
+        self._watch(server)
+        if self._plant == "no fence":
+            _without_fence(server)
+        elif self._plant == "no find":
+            _without_find(server)
+        elif self._plant == "no pace":
+            server._can_compare = _always  # type: ignore[method-assign]
+        elif self._plant == "no rest":
+            server._cleaner._rest = _Restless(0.0, 0.0)
+        elif self._plant == "no return":
+            turns.LONGEST_WAIT_MS = 10**12
+        self.servers.append((server, calls))
+        await server.start()
+        self.faults[f"server {number} started"] += 0
+
+    def _watch(self, server: Server) -> None:
+        """Notes when each job ended, and that none is cleaned before its time."""
+        move = server.parts.requests.move
+
+        def watched(row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
+            moved = move(row, to, message, **values)
+            now = self._clock.monotonic()
+            if moved is not None and to is _S.CLEANED and now - self._ended_at.get(row.id, 0.0) < MAX_AGE_S:
+                self.problems.append(
+                    f"job {row.id} was cleaned {now - self._ended_at[row.id]:.0f} s after its end"
+                )
+            if moved is not None and to.is_final:
+                self._ended_at.setdefault(row.id, now)
+            return moved
+
+        server.parts.requests.move = watched  # type: ignore[method-assign]
+        take_over = server.parts.requests.take_over
+
+        def taken_over(servers: Sequence[str] | None) -> list[JobRow]:
+            alive = {
+                other._id
+                for other, calls in self.servers
+                if self._clock.monotonic() > calls.last_frozen + 20.0
+            }
+            if early := alive.intersection(servers or ()):
+                self.problems.append(f"{len(early)} servers were taken for dead that are well")
+            return take_over(servers)
+
+        server.parts.requests.take_over = taken_over  # type: ignore[method-assign]
+
+    async def kill_server(self, place: int) -> None:
+        """As SIGKILL: nothing of it goes on, and nothing is tidied."""
+        server, calls = self.servers.pop(place)
+        calls.is_dead = True
+        calls.thawed.set()
+        self.faults["killed"] += 1
+        for stage in (server._sender.stage, server._cleaner.stage, server._news, server._member):
+            await stage.close()
+        await server._getter.close()
+        server.database.close()
+
+    # Users
+
+    async def upload(self, script: str) -> None:
+        server, _ = self._chance.choice(self.servers)
+        name = f"job{next(self._numbers)}"
+        place = server.parts.places.open_job(name)
+        _write(place.files, script)
+        user = self._chance.choice(["ada", "ada", "bob", "eve"])
+        row, _ = server.parts.requests.add(NewJob(user, "s", name))
+        server._sender.stage.wake()
+        if "exec sleep" in script or self._chance.random() < 0.2:
+            self._asked_to_end[row.id] = self._clock.monotonic() + self._chance.uniform(0.0, 120.0)
+
+    async def end_jobs(self) -> None:
+        """Users end the jobs that they do not want any more."""
+        for id, when in self._asked_to_end.items():
+            server, calls = self._chance.choice(self.servers)
+            if when > self._clock.monotonic() or not calls.thawed.is_set():
+                continue
+            try:
+                async with asyncio.timeout(5.0):
+                    await server.operations.terminate(id, EVERYBODY)
+            except (RequestRefused, TimeoutError):
+                continue
+
+    # Faults
+
+    async def strike(self) -> None:
+        fault = self._chance.choice(["kill", "freeze", "jump", "nothing"])
+        if fault == "kill":
+            await self.kill_server(self._chance.randrange(len(self.servers)))
+            if self._chance.random() < 0.7 or not self.servers:
+                await self.start_server()
+        elif fault == "freeze":
+            self._chance.choice(self.servers)[1].freeze(self._chance.uniform(5.0, 60.0))
+            self.faults["frozen"] += 1
+        elif fault == "jump":
+            self._database_clock.ahead_s += self._chance.choice([-DAY_S, DAY_S, 30.0, -30.0])
+            self.faults["clock jumped"] += 1
+        while len(self.servers) < 2 and self._chance.random() < 0.5:
+            await self.start_server()
+
+    # The verdict
+
+    def rows(self) -> list[JobRow]:
+        return self.servers[0][0].parts.requests.listed(Page(limit=1000))
+
+    def judge(self) -> None:
+        rows = self.rows()
+        for row in rows:
+            if not row.state.is_final:
+                self.problems.append(f"job {row.id} is still {row.state.value}: {row.message}")
+        if len(rows) != JOBS:
+            self.problems.append(f"{JOBS} uploads are {len(rows)} jobs")
+        ledger = [line for node in self.nodes.values() for line in node.ledger]
+        starts = Counter(job for word, job, _ in ledger if word == "start")
+        self.problems += [f"job {job} was started {n} times" for job, n in starts.items() if n > 1]
+        ends = {job: word for word, job, _ in ledger if word != "start"}
+        for row in rows:
+            self.problems += [p for p in [self._wrong_end(row, ends.get(row.id))] if p]
+        self._judge_quotas(ledger, {row.id: row.user_id for row in rows})
+
+    def _wrong_end(self, row: JobRow, end: str | None) -> str | None:
+        allowed: dict[str | None, tuple[ServiceState, ...]] = {
+            "completed": (_S.COMPLETED,),
+            "failed": (_S.FAILED,),
+            "killed": (_S.KILLED,),
+            None: (_S.KILLED,) if row.id in self._asked_to_end else (),
+        }
+        if row.state in (*allowed[end], _S.CLEANED):
+            return None
+        if end is None and row.state is _S.FAILED and "no node took the job" in row.message:
+            return None
+        return f"job {row.id} is {row.state.value} ({row.message}), its program: {end}"
+
+    def _judge_quotas(self, ledger: list[tuple[str, int, float]], users: dict[int, str]) -> None:
+        running: set[int] = set()
+        for word, job, at in sorted(ledger, key=lambda line: (line[2], line[0] == "start")):
+            if word == "start":
+                running.add(job)
+            else:
+                running.discard(job)
+            by_user = Counter(users[one] for one in running)
+            if len(running) > QUOTA.max_runs or max(by_user.values(), default=0) > QUOTA.runs_per_user:
+                self.problems.append(f"at {at:.0f} s {len(running)} programs run: {dict(by_user)}")
+                return
+
+
+def _write(directory: str, script: str) -> None:
+    Path(directory, "run.sh").write_text(script)
+
+
+async def _play(world: World) -> None:
+    chance, clock = world._chance, world._clock
+    for _ in range(2):
+        await world.start_server()
+    scripts = ["true\n"] * (JOBS - 4) + ["exit 7\n"] * 2 + ["exec sleep 1000\n"] * 2
+    chance.shuffle(scripts)
+    while clock.monotonic() < FAULTS_UNTIL_S:
+        await asyncio.sleep(chance.uniform(1.0, 40.0))
+        for _ in range(min(chance.randrange(4), len(scripts))):
+            await world.upload(scripts.pop())
+        await world.strike()
+        await world.end_jobs()
+    while scripts:
+        await world.upload(scripts.pop())
+    for _, calls in world.servers:
+        calls.thawed.set()
+    until = clock.monotonic() + LONGEST_S
+    while clock.monotonic() < until and not all(row.state.is_final for row in world.rows()):
+        await world.end_jobs()
+        await asyncio.sleep(20.0)
+    world.judge()
+    while world.servers:
+        await world.kill_server(0)
+    for node in world.nodes.values():
+        await node.end()
+
+
+def played(seed: int, plant: str | None = None) -> Verdict:
+    """The whole life of a world."""
+    memory = "/dev/shm"
+    place = memory if os.access(memory, os.W_OK) else None
+    clock, patience_ms = FakeClock(), turns.LONGEST_WAIT_MS
+    with tempfile.TemporaryDirectory(prefix="tn-world-", dir=place) as root:
+        world = World(Path(root), seed, clock, plant)
+        run_virtually(clock, _play(world))
+        turns.LONGEST_WAIT_MS = patience_ms
+        counted = Counter(world.faults)
+    ends = Counter(word for node in world.nodes.values() for word, _, _ in node.ledger)
+    return Verdict(seed, tuple(world.problems), dict(ends), {k: n for k, n in counted.items() if n})
+
+
+class _Restless(Rest):
+    """A cleaner that never rests."""
+
+    def round(self, wall: float, monotonic: float, max_age_s: float) -> tuple[Rest, float]:
+        return self, 0.0
+
+
+async def _always() -> bool:
+    return True
+
+
+def _without_fence(server: Server) -> None:
+    """A move compares the state of the row, and not its claim."""
+    requests = server.parts.requests
+    move = requests.move
+
+    def loose(row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
+        known = requests.get(row.id)
+        return move(row._replace(claim=known.claim) if known else row, to, message, **values)
+
+    requests.move = loose  # type: ignore[method-assign]
+
+
+def _without_find(server: Server) -> None:
+    """A job that was taken over is given to any node anew."""
+    handover = server._getter._handover
+    send = handover.send
+
+    async def anew(row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:
+        other = server.parts.book.plan(tuple(server.parts.book.nodes), 1)[0]
+        return await send(row._replace(node=other), may_be_there=False, is_unwanted=is_unwanted)
+
+    handover.send = anew  # type: ignore[method-assign]

@@ -1,0 +1,46 @@
+"""Arguments of an output that a task registers, as plain JSON values.
+Nothing is pickled: any program can read them, and reading them runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Plain values, lists, mappings, dataclasses and NamedTuples as JSON data; `TypeError` otherwise."""
+    if value is None or isinstance(value, bool | str | int | float):
+        return _base(value)
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None)
+        if names is not None:  # a NamedTuple: its names are what its reader knows it by
+            return {name: plain(item) for name, item in zip(names, value, strict=True)}
+        return [plain(item) for item in value]
+    fields = getattr(type(value), "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: plain(getattr(value, name)) for name in fields}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):  # a number of numpy's own kind
+        return plain(value.tolist())
+    raise TypeError(f"{type(value).__qualname__} is neither a plain value nor a dataclass")
+
+
+def _base(value: Any) -> Any:
+    """Without the subclass: an enum or a numpy float is a number to JSON."""
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value) if kind is not str else str.__str__(value)
+    return None
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, bool | int | float):
+        return str(key)
+    raise TypeError(f"a key that is a {type(key).__qualname__} cannot be kept")

@@ -1,0 +1,264 @@
+"""The cockpit: from 140 columns on, the list of jobs, one of them and its log stand side by side.
+In a narrower window it is the list alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenuto.errors import NotFound
+from tenuto.monitor import shapes
+from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, rule, span
+from tenuto.monitor.tui.job import LOG_PERIOD_S, Known, ask_job, facts, job_title
+from tenuto.monitor.tui.jobs import JobsView
+from tenuto.monitor.tui.log import LogPane
+from tenuto.monitor.tui.pulse import pulse, tokens
+from tenuto.monitor.tui.staff import in_sight, staffs
+from tenuto.monitor.tui.table import Listing, pointed
+from tenuto.monitor.tui.view import Host
+from tenuto.monitor.tui.words import count_spans, energy, group_glyph, group_name, group_state, number
+
+WIDE = 140
+LEFT = 42
+PANES = ("jobs", "log", "groups")
+
+
+class Around(NamedTuple):
+    """What is shown around the list."""
+
+    overview: shapes.Overview
+    history: shapes.History | None
+    score: shapes.Score | None
+
+
+class Answer(NamedTuple):
+    """What was answered."""
+
+    jobs: shapes.Jobs
+    around: Around | None = None
+    job: Known | None = None
+
+
+class Cockpit(JobsView):
+    """The jobs, with all that is known around them where there is room."""
+
+    def __init__(self, host: Host, filter: str = "") -> None:
+        super().__init__(host, filter)
+        self.is_wide = False
+        self.focus = "jobs"
+        self.is_zoomed = False
+        self._around: Around | None = None
+        self._groups: Listing[shapes.Group] = Listing(lambda group: group["group"])
+        self._log = LogPane()
+        self._detail: shapes.JobDetail | None = None
+        self._why: shapes.Why | None = None
+        self._is_stale = True
+        self._turn_number = 0
+
+    # The provider
+
+    def ask(self, provider: StateProvider) -> Answer:  # type: ignore[override]
+        jobs = super().ask(provider)
+        if not self.is_wide:
+            return Answer(jobs)
+        stale, self._is_stale = self._is_stale, False
+        around = self._ask_around(provider) if stale or self._around is None else None
+        key = self._log.key
+        job = None
+        if key is not None:
+            is_other = self._detail is None or self._detail["key"] != key
+            try:
+                job = ask_job(provider, key, with_facts=stale or is_other, log=self._log)
+            except NotFound:
+                job = None
+        return Answer(jobs, around, job)
+
+    def _ask_around(self, provider: StateProvider) -> Around:
+        overview = provider.overview(self.host.at)
+        group = self.host.group or (overview["groups"][0]["group"] if overview["groups"] else None)
+        history = provider.history(group, 80) if group else None
+        groups = [self.host.group] if self.host.group else []
+        return Around(overview, history, provider.score(groups, width=200))
+
+    def take(self, answer: Answer) -> None:  # type: ignore[override]
+        super().take(answer.jobs)
+        if answer.around is not None:
+            self._around = answer.around
+            self._groups.take(answer.around.overview["groups"], len(answer.around.overview["groups"]))
+        if answer.job is not None:
+            self._detail = answer.job.job or self._detail
+            self._why = answer.job.why or self._why
+            self._log.trouble = answer.job.trouble
+            self._log.take(answer.job.part)
+        self._look_at_chosen()
+
+    def _look_at_chosen(self) -> None:
+        """The log and the facts are those of the row under the cursor."""
+        chosen = self.listing.chosen
+        key = chosen["key"] if chosen is not None else None
+        if key != self._log.key:
+            self._log.show(key)
+            self._detail = self._why = None
+            self.host.renew()
+
+    def told(self) -> None:
+        self._is_stale = True
+
+    @property
+    def period_s(self) -> float | None:  # type: ignore[override]
+        """While the log on the screen may grow, it is read again."""
+        chosen = self.listing.chosen
+        if self.is_wide and chosen is not None and chosen["state"] == "running":
+            return LOG_PERIOD_S if self._log.is_live else 1.0
+        return super().period_s
+
+    # Looking
+
+    @property
+    def hints(self) -> str:  # type: ignore[override]
+        """Keys of the panes, where there are panes."""
+        if not self.is_wide:
+            return JobsView.hints
+        views = "1 overview 2 jobs 3 score 4 graph 5 results 6 resources 7 archive"
+        return f"{views}   / filter  Tab pane  z zoom  K kill R retry D clean  ? help  q quit"
+
+    def draw(self, room: int, height: int) -> list[Line]:
+        self.is_wide = room >= WIDE
+        if not self.is_wide or self._around is None:
+            return super().draw(room, height)
+        if self.is_zoomed:
+            return framed(self._draw_zoomed(room, height), room, height)
+        right = room - LEFT - 1
+        score_rows = min(max(height // 5, 3), 10)
+        upper = height - score_rows
+        list_rows = max(upper // 2, 4)
+        job_rows = upper - list_rows
+        lines = [
+            self._title("jobs", right),
+            *self.draw_list(right, list_rows - 1, has_focus=self.focus == "jobs"),
+        ]
+        lines = framed(lines, right, list_rows)
+        lines += self._draw_job(right, job_rows)
+        lines += [rule("score", right), *self._draw_score(right, score_rows - 1)]
+        return beside([(self._draw_left(LEFT, height), LEFT), (lines, right)], height)
+
+    def _title(self, pane: str, room: int, words: str = "") -> Line:
+        has_focus = self.focus == pane
+        return rule([span(f"{pane}{words}", "title chosen" if has_focus else "title")], room)
+
+    def _draw_zoomed(self, room: int, height: int) -> list[Line]:
+        if self.focus == "log":
+            title = self._title("log", room, f": {self._log.stream}, {self._log.status()}")
+            return [title, *self._log.draw(room, height - 1)]
+        if self.focus == "groups":
+            return self._draw_left(room, height)
+        return self.draw_list(room, height, has_focus=True)
+
+    def _draw_left(self, room: int, height: int) -> list[Line]:
+        assert self._around is not None
+        overview = self._around.overview
+        token_rows = min(len(overview["tokens"]) + 1, 5)
+        failures = overview["failures"][: max(height // 6, 1)]
+        left = height - token_rows - len(failures) - 3
+        pulse_rows = min(max(left - self._groups.count - 2, 4), 12)
+        group_rows = max(left - pulse_rows - 1, 1)
+        lines = [self._title("groups", room)]
+        groups = [self._draw_group(index, room) for index in self._groups.visible(group_rows)]
+        lines += framed(groups, room, group_rows)
+        lines += [
+            rule("pulse", room),
+            *framed(pulse(self._around.history, room, pulse_rows), room, pulse_rows),
+        ]
+        lines.append(rule("failures", room))
+        for one in failures:
+            content = [Span(" ✗ ", "error"), span(f"{one['total']:,} "), span(one["error"])]
+            place = f" {one['place']}"
+            lines.append([*fitted(content, room - len(place)), span(place, "soft")])
+        lines += [rule("tokens", room), *tokens(overview["tokens"], room, overview["now"])]
+        return lines
+
+    def _draw_group(self, index: int, room: int) -> Line:
+        group = self._groups.row(index)
+        if group is None:
+            return []
+        content = [span(f"{group_glyph(group)} ", group_state(group))]
+        counts: Line = []
+        for words, state in count_spans(group["counts"]):
+            counts += [Span(" "), span(words, state)]
+        name = group_name(group, self.host.now)
+        content += [*fitted([span(name)], max(room - cells(counts) - 4, 8)), *counts]
+        is_cursor = index == self._groups.cursor and self.focus == "groups"
+        mark = "•" if group["group"] == self.host.group else " "
+        return pointed(content, room, is_cursor=is_cursor, mark=mark)
+
+    def _draw_job(self, room: int, height: int) -> list[Line]:
+        left = room * 11 // 20
+        right = room - left - 1
+        chosen = self.listing.chosen
+        if chosen is None:
+            return framed([rule("job", room)], room, height)
+        name, state = job_title(self._detail or chosen)
+        title = rule([*name, Span("  "), *state], left)
+        is_same = self._detail is not None and self._detail["key"] == chosen["key"]
+        known = facts(self._detail, self._why, left) if is_same and self._detail else [[span(" …", "soft")]]
+        log_title = self._title("log", right, f": {self._log.stream}, {self._log.status()}")
+        log = [log_title, *self._log.draw(right, height - 1)]
+        return beside([([title, *known], left), (log, right)], height)
+
+    def _draw_score(self, room: int, height: int) -> list[Line]:
+        score = self._around.score if self._around else None
+        if score is None:
+            return framed([], room, height)
+        chosen = self.listing.chosen
+        lit = frozenset([chosen["key"]]) if chosen is not None else frozenset()
+        rows = staffs(score, room, None, lit if _is_drawn(score, lit) else frozenset(), self.host.now)
+        return framed(in_sight(rows, room, height, lit), room, height)
+
+    def heading(self) -> Line:
+        content = super().heading()
+        if self.is_wide and self._around is not None:
+            used = [(one["carbon"] or {}).get("energy_kwh") for one in self._around.overview["groups"]]
+            total = sum(one for one in used if one is not None)
+            running = sum(one["counts"].get("running", 0) for one in self._around.overview["groups"])
+            content.append(span(f"   {number(running)} running", "soft"))
+            content.append(span(f"   {energy(total)}" if total else "", "soft"))
+        return content
+
+    # Acting
+
+    def press(self, key: str) -> bool:
+        if not self.is_wide:
+            return super().press(key)
+        if key in ("tab", "shift+tab"):
+            step = 1 if key == "tab" else -1
+            self.focus = PANES[(PANES.index(self.focus) + step) % len(PANES)]
+        elif key == "z":
+            self.is_zoomed = not self.is_zoomed
+        elif key == "escape" and self.is_zoomed:
+            self.is_zoomed = False
+        elif self._press_pane(key):
+            self.host.renew()
+        else:
+            done = super().press(key)
+            self._look_at_chosen()
+            return done
+        return True
+
+    def _press_pane(self, key: str) -> bool:
+        if self.focus == "log" or key in ("e", "F"):
+            return self._log.press(key)
+        if self.focus != "groups":
+            return False
+        chosen = self._groups.chosen
+        if key == "enter" and chosen is not None:
+            self.host.group = chosen["group"]
+            self.set_filter("")
+            self._is_stale = True
+            self.focus = "jobs"
+            return True
+        return self._groups.press(key)
+
+
+def _is_drawn(score: shapes.Score, keys: frozenset[str]) -> bool:
+    return any(bar[4] in keys for lane in score["lanes"] for bar in lane["bars"])

@@ -1,0 +1,251 @@
+"""What jobs gave: a table, and a scatter of two of its columns.
+Columns and numbers come from the provider; order, axes and the filter are of this view only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tenuto.errors import TenutoError
+from tenuto.monitor import shapes
+from tenuto.monitor.query import order_key, read_question
+from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.tui.cells import Line, beside, span
+from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.plot import Point, scale, scatter
+from tenuto.monitor.tui.prompt import Prompt
+from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.words import key_group_name, number, plain, short_id, short_task
+
+MOST_ROWS = 10_000
+LEAST_PLOT = 64
+"""The cells of a window that has room for a scatter."""
+_FIXED = ("key", "task", "id", "state")
+
+Result = dict[str, Any]
+
+
+class Known(NamedTuple):
+    """What was answered."""
+
+    group: str | None
+    results: shapes.Results | None
+
+
+class ResultsView(View):
+    """Table and scatter of the results of one task."""
+
+    name = "results"
+    hints = "s sort  x y axes  L log  p best 10 %  t task  / filter  Enter open  Esc back"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._known: Known | None = None
+        self._task: str | None = None
+        self._sort = ""
+        self._x = self._y = ""
+        self._is_log = False
+        self._only_best = False
+        self._filter = ""
+        self._listing: Listing[Result] = Listing(lambda row: str(row["key"]))
+
+    # The provider
+
+    def ask(self, provider: StateProvider) -> Known:
+        group = self.host.group
+        if group is None:
+            groups = provider.groups(limit=1)["groups"]
+            group = groups[0]["group"] if groups else None
+        return Known(group, provider.results(group, None, 0, MOST_ROWS) if group else None)
+
+    def take(self, answer: Known) -> None:
+        if self._known is None or answer.group != self._known.group:
+            self._task, self._sort, self._x, self._y, self._filter = None, "", "", "", ""
+            self._listing.reset()
+        self._known = answer
+        tasks = self._tasks()
+        if self._task not in tasks:
+            self._task = max(tasks, key=self._worth, default=None)
+        names = self._numbers()
+        if self._y not in names:
+            given = [name for name in names if name.startswith("result") or name == "objective"]
+            self._y = (given or names[-1:] or [""])[0]
+        if self._x not in names:
+            self._x = next((name for name in names if name != self._y), self._y)
+        if not self._sort and self._y:
+            self._sort = f"-{self._y}"
+        self._arrange()
+
+    def _worth(self, task: str) -> int:
+        """A task with more values says more."""
+        rows = [row for row in self._all() if row["task"] == task]
+        return len({name for row in rows for name, value in row.items() if value is not None})
+
+    def _all(self) -> Sequence[Result]:
+        return self._known.results["rows"] if self._known and self._known.results else ()
+
+    def _tasks(self) -> list[str]:
+        return sorted({str(row["task"]) for row in self._all()})
+
+    def _names(self) -> list[str]:
+        """The columns that the rows of the task have."""
+        columns = self._known.results["columns"] if self._known and self._known.results else []
+        rows = [row for row in self._all() if row["task"] == self._task]
+        return [
+            column["name"]
+            for column in columns
+            if column["name"] not in _FIXED and any(row.get(column["name"]) is not None for row in rows)
+        ]
+
+    def _numbers(self) -> list[str]:
+        columns = self._known.results["columns"] if self._known and self._known.results else []
+        numeric = {column["name"] for column in columns if column["kind"] == "number"}
+        return [name for name in self._names() if name in numeric]
+
+    def _arrange(self) -> None:
+        """The rows of the task that match, in order; of them the best tenth, if that is asked for."""
+        rows = [row for row in self._all() if row["task"] == self._task]
+        if self._filter:
+            tree = read_question(self._filter)
+            try:
+                rows = [row for row in rows if tree is None or tree.matches(row)]
+            except TenutoError as error:
+                self.host.say(str(error))
+        if self._only_best and self._y:
+            rows = _ordered(rows, self._y, descending=True)[: max(len(rows) // 10, 1)]
+        if self._sort:
+            rows = _ordered(rows, self._sort.removeprefix("-"), descending=self._sort.startswith("-"))
+        self._listing.take(rows, len(rows))
+
+    # Looking
+
+    def heading(self) -> Line:
+        name = key_group_name(self._known.group, self.host.now) if self._known and self._known.group else ""
+        content = [span(f"results {name}  ", "title")]
+        if self._task is not None:
+            content.append(span(f"task {short_task(self._task)}   "))
+        if self._y:
+            log = " (log)" if self._is_log else ""
+            content.append(span(f"y {self._y}   x {self._x}{log}   ", "key"))
+        if self._only_best:
+            content.append(span("top 10 %   "))
+        return [*content, span(f"filter: {self._filter}" if self._filter else "", "key")]
+
+    def draw(self, room: int, height: int) -> list[Line]:
+        if self._known is None:
+            return [[span(" …", "soft")]]
+        if not self._all():
+            return [[span(" no job of this group has given a result yet", "soft")]]
+        if room < LEAST_PLOT or not self._y:
+            return self._draw_table(room, height)
+        left = room * 2 // 5
+        plot = self._draw_plot(left, min(height, left // 2 + 4))
+        return beside(
+            [(plot, left), (self._draw_table(room - left - 1, height), room - left - 1)], height, " "
+        )
+
+    def _draw_plot(self, room: int, height: int) -> list[Line]:
+        rows = [
+            row for row in self._listing.rows if _is_number(row.get(self._x)) and _is_number(row.get(self._y))
+        ]
+        chosen = self._listing.chosen
+        points = [Point(row[self._x], row[self._y], "error chosen" if row is chosen else "") for row in rows]
+        points.sort(key=lambda point: bool(point.style))
+        across = scale([point.x for point in points], is_log=self._is_log)
+        up = scale([point.y for point in points])
+        return scatter(points, across, up, room, height)
+
+    def _columns(self) -> list[Column[Result]]:
+        numeric = set(self._numbers())
+        found = [
+            Column[Result](
+                name.removeprefix("result.").upper(),
+                min(max(len(name.removeprefix("result.")) + 1, 8), 14),
+                _value(name),
+                right=name in numeric,
+                rank=1 + place + (0 if name in (self._x, self._y) else 20),
+                sort=name,
+            )
+            for place, name in enumerate(self._names())
+        ]
+        return [Column("ID", 8, lambda row: short_id(str(row["id"]))), *found]
+
+    def _draw_table(self, room: int, height: int) -> list[Line]:
+        chosen = placed(self._columns(), room - 1)
+        lines = [[span(" "), *header(chosen, self._sort)]] if height > 1 else []
+        for index in self._listing.visible(height - len(lines)):
+            row = self._listing.row(index)
+            if row is not None:
+                is_cursor = index == self._listing.cursor
+                lines.append(pointed(row_line(chosen, row), room, is_cursor=is_cursor))
+        return lines
+
+    # Acting
+
+    def press(self, key: str) -> bool:
+        if self._listing.press(key):
+            return True
+        names = self._numbers()
+        row = self._listing.chosen
+        if key == "enter" and row is not None:
+            job_key = str(row["key"])
+            self.host.later(
+                lambda provider: provider.job(job_key), lambda job: self.host.open(JobPage(self.host, job))
+            )
+        elif key == "s":
+            self._sort = f"-{_next(self._names(), self._sort.removeprefix('-'))}"
+        elif key == "S":
+            self._sort = self._sort[1:] if self._sort.startswith("-") else f"-{self._sort}"
+        elif key == "x":
+            self._x = _next(names, self._x)
+        elif key == "y":
+            self._y = _next(names, self._y)
+        elif key == "L":
+            self._is_log = not self._is_log
+        elif key == "p":
+            self._only_best = not self._only_best
+        elif key == "t":
+            self._task, self._sort, self._x, self._y = _next(self._tasks(), self._task or ""), "", "", ""
+            self.host.renew()
+        elif key == "/":
+            self.host.open(Prompt(self.host, self._filter, self._set_filter))
+        elif key == "escape" and self._filter:
+            self._filter = ""
+        else:
+            return False
+        self._arrange()
+        return True
+
+    def _set_filter(self, text: str) -> None:
+        self._filter = text
+        self._arrange()
+
+
+def _ordered(rows: Sequence[Result], name: str, *, descending: bool) -> list[Result]:
+    """Rows by a column; those without a value last."""
+    keyed = [(order_key(row.get(name)), row) for row in rows]
+    known = [(key, row) for key, row in keyed if key is not None]
+    known.sort(key=lambda pair: pair[0], reverse=descending)
+    return [row for _, row in known] + [row for key, row in keyed if key is None]
+
+
+def _value(name: str) -> Callable[[Result], str]:
+    def text(row: Result) -> str:
+        value = row.get(name)
+        if value is None:
+            return ""
+        return number(value) if _is_number(value) else plain(value)
+
+    return text
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _next(names: Sequence[str], current: str) -> str:
+    if not names:
+        return ""
+    return names[(names.index(current) + 1) % len(names)] if current in names else names[0]

@@ -1,0 +1,214 @@
+"""The score: one time line of all groups with its playhead, and the why trail of the chosen note.
+Lines and bins come from the provider; `staff` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tenuto.errors import NotFound
+from tenuto.jobs.text import duration
+from tenuto.monitor import shapes
+from tenuto.monitor.score import instant_of
+from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.tui.cells import Line, Span, fitted, span
+from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.pulse import units, waiting_words
+from tenuto.monitor.tui.staff import Note, across, in_sight, label_cells, notes_of, place, staffs
+from tenuto.monitor.tui.view import Host, View
+from tenuto.monitor.tui.words import COUNTED, clock, count_spans, instant, key_group_name, seconds_between
+
+STEPS = 60
+"""Keys from one end of the time line to the other."""
+_LEAST_SPAN_MS = 2_000
+
+
+class Known(NamedTuple):
+    """What was answered."""
+
+    score: shapes.Score
+    overview: shapes.Overview
+    job: shapes.JobDetail | None
+    why: shapes.Why | None
+
+
+class ScoreView(View):
+    """Notes over time; Tab goes from note to note, arrows move the playhead."""
+
+    name = "score"
+    hints = "← → playhead  Tab next note  Enter open  + - zoom  z fit  End live  w why"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._known: Known | None = None
+        self._notes: list[Note] = []
+        self._chosen: Note | None = None
+        self._range: tuple[int, int | None] | None = None
+        self._width = 80
+
+    # The provider
+
+    def ask(self, provider: StateProvider) -> Known:
+        groups = [self.host.group] if self.host.group else []
+        start, end = self._range or (None, None)
+        score = provider.score(groups, start, end, across(self._width))
+        job = why = None
+        chosen = self._chosen
+        if chosen is not None:
+            try:
+                job, why = provider.job(chosen.key), provider.why(chosen.key)
+            except NotFound:
+                job = why = None
+        return Known(score, provider.overview(self.host.at), job, why)
+
+    def take(self, answer: Known) -> None:
+        self._known = answer
+        self._notes = notes_of(answer.score)
+        span_s = (answer.score["to"] - answer.score["from"]) / 1000
+        self.host.step_s = max(span_s / STEPS, 1.0)
+        if self._chosen is not None:
+            same = (self._chosen.key, self._chosen.attempt)
+            self._chosen = next((one for one in self._notes if (one.key, one.attempt) == same), None)
+
+    @property
+    def period_s(self) -> float | None:  # type: ignore[override]
+        """Every second while a note is held."""
+        return 1.0 if any(note.state == "running" for note in self._notes) else None
+
+    # Looking
+
+    def heading(self) -> Line:
+        what = key_group_name(self.host.group, self.host.now) if self.host.group else "all doors"
+        content = [span("score ", "title"), span(what, "title")]
+        if self._known is not None:
+            score = self._known.score
+            content.append(span(f"   {_time(score['from'])} ── {_time(score['to'])}", "soft"))
+        return content
+
+    def draw(self, room: int, height: int) -> list[Line]:
+        self._width = room
+        if self._known is None:
+            return [[span(" …", "soft")]]
+        rows = staffs(self._known.score, room, self._chosen, self._lit(), self.host.now)
+        foot = [*self._tokens(room), self._playhead(room), self._counts(), self._trail()][
+            -max(height - 1, 0) :
+        ]
+        space = max(height - len(foot), 0)
+        shown = in_sight(rows, room, space, [self._chosen.key] if self._chosen else [])
+        blank: list[Line] = [[] for _ in range(space - len(shown))]
+        return [*shown, *blank, *foot]
+
+    def _lit(self) -> frozenset[str]:
+        """The chosen note, what it needed and what needed it."""
+        job = self._known.job if self._known else None
+        if self._chosen is None or job is None or job["key"] != self._chosen.key:
+            return frozenset()
+        linked = [*job["dependencies"], *job["dependents"]]
+        return frozenset([job["key"], *(one["key"] for one in linked)])
+
+    def _tokens(self, room: int) -> list[Line]:
+        assert self._known is not None
+        return [
+            [
+                Span(" "),
+                *fitted([span(f"token {token['name']}", "title")], label_cells(room)),
+                Span("┤", "soft"),
+                *units(token),
+                span(f"   {waiting_words(token, self.host.now)}", "waiting"),
+            ]
+            for token in self._known.score["tokens"][:3]
+        ]
+
+    def _playhead(self, room: int) -> Line:
+        assert self._known is not None
+        at = instant(self.host.at)
+        if at is None:
+            return []
+        cell = place(self._known.score, at.timestamp() * 1000, across(room))
+        words = f"playhead: {clock(self.host.at, self.host.now)}"
+        blank = label_cells(room) + 2 + cell
+        if blank + len(words) + 2 > room:
+            return [Span(" " * max(blank - len(words) - 1, 0)), span(words, "alarm"), Span(" │", "alarm")]
+        return [Span(" " * blank), Span("│ ", "alarm"), span(words, "alarm")]
+
+    def _counts(self) -> Line:
+        assert self._known is not None
+        groups = [one for one in self._known.overview["groups"] if self.host.group in (None, one["group"])]
+        total = {state: sum(one["counts"].get(state, 0) for one in groups) for state in COUNTED}
+        when = f"at {clock(self.host.at, self.host.now)}" if self.host.at else "now"
+        content = [span(f" {when:<13} ", "title")]
+        for words, state in count_spans(total):
+            content += [span(words, state), Span("  ")]
+        return [*content, Span("    "), *self._story()]
+
+    def _story(self) -> Line:
+        job = self._known.job if self._known else None
+        if job is None or self._chosen is None:
+            return []
+        waited = seconds_between(job["submitted"], job["started"])
+        words = [f"waited {duration(waited)}" if waited is not None else ""]
+        words += [f"ran {duration(job['duration_s'])}" if job["duration_s"] is not None else ""]
+        words += [f"attempt {self._chosen.attempt}"]
+        name = f"{job['task'].rpartition('.')[2]} {job['id'][:8]} "
+        return [span(name, "title"), span(", ".join(word for word in words if word))]
+
+    def _trail(self) -> Line:
+        why = self._known.why if self._known else None
+        if self._chosen is None or why is None:
+            return [span(" why           Tab chooses a note, whose story is told here", "soft")]
+        return [span(" why           ", "key"), span(" ← ".join(why["because"]), self._chosen.state)]
+
+    # Acting
+
+    def current(self) -> shapes.Job | None:
+        return self._known.job if self._known and self._chosen is not None else None
+
+    def jobs(self) -> Sequence[shapes.Job]:
+        job = self.current()
+        return [job] if job is not None else []
+
+    def press(self, key: str) -> bool:
+        job = self.current()
+        if key in ("tab", "shift+tab", "down", "up", "j", "k", "g", "G", "pageup", "pagedown"):
+            self._step(key)
+        elif key == "enter" and job is not None:
+            self.host.open(JobPage(self.host, job))
+        elif key in ("+", "-"):
+            self._zoom(0.5 if key == "+" else 2.0)
+        elif key == "z":
+            self._range = None
+        elif key == "escape" and self._chosen is not None:
+            self._chosen = None
+        else:
+            return False
+        self.host.renew()
+        return True
+
+    def _step(self, key: str) -> None:
+        if not self._notes:
+            return
+        is_forward = key in ("tab", "down", "j", "pagedown")
+        step = (10 if key.startswith("page") else 1) * (1 if is_forward else -1)
+        if self._chosen in self._notes:
+            number = self._notes.index(self._chosen) + step
+        else:
+            number = 0 if is_forward else -1
+        number = 0 if key == "g" else len(self._notes) - 1 if key == "G" else number
+        self._chosen = self._notes[number % len(self._notes)]
+
+    def _zoom(self, factor: float) -> None:
+        if self._known is None:
+            return
+        first, last = self._known.score["from"], self._known.score["to"]
+        wide = max(int((last - first) * factor), _LEAST_SPAN_MS)
+        at = instant(self.host.at)
+        if at is None:
+            self._range = (last - wide, None)
+        else:
+            middle = int(at.timestamp() * 1000)
+            self._range = (middle - wide // 2, middle + wide // 2)
+
+
+def _time(milliseconds: int) -> str:
+    return clock(instant_of(milliseconds).isoformat())

@@ -1,0 +1,193 @@
+"""The staffs of the score as lines of cells: a note for each attempt, waits dashed, many notes as density.
+Pure: an answer of the provider in, lines and the places of notes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from tenuto.jobs.text import safe, truncate, width
+from tenuto.monitor import shapes
+from tenuto.monitor.tui.cells import Line, Span, fitted, shares, span
+from tenuto.monitor.tui.words import key_group_name, key_name
+
+LABEL = 15
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_LEAST_NAME = 5
+
+
+class Note(NamedTuple):
+    """An attempt on the score."""
+
+    key: str
+    attempt: int
+    start: int
+    end: int
+    state: str
+    group: str
+
+
+class Row(NamedTuple):
+    """One line of a staff, and the notes on it."""
+
+    content: Line
+    notes: tuple[Note, ...] = ()
+
+
+class Staff(NamedTuple):
+    """The lines of one group."""
+
+    name: str
+    rows: list[Row]
+
+
+def notes_of(score: shapes.Score) -> list[Note]:
+    """Every note of a score: group after group, the earliest first."""
+    return [
+        Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"])
+        for lane in score["lanes"]
+        for bar in sorted(lane["bars"], key=lambda bar: (bar[1], bar[0]))
+    ]
+
+
+def staffs(
+    score: shapes.Score, room: int, chosen: Note | None, lit: Collection[str], now: str
+) -> list[Staff]:
+    """The staff of each group; what is right of the names has the cells that `across` leaves."""
+    return [
+        Staff(
+            key_group_name(lane["group"], now),
+            _rows(lane, score, max(across(room), 1), chosen, lit),
+        )
+        for lane in score["lanes"]
+    ]
+
+
+def label_cells(room: int) -> int:
+    """The cells of the names of groups."""
+    return min(LABEL, room // 3)
+
+
+def across(room: int) -> int:
+    """The cells of the time line."""
+    return max(room - label_cells(room) - 2, 1)
+
+
+def in_sight(found: Sequence[Staff], room: int, height: int, keys: Collection[str]) -> list[Line]:
+    """So many lines of all staffs: each gets its share, and shows its line with a note of these keys."""
+    given = shares([len(staff.rows) for staff in found], height)
+    lines: list[Line] = []
+    for (name, rows), count in zip(found, given, strict=True):
+        wanted = [number for number, row in enumerate(rows) if any(note.key in keys for note in row.notes)]
+        first = min(max(wanted[0] - count // 2, 0), len(rows) - count) if wanted else 0
+        for number in range(first, first + count):
+            label = span(name, "title") if number == first else Span("")
+            if number == first + count - 1 and count > 1 and len(rows) > count:
+                label = span(f"  {len(rows) - count} more lines", "soft")
+            head = [Span(" "), *fitted([label], label_cells(room)), Span("┤", "soft")]
+            lines.append([*head, *rows[number].content])
+    return lines
+
+
+def place(score: shapes.Score, instant_ms: float, cells: int) -> int:
+    """The cell of an instant."""
+    share = (instant_ms - score["from"]) / max(score["to"] - score["from"], 1)
+    return min(max(int(share * cells), 0), cells - 1)
+
+
+def _rows(
+    lane: shapes.Lane, score: shapes.Score, cells: int, chosen: Note | None, lit: Collection[str]
+) -> list[Row]:
+    if lane["bins"]:
+        return [Row(_density(lane, score, cells))]
+    rows: list[Row] = []
+    for number in range(lane["lines"]):
+        notes = tuple(
+            Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"])
+            for bar in lane["bars"]
+            if bar[0] == number
+        )
+        waits = [wait for wait in lane["waits"] if wait[0] == number]
+        rows.append(Row(_line(notes, waits, score, cells, chosen, lit), notes))
+    others = [wait for wait in lane["waits"] if wait[0] >= lane["lines"]]
+    if others:
+        rows.append(Row(_dashes(others, score, cells, f" {len(others):,} wait ")))
+    return rows or [Row([Span(" " * cells)])]
+
+
+def _line(
+    notes: Sequence[Note],
+    waits: Sequence[Sequence[Any]],
+    score: shapes.Score,
+    cells: int,
+    chosen: Note | None,
+    lit: Collection[str],
+) -> Line:
+    """One line: the waits first, the notes over them."""
+    letters = [" "] * cells
+    styles = [""] * cells
+    for wait in waits:
+        first, last = place(score, wait[1], cells), place(score, wait[2], cells)
+        _write(letters, styles, first, "╌" * (last - first), "soft")
+        words = truncate(safe(str(wait[3])), last - first - 2) if wait[3] else ""
+        if width(words) == len(words) and len(words) >= _LEAST_NAME:
+            _write(letters, styles, first + 1, words, "soft")
+    for note in notes:
+        first, last = place(score, note.start, cells), place(score, note.end, cells)
+        style = note.state if not lit or note.key in lit else "soft"
+        if note == chosen:
+            style += " lit"
+        size = max(
+            last - first + (1 if note.state == "running" else 0), 1
+        )  # the next one begins where it ends
+        _write(letters, styles, first, _block(note, size), style)
+        name = truncate(safe(key_name(note.key)), max(size - 4, 0))
+        if len(name) >= _LEAST_NAME and width(name) == len(name):
+            _write(letters, styles, first + 2, name, f"{style} chosen")
+    return _joined(letters, styles)
+
+
+def _block(note: Note, size: int) -> str:
+    """A note held from start to end."""
+    sign = {"running": "▶", "error": "✗"}.get(note.state, "▌")
+    if size <= 1:
+        return sign if note.state == "error" else "▌"
+    return "▐" + "█" * (size - 2) + sign
+
+
+def _dashes(waits: Sequence[Sequence[Any]], score: shapes.Score, cells: int, text: str) -> Line:
+    first = min(place(score, wait[1], cells) for wait in waits)
+    last = max(place(score, wait[2], cells) for wait in waits)
+    letters, styles = [" "] * cells, [""] * cells
+    _write(letters, styles, first, "╌" * (last - first + 1), "waiting")
+    _write(letters, styles, first + 2, truncate(text, max(last - first - 2, 0), ""), "waiting")
+    return _joined(letters, styles)
+
+
+def _density(lane: shapes.Lane, score: shapes.Score, cells: int) -> Line:
+    counts = [0] * cells
+    failed = [0] * cells
+    for start, end, by_state in lane["bins"]:
+        cell = place(score, (start + end) / 2, cells)
+        counts[cell] += sum(by_state.values())
+        failed[cell] += by_state.get("error", 0)
+    most = max(counts, default=0) or 1
+    letters = [_HEIGHTS[-(-count * 8 // most)] for count in counts]
+    return _joined(letters, ["error" if bad else "done" for bad in failed])
+
+
+def _write(letters: list[str], styles: list[str], first: int, text: str, style: str) -> None:
+    for offset, letter in enumerate(text):
+        if 0 <= first + offset < len(letters):
+            letters[first + offset], styles[first + offset] = letter, style
+
+
+def _joined(letters: Sequence[str], styles: Sequence[str]) -> Line:
+    content: Line = []
+    for letter, style in zip(letters, styles, strict=True):
+        if content and content[-1].style == style:
+            content[-1] = Span(content[-1].text + letter, style)
+        else:
+            content.append(Span(letter, style))
+    return content
