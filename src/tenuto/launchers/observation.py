@@ -64,6 +64,8 @@ _WORDS = {
 class Observer:
     """Remembers, for each attempt, since when its cluster says that it is gone."""
 
+    __slots__ = ("_beat_s", "_fences", "_gone_since", "_machine")
+
     def __init__(self, machine: Machine, beat_s: float = BEAT_S) -> None:
         self._machine = machine
         self._beat_s = beat_s

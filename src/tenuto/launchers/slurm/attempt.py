@@ -40,7 +40,33 @@ class Wish(IntEnum):
 
 
 class Attempt:
-    """One attempt."""
+    """One attempt; a thousand of them may wait, so that each is kept small."""
+
+    __slots__ = (
+        "_machine",
+        "_observer",
+        "beat_s",
+        "found",
+        "granted",
+        "has_begun",
+        "has_vanished",
+        "is_forgotten",
+        "is_marked",
+        "is_new",
+        "is_replaced",
+        "is_submitting",
+        "is_to_be_judged",
+        "job",
+        "launch",
+        "listeners",
+        "missing",
+        "paths",
+        "processes",
+        "report",
+        "row",
+        "since",
+        "wish",
+    )
 
     def __init__(self, machine: Machine, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> None:
         self._machine = machine

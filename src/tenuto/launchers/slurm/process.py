@@ -24,6 +24,8 @@ LAST_STEPS = 100
 class SlurmProcess:
     """A `Process`; pending or running."""
 
+    __slots__ = ("_attempt", "_cluster", "_is_closed")
+
     exit_code: int | None = None
 
     def __init__(self, cluster: SlurmCluster, attempt: Attempt) -> None:
