@@ -200,7 +200,7 @@ with experiment(HERE / "ws", "x"):
         eventually(lambda: len(driver.queue()) >= 1100, "a thousand more", 200)
         eventually(lambda: _is_quiet(process.pid), "a quiet driver")
         assert _descriptors(process.pid) - descriptors <= 20
-        assert (_memory(process.pid) - memory) / 1000 <= 16 << 10
+        assert (_memory(process.pid) - memory) / 1000 <= 24 << 10
         before = len(driver.calls("squeue"))
         eventually(lambda: len(driver.calls("squeue")) >= before + 5, "five quiet answers", 200)
         began, used, asked = time.monotonic(), _cpu_s(process.pid), len(driver.calls("squeue"))

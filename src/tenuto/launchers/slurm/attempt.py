@@ -119,8 +119,8 @@ class Attempt:
     def is_watched_closely(self) -> bool:
         """True while its end is believed and not yet certain."""
         is_over = self.row is not None and meaning_of(self.row.state).says is ClusterSays.ENDED
-        is_over = is_over or self.has_vanished
-        return self.is_active and (is_over or self.missing > 0 or self.is_forgotten)
+        is_over = is_over or self.has_vanished or self.missing > 0 or self.is_forgotten
+        return is_over and self.is_active and not self.is_submitting
 
     def take_found(self, found: Found) -> None:
         """Takes the submission that names it."""
