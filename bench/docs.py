@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench import age
 from bench.places import ROOT
 from bench.results import PLOTS, RESULTS, Result, read
 from bench.rows import FLOOR, OURS, Row
@@ -95,9 +97,10 @@ def figures(result: Result) -> str:
     """The part of the page that is drawn."""
     stem, rows = result.stem, result.rows
     parts = [
+        age.sentence(result.around, age.MEASURED),
         f"From [{stem}.json](../bench/results/{stem}.json) ([all rows](../bench/results/{stem}.md)).",
         warning(result),
-        bullets(result.around),
+        bullets({name: value for name, value in result.around.items() if name != "changed_lines"}),
         "### Against the targets",
         verdict(rows),
         columns((row for row in rows if row.target), "System", "Load", "Note"),
@@ -124,6 +127,9 @@ def main() -> None:
     chosen = [Path(name) for name in sys.argv[1:]] or kept()[-1:]
     if not chosen:
         raise SystemExit("no result is kept: run `make bench`, then `git add -f bench/results/NAME*`")
+    raw = json.loads(chosen[0].read_text(encoding="utf-8"))
+    raw["circumstances"] = age.noted(raw["circumstances"], age.MEASURED)
+    chosen[0].write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(fresh(PAGE.read_text(encoding="utf-8"), read(chosen[0])), encoding="utf-8")
     print(f"{PAGE.name} shows {chosen[0].name}", file=sys.stderr)
 

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bench import age
 from bench.places import file_system
 from bench.plot import svg
 from bench.rows import Row
@@ -50,6 +51,7 @@ def circumstances(options: Options) -> dict[str, Any]:
         "repetitions": options.repetitions,
         "python": platform.python_version(),
         "tenuto": metadata.version("tenuto"),
+        "commit": age.commit(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
         "file_system": file_system(options.directory.absolute()),

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import age
 from bench.docs import kept
 from proof.report import RESULTS, Case, Planted, Report, Violation, summary
 from tenuto.lifecycle.diagram import refreshed
@@ -34,8 +35,9 @@ def figures(result: Path) -> str:
     minutes = sum(report.seconds for report in reports) / 60
     raw_numbers = f"[{stem}.json](../proof/results/{stem}.json)"
     everything = f"[all cases and planted bugs](../proof/results/{stem}.md)"
+    taken = age.sentence(around, age.HEART)
     head = f"{around['started'][:10]}, {where}, {minutes:.0f} minutes; from {raw_numbers} ({everything})."
-    return f"{head}\n\n{summary(reports).strip()}"
+    return f"{taken}\n\n{head}\n\n{summary(reports).strip()}"
 
 
 def fresh(page: str, result: Path) -> str:
@@ -59,6 +61,9 @@ def main() -> None:
     chosen = [Path(name) for name in sys.argv[1:]] or kept(RESULTS)[-1:]
     if not chosen:
         raise SystemExit("no result is kept: run `make prove`, then `git add -f proof/results/NAME*`")
+    raw = json.loads(chosen[0].read_text(encoding="utf-8"))
+    raw["circumstances"] = age.noted(raw["circumstances"], age.HEART)
+    chosen[0].write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(fresh(PAGE.read_text(encoding="utf-8"), chosen[0]), encoding="utf-8")
     print(f"{PAGE.name} shows {chosen[0].name}", file=sys.stderr)
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import age
+
 RESULTS = Path(__file__).with_name("results")
 
 
@@ -113,6 +115,7 @@ def circumstances(options: Options) -> dict[str, object]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "tenuto": importlib.metadata.version("tenuto"),
+        "commit": age.commit(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
         "options": asdict(options),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from proof.fuzz import readers_of_documents as reading
 from proof.fuzz.engines import plain
-from proof.fuzz.targets import NONCE
+from proof.fuzz.readers import targets
+from proof.fuzz.targets import CANARY, IMPORTED, NONCE, Bench, Target
 from proof.report import Planted
-from tenuto.jobs import parameters
 from tenuto.lifecycle import events
 from tenuto.workspace import json_bytes, lines, records
 from tenuto.workspace.markers import Marker
@@ -37,14 +38,17 @@ def _lenient_marker(data: bytes) -> Marker:
         return Marker(1, NONCE)
 
 
-def _read_and_import(files: Any, paths: Any) -> Any:
-    found = _RIGHT_STORED(files, paths)
-    try:
-        for written in json.loads(files.read(paths.params, 1 << 20))["objects"]:
-            import_module(written["class"][0])
-    except (ImportError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        pass
-    return found
+def _importing(target: Target) -> Target:
+    """A reader that imports the modules that a file names, whether it accepts the file in the end or not."""
+
+    def call(data: bytes) -> None:
+        for word in set(_WORD.findall(data)):
+            with suppress(ImportError, ValueError):
+                if word.partition(b".")[0] == CANARY.encode():  # other modules are not ours to run
+                    import_module(word.decode())
+        target.call(data)
+
+    return target._replace(call=call)
 
 
 def _any_integer(self: Fields, name: str, *, least: int = 0, default: int | None = None) -> int:
@@ -55,7 +59,7 @@ def _unseal_unchecked(line: bytes) -> Any:
     return json_bytes.from_json(line)
 
 
-_RIGHT_STORED = parameters.read_stored
+_WORD = re.compile(rb"[A-Za-z_][\w.]*")
 
 BUGS = [
     _Bug(
@@ -73,14 +77,6 @@ BUGS = [
         Marker,
         "decode",
         staticmethod(_lenient_marker),
-    ),
-    _Bug(
-        "modules are imported",
-        "whoever shows parameters loads their classes",
-        "params",
-        reading,
-        "read_stored",
-        _read_and_import,
     ),
     _Bug(
         "any number is an integer",
@@ -110,7 +106,32 @@ BUGS = [
 
 
 def hunt() -> list[Planted]:
+    """Every planted bug, and in every reader of its own: it imports what a file names."""
+    bench = Bench()
+    try:
+        names = [target.name for target in targets(bench)]
+    finally:
+        bench.close()
+    return hunt_each() + [hunted_import(name) for name in names]
+
+
+def hunt_each() -> list[Planted]:
+    """The bugs that one reader has each."""
     return [_hunted(bug) for bug in BUGS]
+
+
+def hunted_import(name: str) -> Planted:
+    """The bug of a reader that imports what a file names."""
+    began = time.perf_counter()
+    findings = [
+        one
+        for one in plain(name, EXECUTIONS, first_only=True, broken=_importing).findings
+        if IMPORTED in one.what
+    ]
+    how = findings[0].what if findings else ""
+    stands_for = "the reader imports the modules that a file names"
+    seconds = time.perf_counter() - began
+    return Planted(name, "modules are imported", stands_for, bool(findings), how, seconds)
 
 
 def _hunted(bug: _Bug) -> Planted:
@@ -118,7 +139,7 @@ def _hunted(bug: _Bug) -> Planted:
     right = bug.place.__dict__[bug.attribute]
     setattr(bug.place, bug.attribute, bug.broken)
     try:
-        findings = plain(bug.target, EXECUTIONS).findings
+        findings = plain(bug.target, EXECUTIONS, first_only=True).findings
     finally:
         setattr(bug.place, bug.attribute, right)
     how = findings[0].what if findings else ""

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -59,17 +60,29 @@ def tried(target: Target, data: bytes) -> Finding | None:
     return None
 
 
-def plain(name: str, executions: int, seed: int = 0) -> Fuzzed:
-    """So many mutations of the seeds, the same ones each time."""
+def plain(
+    name: str,
+    executions: int,
+    seed: int = 0,
+    *,
+    first_only: bool = False,
+    broken: Callable[[Target], Target] = lambda target: target,
+) -> Fuzzed:
+    """So many mutations of the seeds, the same ones each time; with `first_only`, until one is a finding.
+
+    `broken`: plants a bug in the reader.
+    """
     bench = Bench()
     try:
-        target = target_named(name, bench)
+        target = broken(target_named(name, bench))
         seeds = target.seeds()
         random = Random(f"{name} {seed}")
         found: dict[str, Finding] = {}
         for data in seeds:
             _note(found, tried(target, data))
         for _ in range(executions):
+            if first_only and found:
+                break
             _note(found, tried(target, mutated(random.choice(seeds), random, seeds)))
         return Fuzzed(executions + len(seeds), 0, tuple(found.values()), "mutations")
     finally:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+from proof.fuzz import configs
 from proof.fuzz.configs import Leaf, Tree
-from proof.fuzz.targets import NOW, Bench, Target, Wrong
-from tenuto.errors import ClassNotFound, FilterError, TenutoError
+from proof.fuzz.targets import ELSEWHERE, NOW, Bench, Target, Wrong
+from tenuto.errors import FilterError, TenutoError
 from tenuto.experiments.locking import lock_experiment
 from tenuto.experiments.status import RunState, RunStatus, read_run_status
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.nearest import Comparison, newest
 from tenuto.jobs.parameters import read_stored
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import Gpu, Host, Requirement
@@ -19,7 +23,16 @@ from tenuto.launchers.warm.needs import Environment, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filters import parse_filter
 from tenuto.settings import load_settings
-from tenuto.tasks.serialization import document, dumps, job_document, loads, no_upstream, read_value
+from tenuto.tasks.saving import from_task_dir, load
+from tenuto.tasks.serialization import (
+    document,
+    dumps,
+    job_document,
+    loads,
+    no_upstream,
+    read_value,
+    state_dict,
+)
 
 
 def documents(bench: Bench) -> list[Target]:
@@ -35,13 +48,36 @@ def documents(bench: Bench) -> list[Target]:
         instructions = Instructions.of(bench.launch())._replace(command=None)
         needs_of(bench.files, bench.job, instructions, Environment({}, ()))
 
+    def hostile() -> list[bytes]:
+        """Documents of classes that lie in a file which the document names, and no import path has."""
+        ours, theirs = json.dumps([Leaf.__module__, "Leaf"])[1:-1], json.dumps([ELSEWHERE, "Leaf"])[1:-1]
+        file = json.dumps(os.path.realpath(configs.__file__)).encode()
+        named = json.dumps(bench.elsewhere).encode()
+        return [
+            good.replace(ours.encode(), theirs.encode()).replace(file, named)
+            for good in (dumps(state_dict(Leaf.C(number=3, ratio=0.5, text="é", flags=[]))), *written())
+        ]
+
+    def documents_of_configs() -> list[bytes]:
+        return [*written(), *hostile()]
+
     def value(data: bytes) -> None:
-        read = loads(data, "the input")
-        for item in read["objects"]:
-            place = item.get("class")
-            if type(place) is not list or place[:1] != [Leaf.__module__]:
-                raise ClassNotFound("only classes of this test are looked for")
-        read_value(read, Path(bench.job.directory), no_upstream)
+        read_value(loads(data, "the input"), Path(bench.job.directory), no_upstream)
+
+    def saved(data: bytes) -> None:
+        bench.files.write(f"{bench.job.directory}/config.json", data)
+        load(bench.job.directory)
+
+    def task(data: bytes) -> None:
+        bench.files.write(bench.job.params, data)
+        from_task_dir(bench.job.directory)
+
+    def nearest(data: bytes) -> None:
+        other = bench.layout.job("a.Task", "cd34")
+        bench.files.make_directory(other.directory)
+        bench.files.write(other.params, data)
+        earlier = newest(bench.files, bench.layout, "a.Task")
+        str(Comparison(bench.files, bench.layout).nearest(JobKey("a.Task", "ab12"), earlier))
 
     def view(data: bytes) -> None:
         for path in (bench.run.status, bench.run.environment, bench.run.jobs_list):
@@ -71,7 +107,10 @@ def documents(bench: Bench) -> list[Target]:
 
     return [
         Target("params", "params.json, by those who only look", written, params),
-        Target("params-value", "params.json, by who builds the configs", written, value, (TenutoError,)),
+        Target("params-value", "a document's configs", documents_of_configs, value, (TenutoError,)),
+        Target("config", "config.json, by `load`", documents_of_configs, saved, (TenutoError,)),
+        Target("task-directory", "params.json, `from_task_dir`", documents_of_configs, task, (TenutoError,)),
+        Target("nearest", "params.json, by `plan` and `why`", documents_of_configs, nearest),
         Target("run", "status.json, environment.json and jobs.jsonl of a run", statuses, view),
         Target(
             "experiment-lock",

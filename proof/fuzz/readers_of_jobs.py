@@ -12,6 +12,7 @@ from tenuto.launchers.runner.report import open_report, read_report
 from tenuto.launchers.runner.reporter import Reporter
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory
+from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
 from tenuto.workspace.layout import directory_name, name_of_directory
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.records import (
@@ -136,6 +137,14 @@ def directory(bench: Bench) -> list[Target]:
         classes.claim_task_id(files, bench.layout, "b.Task", f"{bench.root}/script.py")
         return [files.read(bench.layout.task_class("b.Task"), 10_000)]
 
+    def carbon(data: bytes) -> None:
+        files.write(job.carbon, data)
+        read_carbon(files, job)
+
+    def measured() -> list[bytes]:
+        write_carbon(files, job, {1: Measured(NOW, None, "no meter")})
+        return [files.read(job.carbon, 10_000)]
+
     def name(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
         known = name_of_directory(text)
@@ -162,6 +171,7 @@ def directory(bench: Bench) -> list[Target]:
             "result", ".tenuto/result.json", lambda: [b'{"a": [1, 2.5, null, "x"]}'], result, (ValueError,)
         ),
         Target("task-class", "which script has a task id", claimed, claim),
+        Target("carbon", "what a job used of energy", measured, carbon),
         Target("report", "what a payload tells its runner", said, report),
         Target(
             "directory-name", "ids spelled as directories", lambda: [b"a~2fb", b"my.Task", b"~c3~a9"], name

@@ -26,7 +26,10 @@ SLOWEST_S = 2.0
 """An input of a few kilobytes that takes longer makes a reader hang."""
 NONCE = "0123456789abcdef"
 CANARY = "tenuto_fuzz_canary"
-"""A module that the inputs name and nobody may import."""
+"""A module on the import path that the inputs name and no reader may import."""
+ELSEWHERE = "tenuto_fuzz_elsewhere"
+"""A module in a file that no import path leads to; it declares a class as stored configs have it."""
+IMPORTED = "a module that a file named was imported"
 
 
 class Wrong(Exception):
@@ -62,6 +65,8 @@ class Bench:
         self._canary = f"{self.root}/canary"
         self.files.make_directory(self._canary)
         self.files.write(f"{self._canary}/{CANARY}.py", b"")
+        self.elsewhere = f"{self.root}/{ELSEWHERE}.py"
+        self.files.write(self.elsewhere, b"from tenuto import Config\nclass Leaf(Config):\n    pass\n")
         sys.path.append(self._canary)
 
     def launch(self) -> LaunchRecord:
@@ -70,8 +75,14 @@ class Bench:
 
     def close(self) -> None:
         sys.path.remove(self._canary)
-        sys.modules.pop(CANARY, None)
+        forget_imports()
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def forget_imports() -> None:
+    """As if no module that the inputs name had been imported."""
+    sys.modules.pop(CANARY, None)
+    sys.modules.pop(ELSEWHERE, None)
 
 
 def play(target: Target, data: bytes) -> None:
@@ -85,5 +96,6 @@ def play(target: Target, data: bytes) -> None:
         pass
     if time.process_time() - began > SLOWEST_S:
         raise Wrong(f"an input of {len(data)} bytes took longer than {SLOWEST_S:g} s of CPU time")
-    if CANARY in sys.modules or Canary.is_made:
-        raise Wrong("a module that a file named was imported")
+    if CANARY in sys.modules or ELSEWHERE in sys.modules or Canary.is_made:
+        forget_imports()
+        raise Wrong(IMPORTED)

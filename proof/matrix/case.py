@@ -32,7 +32,8 @@ class Case(NamedTuple):
     seen: bool = False
     """The work lasts until a scheduler after the first has seen it run, so that it has to be adopted."""
     launcher: str = "direct"
-    """direct and warm: the work is a command. spawn: a Python task in an interpreter of its own."""
+    """direct and warm: the work is a command. spawn: a Python task in an interpreter of its own. spare: the
+    same, in one that was started before the job."""
     parent: str | None = None
     """The first warm parent, before this operation."""
     token: bool = False

@@ -27,6 +27,8 @@ from proof.matrix.steps import (
     RUNNER,
     SCHEDULER,
     SCHEDULER_AGAIN,
+    SPARE_PAYLOAD,
+    SPARE_RUNNER,
     TAKING_OVER,
     TOKEN,
     TOKEN_PARENT,
@@ -180,6 +182,31 @@ SPAWN = Kind(
     ),
 )
 
+SPARE_STEPS = [
+    *SPARE_RUNNER[:7],
+    *("write oracle.pid", "close ready", "close descendants", "rename oracle.done"),
+]
+"""The steps before there is a job, and the hand-over to the payload; then it is a runner as any other."""
+SPARE = Kind(
+    "a Python task in an interpreter that imported its modules before there was the job",
+    also(
+        [*striking("runner", SPARE_STEPS), *striking("payload", SPARE_PAYLOAD), *ORACLE[1::3]],
+        launcher="spare",
+    ),
+    also(
+        [
+            *striking("runner", SPARE_RUNNER),
+            *ORACLE,
+            *striking("scheduler", SCHEDULER),
+            *also(ORACLE, in_child=True),
+            *crossed(striking("runner", telling(SPARE_RUNNER)), striking("payload", SPARE_PAYLOAD[4:])),
+            *crossed(striking("scheduler", STARTED), striking("payload", SPARE_PAYLOAD[4:])),
+            *crossed(striking("scheduler", STARTED), striking("runner", telling(SPARE_RUNNER)[5:])),
+        ],
+        launcher="spare",
+    ),
+)
+
 TOKEN_ONLY = [*TOKEN, *LOCKS_FILE, "posix_spawn", "close pair.units"]
 TOKEN_STARTED = TOKEN_ONLY[7:]
 QUEUED_ONLY = [*QUEUEING, *LEAVING]
@@ -298,6 +325,7 @@ KINDS = {
     "direct": DIRECT,
     "warm": WARM,
     "spawn": SPAWN,
+    "spare": SPARE,
     "tokens": TOKENS,
     "adoption": ADOPTION,
     "races": RACES,

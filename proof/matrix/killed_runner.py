@@ -28,24 +28,25 @@ del sys.argv[0]
 directory = os.environ["FAULTS_DIRECTORY"]
 trace = f"{directory}/trace-runner" if "FAULTS_TRACE" in os.environ else None
 NAMES = ("lock", "descendants", "ready", "units")
+GIVEN = ("report", "descendants", "oracle.out", "oracle.err")
+"""What the payload of a spare is given with its job."""
 
 
 def strike(who: str) -> Strike:
     return Strike(os.environ.get(f"FAULTS_{who.upper()}"), f"{directory}/struck-{who}")
 
 
-if sys.argv[1] == "--warm":
-    forked = (("parent", strike("runner")), ("child", strike("payload")))
-    watcher = Watcher(strike("parent"), trace, role="warm", children=forked)
+def watch_messages(watcher: Watcher, names: tuple[str, ...]) -> None:
+    """Have messages count as operations; `names` of the descriptors beside them."""
 
     class Socket(_socket.socket):
-        """Messages are operations too."""
+        __slots__ = ()  # or `socket` could not be imported any more: its own class adds what this one has
 
         def recvmsg(self, *arguments: Any) -> Any:
             watcher.sees("recvmsg")
             received = super().recvmsg(*arguments)
             for _, _, descriptors in received[1]:
-                for fd, name in zip(array("i", descriptors), NAMES, strict=False):
+                for fd, name in zip(array("i", descriptors), names, strict=False):
                     watcher.knows(fd, name)
             return received
 
@@ -54,6 +55,18 @@ if sys.argv[1] == "--warm":
             return super().sendmsg(*arguments)
 
     setattr(_socket, "socket", Socket)  # noqa: B010  to a type checker, a class is not replaced
+
+
+if sys.argv[1] == "--warm":
+    forked = (("parent", strike("runner")), ("child", strike("payload")))
+    watcher = Watcher(strike("parent"), trace, role="warm", children=forked)
+    watch_messages(watcher, NAMES)
+elif sys.argv[1] == "--spare":
+    watcher = Watcher(strike("runner"), trace)
+    watch_messages(watcher, NAMES)
+elif sys.argv[1] == "--spare-payload":
+    watcher = Watcher(strike("payload"), trace, role="child")
+    watch_messages(watcher, GIVEN)
 elif sys.argv[1] == "--payload":
     watcher = Watcher(strike("payload"), trace, role="child")
 else:

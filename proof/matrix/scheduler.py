@@ -29,6 +29,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.scheduler.work import TaskWork
 from tenuto.testing.owner import FakeOwner
+from tenuto.testing.spares import SpareLauncher
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -39,7 +40,12 @@ TOKEN = "pair"
 DEADLINE_S = 30.0
 PARAMS = b'{"nothing": true}'
 DONE = "DONE"
-LAUNCHERS: dict[str, Any] = {"direct": DirectLauncher, "spawn": SpawnLauncher, "warm": WarmLauncher}
+LAUNCHERS: dict[str, Any] = {
+    "direct": DirectLauncher,
+    "spawn": SpawnLauncher,
+    "warm": WarmLauncher,
+    "spare": SpareLauncher,
+}
 
 
 class Work:
@@ -55,7 +61,8 @@ class Work:
             *(["--start-child"] if case.in_child else []),
         )
 
-        self._task: Any = TaskOracle.C(arguments=list(self._arguments)) if case.launcher == "spawn" else None
+        is_task = case.launcher in ("spawn", "spare")
+        self._task: Any = TaskOracle.C(arguments=list(self._arguments)) if is_task else None
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         return PARAMS if self._task is None else TaskWork(self._task).params(layout, paths)

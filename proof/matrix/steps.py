@@ -83,6 +83,15 @@ PARENT = [
 # The same for a Python task in a fresh interpreter.
 FRESH_RUNNER = ["posix_spawn" if step == "fork" else step for step in WARM_RUNNER]
 FRESH_PAYLOAD = "begin, chdir job, execvp".split(", ")
+# The same for one that waited for its job, beside an interpreter that imported meanwhile.
+SPARE_RUNNER = [
+    *"begin, pidfd_open, recvmsg, posix_spawn, sendmsg, sendmsg #2, recvmsg #2".split(", "),
+    *(step for step in WARM_RUNNER[1:] if step != "fork"),
+]
+SPARE_PAYLOAD = [
+    *"begin, recvmsg, sendmsg, chdir , sendmsg #2, recvmsg #2".split(", "),
+    *"dup2, close oracle.out, dup2 #2, close oracle.err, chdir job, write report, execvp".split(", "),
+]
 # The same for a job that needs a token.
 TOKEN = [
     # 2 the lock of the queue, the number of the scheduler, then all or none

@@ -24,6 +24,7 @@ from tenuto.service.access import EVERYBODY
 from tenuto.service.decisions import Quota, Rest
 from tenuto.service.nodes import Outgoing
 from tenuto.service.parts import Offered
+from tenuto.service.places import JobPlace
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.server import Server, ServerPlan
 from tenuto.service.tables import MIGRATIONS
@@ -86,6 +87,9 @@ class SkewedClock:
     def now(self) -> datetime:
         return self._clock.now() + self._ahead
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
@@ -93,8 +97,10 @@ class SkewedClock:
 class Calls:
     """The threads of one server, without threads: a call is made in the loop; to the dead none returns."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, stamp: Callable[[str], None]) -> None:
+        """`stamp` gives a directory that was changed the time of the virtual clock."""
         self._chance = chance
+        self._stamp = stamp
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.is_dead = False
@@ -112,6 +118,9 @@ class Calls:
         await asyncio.sleep(self._chance.random() * 0.01)
         await self._alive()
         result = function(*arguments)
+        place = getattr(function, "__self__", None)
+        if isinstance(place, JobPlace):
+            self._stamp(place.directory)
         await asyncio.sleep(0)
         await self._alive()
         return result
@@ -183,7 +192,7 @@ class World:
         plan = ServerPlan(settings, "", services, "0")
         database = SharedDatabase(self._root / "db.sqlite", self._database_clock)
         server = Server(plan, self.nodes, machine, database)
-        calls = Calls(random.Random(self._chance.getrandbits(32)))
+        calls = Calls(random.Random(self._chance.getrandbits(32)), self._stamp)
         object.__setattr__(server.parts, "sql", calls)
         object.__setattr__(server.parts, "files", calls)
         self._watch(server)
@@ -214,6 +223,7 @@ class World:
                 )
             if moved is not None and to.is_final:
                 self._ended_at.setdefault(row.id, now)
+                self._stamp(server.parts.place(row).directory)
             return moved
 
         server.parts.requests.move = watched  # type: ignore[method-assign]
@@ -230,6 +240,12 @@ class World:
             return take_over(servers)
 
         server.parts.requests.take_over = taken_over  # type: ignore[method-assign]
+
+    def _stamp(self, directory: str) -> None:
+        """The disk has a clock of its own, which is right."""
+        moment = self._clock.now().timestamp()
+        if os.path.isdir(directory):
+            os.utime(directory, (moment, moment))
 
     async def kill_server(self, place: int) -> None:
         """As SIGKILL: nothing of it goes on, and nothing is tidied."""

@@ -199,6 +199,9 @@ class VirtualClock(FakeClock):
     def now(self) -> datetime:
         return START + timedelta(seconds=self._turns.time + self._jumped)
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def monotonic(self) -> float:
         return self._turns.time
 

@@ -5,11 +5,12 @@ Believes no scheduler; what they say of a job is held against the ledger.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proof.soak.plan import CAPACITY, Fate, PlannedJob, Wave
+from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, is_temporary
@@ -27,12 +28,19 @@ class Entry(NamedTuple):
     what: str
     nonce: str
     pid: int
+    runner: int = 0
+    """The parent of the process that wrote it."""
+    at: float = 0.0
+    """When, on the machine's monotonic clock."""
 
 
 def read_ledger(place: Path, number: int) -> list[Entry]:
     file = place / "ledger" / str(number)
     lines = file.read_text().splitlines() if file.exists() else []
-    return [Entry(what, nonce, int(pid)) for what, nonce, pid in map(str.split, lines)]
+    return [
+        Entry(what, nonce, int(pid), int(runner), float(at))
+        for what, nonce, pid, runner, at in map(str.split, lines)
+    ]
 
 
 def by_ledger(
@@ -94,6 +102,53 @@ def _job(
             yield f"is lost: the last scheduler says {answer}, the ledger {kinds}"
         if starts and not is_needed_at_all:
             yield f"ran, though nobody needs it: {entries}"
+
+
+def by_strikes(
+    jobs: Iterable[PlannedJob], ledgers: Mapping[int, Sequence[Entry]], struck: Collection[int]
+) -> list[str]:
+    """Repeats that nothing justifies: an attempt is followed by another though its processes were not struck.
+
+    That is a job lost without need, or harmed by the death of its scheduler or of its warm parent. `struck`:
+    the processes that were sent a signal that ends. What fails on purpose is submitted again, what runs out
+    of time goes on, and what was removed is made again: those may repeat.
+    """
+    return [
+        f"job {job.number} ({job.kind.value}; {job.fate.value}): was repeated without need, after {before}"
+        for job in jobs
+        if job.fate in (Fate.DONE, Fate.PASSING) and job.kind is not Kind.RESUMABLE and not job.removed
+        for before in [entry for entry in ledgers[job.number] if entry.what == "start"][:-1]
+        if before.pid not in struck and before.runner not in struck
+    ]
+
+
+def by_order(jobs: Iterable[PlannedJob], ledgers: Mapping[int, Sequence[Entry]]) -> list[str]:
+    """Jobs that began before all that they need had come to an end."""
+    ends = {
+        number: min((entry.at for entry in entries if entry.what == "end"), default=inf)
+        for number, entries in ledgers.items()
+    }
+    return [
+        f"job {job.number} began before job {needed}, which it needs, had ended"
+        for job in jobs
+        for needed in job.needs
+        if any(entry.what == "start" and entry.at < ends[needed] for entry in ledgers[job.number])
+    ]
+
+
+def by_answers(jobs: Iterable[PlannedJob], answers: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Jobs that are done without the result that they returned, or without what they printed."""
+    problems = []
+    for job in jobs:
+        answer = answers.get(job.number, {})
+        if answer.get("state") != JobState.DONE.name:
+            continue
+        wanted = None if job.kind is Kind.COMMAND else job.number
+        if answer.get("result") != wanted:
+            problems.append(f"job {job.number} returned {wanted}, and its result is {answer.get('result')}")
+        if not answer.get("log_is_whole", True):
+            problems.append(f"job {job.number} is done, and its log lacks what the attempt printed")
+    return problems
 
 
 def by_files(machine: Machine, place: Path) -> list[str]:

@@ -28,6 +28,7 @@ def work(
     place: str, name: str, seconds: float, tokens: Sequence[tuple[str, int, int]] = (), daemon: bool = False
 ) -> None:
     """Hold what nobody else may hold at the same time, and work for a while."""
+    print(os.environ[STAMP], flush=True)
     note(place, name, "start")
     if not _is_taken(f"{place}/locks/{name}"):
         note(place, name, "overlap")
@@ -39,8 +40,11 @@ def work(
 
 
 def note(place: str, name: str, what: str, nonce: str | None = None) -> None:
-    """Add a line to the ledger of a job: in one write, to the end, whichever other process writes."""
-    line = f"{what} {nonce or os.environ[STAMP]} {os.getpid()}\n"
+    """Add a line to the ledger of a job: in one write, to the end, whichever other process writes.
+
+    What happened, in which attempt, to which process and its parent, and when on the machine's own clock.
+    """
+    line = f"{what} {nonce or os.environ[STAMP]} {os.getpid()} {os.getppid()} {time.monotonic()}\n"
     ledger = os.open(f"{place}/ledger/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.write(ledger, line.encode())

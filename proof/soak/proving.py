@@ -39,10 +39,10 @@ def prove(options: Options) -> Report:
     return found
 
 
-def hunt(name: str, seed: int) -> Planted:
+def hunt(name: str, seed: int, jobs: int = HUNT_JOBS, seconds: float = HUNT_S) -> Planted:
     """A short soak with a bug in every scheduler: does the judge say what it must?"""
     began = time.perf_counter()
-    outcome = play(Soak(seed, HUNT_JOBS, HUNT_S, HUNT_PATIENCE_S, name))
+    outcome = play(Soak(seed, jobs, seconds, HUNT_PATIENCE_S, name, BUGS[name].aim))
     seen = [problem for problem in outcome["problems"] if BUGS[name].shows in problem]
     shutil.rmtree(outcome["root"], ignore_errors=True)
     how = f"{len(seen)} times, first: {seen[0]:.120}" if seen else ""

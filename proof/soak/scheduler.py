@@ -67,8 +67,9 @@ def main(orders: Orders) -> None:
         plant(orders.bug)
     waves = draw(orders.seed, orders.jobs)
     if orders.closing:
-        states = _Submitter(orders).submit([job for wave in waves for job in wave.jobs])
-        orders.answers.write_text(json.dumps({number: state for number, (state, *_) in states.items()}))
+        submitter = _Submitter(orders)
+        submitter.submit([job for wave in waves for job in wave.jobs])
+        orders.answers.write_text(json.dumps(submitter.answers))
         return
     through = {json.loads(line)["wave"] for line in _lines(orders.ended)}
     submitter = _Submitter(orders)
@@ -115,6 +116,8 @@ class _Submitter:
             carbon=CarbonSettings(enabled=False),
         )
         self._limited = replace(self._plain, walltime_s=WALLTIME_S, grace_s=2.0)
+        self.answers: dict[int, dict[str, Any]] = {}
+        """Of each job at last: its state, its result, and whether its log has what the attempt printed."""
 
     def submit(self, jobs: Iterable[PlannedJob]) -> dict[int, tuple[str, str | None, str | None]]:
         """How each job stands once all ended."""
@@ -133,6 +136,8 @@ class _Submitter:
                         submitted[job.number] = _submit(job, self._orders.place, submitted, tokens, other)
         for job in jobs:
             found = submitted[job.number].job
+            if self._orders.closing:
+                self.answers[job.number] = _answer(found)
             if found.state is JobState.DONE and found.marker is not None and not self._orders.closing:
                 oracle.note(self._orders.root, str(job.number), "seen", found.marker.nonce)
         return {number: _standing(task.job) for number, task in submitted.items()}
@@ -160,6 +165,14 @@ def _submit(
         transient = TransientMode.REMOVE if job.removed else TransientMode.TRANSIENT
     task.submit(transient=transient, launcher=other if job.number % 2 else None)
     return task
+
+
+def _answer(job: Any) -> dict[str, Any]:
+    answer = {"state": job.state.name}
+    if job.state is JobState.DONE and job.stdout.parent.exists():  # one that is transient may be removed
+        whole = job.marker is None or job.marker.nonce in job.stdout.read_text()
+        answer |= {"result": job.result(), "log_is_whole": whole}
+    return answer
 
 
 def _standing(job: Any) -> tuple[str, str | None, str | None]:

@@ -42,6 +42,8 @@ class Soak(NamedTuple):
     """How long all may take to come to its end once nobody is struck any more."""
     bug: str = ""
     """What is planted in the schedulers, to see whether it is found."""
+    aim: str = ""
+    """The only kind of process that is struck, to see whether a bug is found; none: all kinds."""
     keep: bool = False
     """Leave the directory, whatever the verdict."""
 
@@ -55,7 +57,7 @@ class Stage:
         self._stage = root.name
         self._waves = draw(soak.seed, soak.jobs)
         self._begin = time.monotonic()
-        self._striker = Striker(Random(f"strikes {soak.seed}"), self._stage)
+        self._striker = Striker(Random(f"strikes {soak.seed}"), self._stage, soak.aim)
         self._schedulers: dict[int, int] = {}
         """pid -> which one."""
         self._starts = 0
@@ -79,8 +81,12 @@ class Stage:
         answers_file = self._orders(SCHEDULERS).answers
         answers = json.loads(answers_file.read_text()) if answers_file.exists() else {}
         ledgers = {job.number: judge.read_ledger(self._root, job.number) for job in jobs}
-        said = {int(number): state for number, state in answers.items()}
-        self.problems += judge.by_ledger(jobs, ledgers, said, before)
+        said = {int(number): answer for number, answer in answers.items()}
+        states = {number: answer["state"] for number, answer in said.items()}
+        self.problems += judge.by_ledger(jobs, ledgers, states, before)
+        self.problems += judge.by_strikes(jobs, ledgers, self._striker.ended)
+        self.problems += judge.by_order(jobs, ledgers)
+        self.problems += judge.by_answers(jobs, said)
         self.problems += judge.by_files(this_machine(), self._root)
         reports = judge.read_reports(self._orders(WITNESS).ended)
         if not reports:
@@ -133,9 +139,14 @@ class Stage:
         self._starts += 1
 
     def _strike(self) -> None:
-        """Strike every 200 ms, until the time is over; those who stand still then go on."""
-        end = self._begin + self._soak.seconds
-        due = self._begin
+        """Strike every 200 ms, until the time is over; those who stand still then go on.
+
+        A hunt begins with the first job: on a busy machine its few seconds pass before there is anything.
+        """
+        if self._soak.aim:
+            self._until(lambda: any((self._root / "ledger").iterdir()), "the first job")
+        due = time.monotonic()
+        end = due + self._soak.seconds if self._soak.aim else self._begin + self._soak.seconds
         while (now := time.monotonic()) < end:
             self._reap()
             self._striker.let_go()
@@ -158,7 +169,9 @@ class Stage:
             if who is None:
                 continue
             code = os.waitstatus_to_exitcode(status)
-            if code not in (0, -signal.SIGKILL):
+            if code and pid in self._striker.ended:
+                self._start(who)
+            elif code not in (0, -signal.SIGKILL):
                 log = (self._root / "logs" / str(who)).read_text()[-2000:]
                 self.problems.append(f"scheduler {who} ended by itself, with code {code}: {log}")
             elif code == -signal.SIGKILL:

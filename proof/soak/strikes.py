@@ -1,4 +1,4 @@
-"""Who is struck, and how: SIGKILL, or SIGSTOP and SIGCONT a little later, for a process at random.
+"""Who is struck, and how: SIGKILL, a signal that asks to end, or SIGSTOP and SIGCONT a little later.
 Knows processes by their place in the tree; asks nothing of Tenuto.
 """
 
@@ -20,6 +20,10 @@ _WEIGHTS = {"scheduler": 3, "warm parent": 3, "runner": 7, "payload": 7}
 _STOPS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 12.0)
 """For how long a process may stand still. The last is longer than a scheduler may keep others from tokens."""
 _STOPS_OFTEN = (6, 6, 4, 4, 2, 1)
+
+
+_ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENDING_OFTEN = (6, 2, 1, 1)
 
 
 class Seen(NamedTuple):
@@ -86,26 +90,34 @@ def _is_parent(process: Seen, schedulers: Mapping[int, int]) -> bool:
 class Striker:
     """Strikes, and lets those go on who stand still."""
 
-    def __init__(self, random: Random, stage: str) -> None:
+    def __init__(self, random: Random, stage: str, aim: str = "") -> None:
+        """`aim`: the only role that is struck, while it has children, by a signal that ends; none: all."""
         self.struck: Counter[tuple[str, str]] = Counter()
+        self.ended: set[int] = set()
+        """The processes that were sent a signal that ends, whether or not they obeyed."""
         self._random = random
         self._stage = stage
+        self._aim = aim
         self._stopped: list[tuple[float, int]] = []
         """When to let go on, and the pidfd of whom."""
 
     def strike(self, schedulers: Mapping[int, int]) -> Victim | None:
         """Strike one; None if there was nobody, or it had just ended."""
         there = victims(processes(self._stage), schedulers)
+        if self._aim:
+            parents = {one.process.parent for one in there}
+            there = [one for one in there if one.role == self._aim and one.process.pid in parents]
         roles = {role: weight for role, weight in _WEIGHTS.items() if any(one.role == role for one in there)}
         if not roles:
             return None
         role = self._random.choices(list(roles), list(roles.values()))[0]
         victim = self._random.choice([one for one in there if one.role == role])
-        kills = self._random.random() < 0.5 and victim.scheduler != WITNESS
+        kills = (role == self._aim or self._random.random() < 0.5) and victim.scheduler != WITNESS
+        ending = self._random.choices(_ENDING, _ENDING_OFTEN)[0]
         seconds = self._random.choices(_STOPS_S, _STOPS_OFTEN)[0]
-        return victim if self._hit(victim, kills, seconds) else None
+        return victim if self._hit(victim, ending if kills else signal.SIGSTOP, seconds) else None
 
-    def _hit(self, victim: Victim, kills: bool, seconds: float) -> bool:
+    def _hit(self, victim: Victim, number: signal.Signals, seconds: float) -> bool:
         try:
             handle = os.pidfd_open(victim.process.pid)
         except ProcessLookupError:
@@ -114,10 +126,12 @@ class Striker:
         if processes_began(victim.process.pid) != victim.process.began:
             os.close(handle)
             return False
+        if number is not signal.SIGSTOP:
+            self.ended.add(victim.process.pid)
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL if kills else signal.SIGSTOP)
-        self.struck[victim.role, "SIGKILL" if kills else "SIGSTOP"] += 1
-        if kills:
+            signal.pidfd_send_signal(handle, number)
+        self.struck[victim.role, number.name] += 1
+        if number is not signal.SIGSTOP:
             os.close(handle)
         else:
             self._stopped.append((time.monotonic() + seconds, handle))

@@ -9,6 +9,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Where time comes from."""
@@ -19,6 +21,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def uptime(self) -> float:
+        """Like `monotonic`, with the time in which the machine slept: for durations that people read."""
         ...
 
 
@@ -42,6 +48,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def uptime(self) -> float:
+        return time.clock_gettime(_UPTIME)
 
 
 class SystemRandomness:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench import docs
+from bench import age, docs
 from bench.measure import Cost, Measured, summarise
 from bench.results import RESULTS, Result, read
 from bench.rows import FLOOR, OURS, missing, refs_each, timed
@@ -23,6 +23,16 @@ def test_the_page_shows_the_result_that_it_names() -> None:
     path = docs.named(PAGE)
     assert path is not None
     assert docs.fresh(PAGE, read(path)) == PAGE, "docs/performance.md is stale; run: python -m bench.docs"
+
+
+def test_the_figures_begin_with_their_commit_and_what_changed_since() -> None:
+    path = docs.named(PAGE)
+    assert path is not None
+    around = read(path).around
+    first = docs.figures(read(path)).splitlines()[0]
+    assert around["commit"][:12] in first
+    assert f"{around['changed_lines']:,} lines" in first
+    assert not age.is_outdated(around, age.MEASURED), "much has changed since; run: python -m bench.docs"
 
 
 def test_the_page_shows_the_newest_kept_result(require: Callable[[str], None]) -> None:

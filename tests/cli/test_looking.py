@@ -140,6 +140,10 @@ def test_why_says_that_a_job_was_not_forked(shell: Shell) -> None:
     shell.experiment("sweep", 1, 0.1)
     because = " ".join(shell.json("why", shell.id("task~train"))["because"])
     assert "fresh interpreter, since its module seeds `random`" in because
+    (marker,) = shell.workspace.glob("jobs/script.Train/*/*.done")
+    marker.write_text(marker.read_text().replace('"fresh":', '"spare":"ready","fresh":'))
+    because = " ".join(shell.json("why", shell.id("task~train"))["because"])
+    assert "it started from a spare, since its module seeds `random`" in because
 
 
 def test_logs_show_the_tail_of_either_stream(ended: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tenuto import from_task_dir
+from tenuto.errors import ClassNotFound
 from tests.experiments.scripts import TASKS, Place, eventually, python, run, tenuto, terminal
 
 BODY = """
@@ -245,6 +248,51 @@ def test_a_plan_says_what_is_reused_and_which_parameter_is_new(place: Place) -> 
     text = run(tenuto("plan", script), place.directory)
     assert "2 to run, 2 reused" in text.stdout
     assert "predicted time: " in text.stdout
+
+
+def test_a_plan_and_a_why_run_nothing_that_a_stored_file_names(place: Place) -> None:
+    script = place.script(SWEEP.format(names=["a"]))
+    assert run(python(script), place.directory).returncode == 0
+    trace = place.directory / "trace"
+    planted = place.directory / "elsewhere" / "planted.py"
+    planted.parent.mkdir()
+    planted.write_text(
+        f"open({str(trace)!r}, 'w')\nfrom tenuto import Task\nclass Planted(Task):\n    pass\n"
+    )
+    (params,) = place.workspace.glob("jobs/*.Note/*/params.json")
+    document = json.loads(params.read_bytes())
+    document["objects"][-1]["class"] = ["planted", "Planted", str(planted)]
+    for number in range(3):
+        copy = params.parent.with_name(f"{number:064x}")
+        shutil.copytree(params.parent, copy)
+        (copy / "params.json").write_text(json.dumps(document))
+    shutil.rmtree(params.parent)
+    found = plan(place, place.script(SWEEP.format(names=["c"])))
+    assert re.fullmatch(r"name is 'c', was 'a' in [0-9a-f]{12}", found["jobs"][0]["why"])
+    why = run(tenuto("why", "-w", place.workspace, "Note/" + "0" * 63 + "1"), place.directory)
+    assert why.returncode == 0, why.stderr
+    assert not trace.exists()
+    with pytest.raises(ClassNotFound, match=r"not on the import path.*PYTHONPATH"):
+        from_task_dir(copy)
+    assert not trace.exists()
+
+
+SIZED = f"""{TASKS}
+from tenuto import Meta
+
+class Sized(Task):
+    size: Param[int]
+    device: Meta[str]
+    def execute(self): pass
+"""
+
+
+def test_a_plan_names_no_difference_that_does_not_count(place: Place) -> None:
+    body = 'with experiment(HERE / "ws", "x"):\n    Sized.C(size={}, device="{}").submit()'
+    script = place.script(body.format(1, "cpu"), tasks=SIZED)
+    assert run(python(script), place.directory).returncode == 0
+    (job,) = plan(place, place.script(body.format(2, "gpu"), tasks=SIZED))["jobs"]
+    assert job["nearest"]["differences"] == [{"path": "size", "new": 2, "old": 1}]
 
 
 def test_a_plan_says_what_failed_before(place: Place) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, Migrations, announce, migrate, now_ms
@@ -127,6 +127,32 @@ def test_two_migrators_make_the_tables_once(database_url: str, tmp_path: Path) -
     assert scalar(made[0], "SELECT count(*) FROM door_version") == 1
     for database in made:
         database.close()
+
+
+INTERRUPTED = (
+    DOOR
+    + """
+    import os
+    if not os.path.exists(FLAG):
+        open(FLAG, "w").close()
+        raise KeyError("the power failed here")
+"""
+)
+
+
+def test_a_migration_that_is_interrupted_leaves_nothing_and_is_repeated(
+    database: Database, tmp_path: Path
+) -> None:
+    """F68: a migration is one transaction, also where it makes tables."""
+    made = door(tmp_path / "door")
+    script = f"FLAG = {str(tmp_path / 'flag')!r}\n{INTERRUPTED}"
+    (tmp_path / "door" / "versions" / "0001_things.py").write_text(script)
+    with pytest.raises(KeyError):
+        migrate(database, made)
+    tables = database.read(lambda connection: inspect(connection).get_table_names())
+    assert not {"things", "door_version"} & set(tables)
+    migrate(database, made)
+    assert scalar(database, "SELECT count(*) FROM things") == 0
 
 
 def test_a_newer_schema_is_refused(database: Database) -> None:

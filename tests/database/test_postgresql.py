@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, text
@@ -82,3 +84,26 @@ def test_another_process_is_woken(postgresql_url: str) -> None:
     assert told.wait(10)
     listening.close()
     announcing.close()
+
+
+def test_a_deadlock_is_repeated_until_both_are_through(postgresql_url: str) -> None:
+    """F53: PostgreSQL ends one of two transactions that wait for each other; it is run again, whole."""
+    database = Database(postgresql_url)
+    database.write(lambda connection: connection.execute(text("CREATE TABLE t (id INTEGER, a INTEGER)")))
+    database.write(lambda connection: connection.execute(text("INSERT INTO t VALUES (1, 0), (2, 0)")))
+    both = threading.Barrier(2)
+    tries: list[int] = []
+
+    def crossed(first: int, second: int, connection: Connection) -> None:
+        tries.append(first)
+        connection.execute(text(f"UPDATE t SET a = a + 1 WHERE id = {first}"))
+        if tries.count(first) == 1:
+            both.wait(30)
+        connection.execute(text(f"UPDATE t SET a = a + 1 WHERE id = {second}"))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda order: database.write(partial(crossed, *order)), [(1, 2), (2, 1)]))
+    assert len(tries) >= 3, "one of them was repeated"
+    counted = database.read(lambda connection: connection.execute(text("SELECT a FROM t ORDER BY id")).all())
+    assert [row[0] for row in counted] == [2, 2]
+    database.close()

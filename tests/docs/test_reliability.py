@@ -10,14 +10,13 @@ from proof.__main__ import PROOFS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 CLUSTERS = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+NAMED = re.compile(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`")
 ROWS = {row[2:5]: row for row in PAGE.splitlines() if re.match(r"\| [FH]\d\d \|", row)}
-SERVICE = """H01 H02 H03 H04 H05 H06 H08 H09 H10 H11 H12 H13 H14 H15 H16 H17 H18 H19 H21 H22 H23 H25 H26 H27
-H28 H29 H31 H32""".split()
+SERVICE = [f"H{number:02}" for number in range(1, 33)]
 
 # The cases of the first part, scheduler and job process, that a part must show before it is called done.
 CASES = """F01 F02 F03 F04 F05 F06 F09 F10 F11 F12 F14 F16 F17 F18 F20 F21 F22 F24 F25 F26 F27 F28 F29 F30 F31
-F33 F34 F35 F38 F39 F40 F42 F44 F46 F47 F49 F51 F52""".split()
+F33 F34 F35 F38 F39 F40 F42 F44 F46 F47 F49 F51 F52 F53 F64 F67 F68""".split()
 
 
 def test_every_named_test_exists() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tenuto import JobState, load_xp_info
-from tenuto.errors import NotFound
+from tenuto import JobState, experiment, load_xp_info
+from tenuto.errors import NotFound, ParameterError
 
 from .scripts import Place, python, run
 
@@ -84,6 +86,15 @@ print([test.job.result() for test in tested])
         "train 0.1",
         "train 0.2",
     ], "nothing runs twice"
+
+
+@pytest.mark.parametrize("name", ["../..", "a/b", "/etc", "..", "", "x" * 300])
+def test_configs_are_saved_in_their_run_and_nowhere_else(tmp_path: Path, name: str) -> None:
+    with experiment(tmp_path / "ws", "x", register_signals=False) as xp:
+        for ask in (lambda: xp.save([1], name), lambda: xp.load(name), lambda: xp.load(name, experiment="x")):
+            with pytest.raises(ParameterError):
+                ask()
+    assert list(tmp_path.iterdir()) == [tmp_path / "ws"]
 
 
 def test_what_was_not_saved_is_an_error_that_tells_what_was(place: Place) -> None:

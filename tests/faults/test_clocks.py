@@ -51,6 +51,9 @@ def test_a_clock_that_jumps_while_a_job_runs_changes_nothing(tmp_path: Path, jum
         assert (job.state, dependent.state) == (S.DONE, S.DONE)
         assert bench.owner.history["dependent"][-1] is S.DONE
         assert job.attempt == dependent.attempt == 1
+        assert job.starttime is not None
+        assert job.endtime is not None
+        assert 0.0 <= (job.endtime - job.starttime).total_seconds() < WAIT_S
 
 
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])

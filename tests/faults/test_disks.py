@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import DirectoryUnusable
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.view import JobsView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.markers import Marker, read_markers
@@ -240,3 +242,20 @@ def test_a_job_whose_directory_and_runner_are_gone_has_failed(tmp_path: Path) ->
         os.kill(runner, 9)
         assert failure(job)[1].startswith("DIR_GONE")
         assert len(lines(started)) == 1
+
+
+def test_a_directory_that_is_a_link_is_refused_at_submit(tmp_path: Path) -> None:
+    """The scheduler ran through it and said DONE, and every other command passed it over."""
+    with Bench(tmp_path / "ws") as bench:
+        assert bench.command("job", "true").wait(WAIT_S) is S.DONE
+        directory = Path(bench.paths("job").directory)
+        view = JobsView(bench.layout, bench.machine)
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
+    with Bench(tmp_path / "ws") as bench:
+        with pytest.raises(DirectoryUnusable, match="is a link"):
+            bench.command("job", "true")
+        assert bench.scheduler.counts(bench.owner).unfinished == 0
+    seen = view.look(JobKey("fault", "job"))
+    assert seen.state is S.UNSCHEDULED
+    assert "is a link" in str(seen.alarm)

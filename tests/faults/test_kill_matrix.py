@@ -26,6 +26,8 @@ from proof.matrix.steps import (
     RUNNER,
     SCHEDULER,
     SCHEDULER_AGAIN,
+    SPARE_PAYLOAD,
+    SPARE_RUNNER,
     TAKING_OVER,
     TOKEN_PARENT,
     TOKEN_PAYLOAD,
@@ -72,6 +74,13 @@ def test_the_tables_name_every_step_of_a_task_in_a_fresh_interpreter(tmp_path: P
     assert steps("runner-warm") == PARENT
     assert steps("runner-parent") == FRESH_RUNNER
     assert steps("runner-child") == FRESH_PAYLOAD
+
+
+def test_the_tables_name_every_step_of_a_task_that_starts_from_a_spare(tmp_path: Path) -> None:
+    steps = traced({"launcher": "spare"}, tmp_path)
+    assert steps("scheduler-parent") == SCHEDULER
+    assert steps("runner-parent") == SPARE_RUNNER
+    assert steps("runner-child") == SPARE_PAYLOAD
 
 
 def test_the_tables_name_every_step_of_another_attempt(tmp_path: Path) -> None:

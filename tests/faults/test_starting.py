@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -323,3 +324,52 @@ def are_reaped(jobs: list[Job]) -> bool:
     """No runner of these jobs is left as a zombie."""
     children = set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
     return children.isdisjoint(str(json.loads(Path(job.paths.pid).read_text())["pid"]) for job in jobs)
+
+
+class Hungry(SpawnLauncher):
+    """A launcher that needs more descriptors than are left if it starts two jobs at once."""
+
+    def __init__(self) -> None:
+        super().__init__(slots=16)
+        self._starting = 0
+
+    async def start(self, order: StartOrder) -> Any:
+        self._starting += 1
+        try:
+            await asyncio.sleep(0.02)
+            if self._starting > 1:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return await super().start(order)
+        finally:
+            await asyncio.sleep(0.02)
+            self._starting -= 1
+
+
+def test_jobs_that_take_descriptors_from_each_other_are_started_fewer_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All sixteen were tried together, over and over, and none was ever started."""
+    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.05)
+    with Bench(tmp_path / "ws", launcher=Hungry()) as bench:
+        jobs = [bench.command(f"job-{number}", "true") for number in range(16)]
+        bench.wait()
+        assert {job.state for job in jobs} == {S.DONE}
+    assert [record.message for record in caplog.records if "starts are paused" in record.message][1:] == []
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EAGAIN])
+def test_a_pause_has_an_end(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded waits: while it lasts the job says what it waits for; then it fails, and says that."""
+    monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.02)
+    longest = "OWN_S" if code == errno.EMFILE else "LONGEST_S"
+    monkeypatch.setattr(f"tenuto.scheduler.pauses.{longest}", 0.5)
+    launcher = Unwilling(*(OSError(code, os.strerror(code)) for _ in range(10_000)))
+    with Bench(tmp_path / "ws", launcher=launcher) as bench:
+        job = bench.command("job", "true")
+        eventually(lambda: "waits until the machine recovers" in str(job.standing.message), "the reason")
+        assert bench.scheduler.snapshot().paused is not None
+        assert job.wait(WAIT_S) is S.ERROR
+        assert os.strerror(code) in str(job.standing.message)
+        assert "did not change within 0.5 s" in str(job.standing.message)
+        launcher.errors.clear()
+        assert bench.command("later", "true").wait(WAIT_S) is S.DONE

@@ -23,6 +23,7 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.sealing import seal
 from tenuto.testing.owner import FakeOwner
@@ -43,8 +44,11 @@ class Door:
         self.view = JobsView(self.layout, self.machine)
         self.owner = FakeOwner()
 
-    def job(self, *command: str, key: str = "") -> Job:
+    def job(self, *command: str, key: str = "", token: CounterToken | None = None) -> Job:
         task = CommandTask.C(command=list(command), key=key)
+        if token is not None:
+            declare(self.machine, token)
+            token(1, task)
         seal(task, to_run=True)
         return make_job(
             task,
@@ -123,3 +127,25 @@ def test_a_job_without_a_directory_is_gone(door: Door) -> None:
     key = JobKey("my.Train", "never")
     (refused,) = prepare(door.view, [key], door.scheduler, door.launcher).refused
     assert refused.outcome is Outcome.GONE
+
+
+def test_a_retry_of_what_was_cancelled_while_it_waited_for_tokens_waits_for_them(
+    door: Door, tmp_path: Path
+) -> None:
+    """Of an attempt that got no units none were written down, and the next one ran without them."""
+    token = CounterToken("licences", 1, str(tmp_path / "tokens"))
+    key = door.run(door.job("false", token=token))
+    Path(door.layout.job(*key).failed).unlink()  # as if its runner had vanished
+    holder = door.scheduler.submit(door.job("sleep", "1000", token=token), door.owner)
+    (waiting,) = submit(
+        door.scheduler, prepare(door.view, [key], door.scheduler).jobs, Retrying(lambda event: None)
+    )
+    door.scheduler.cancel(waiting)
+    assert waiting.wait(WAIT_S) is JobState.ERROR
+    door.scheduler.drain()
+    assert door.view.look(key).reason is JobFailureStatus.CANCELLED
+    assert door.view.look(key).attempt == 2
+    (again,) = prepare(door.view, [key], door.scheduler).jobs
+    assert [(one.name, amount) for one, amount in again.tokens] == [("licences", 1)]
+    door.scheduler.cancel(holder)
+    holder.wait(WAIT_S)

@@ -90,6 +90,7 @@ def test_width(text: str, cells: int) -> None:
         ("日本語", 5, "日本…"),
         ("日本語", 4, "日…"),
         ("e\u0301e\u0301e\u0301", 2, "e\u0301…"),
+        ("❤\u0301\ufe0fa", 2, "❤\u0301…"),
     ],
 )
 def test_truncation(text: str, cells: int, cut: str) -> None:

@@ -22,6 +22,7 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.testing.contracts.launchers import finished
 from tenuto.testing.jobs import JobBench, ReadyJob
+from tenuto.testing.spares import SpareLauncher
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
@@ -34,6 +35,7 @@ LAUNCHERS: dict[str, type[LocalLauncher]] = {
     "direct": DirectLauncher,
     "spawn": SpawnLauncher,
     "warm": WarmLauncher,
+    "spare": SpareLauncher,
 }
 
 

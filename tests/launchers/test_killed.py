@@ -93,6 +93,34 @@ def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_al
     job.release()
 
 
+def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
+    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive
+) -> None:
+    """Started before the older one has noticed, both ran at once."""
+    job = task("print(os.getppid()); print(os.getpid()); time.sleep(1000000)")
+
+    async def scenario() -> None:
+        first = await started(launcher, job)
+        runner, before = await pids(job, 2)
+        os.kill(runner, signal.SIGSTOP)  # it notices nothing
+        shutil.rmtree(job.paths.directory)
+        job.open_attempt()
+        second = await started(launcher, job)
+        early = asyncio.ensure_future(pids(job, 2))
+        done, _ = await asyncio.wait([early], timeout=1.0)
+        assert not done, "the second payload began beside the first"
+        os.kill(runner, signal.SIGCONT)
+        _, after = await early
+        assert not alive(before)
+        assert alive(after)
+        await first.wait()
+        second.signal_stop()
+        await second.wait()
+
+    run(scenario())
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
 def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
     bench: JobBench, launcher: Launcher, run: Run, task: TaskBuilder, pids: Pids, alive: Alive
 ) -> None:

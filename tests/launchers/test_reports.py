@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tenuto.launchers.runner import task
 from tenuto.launchers.runner.assignment import Assignment
+from tenuto.launchers.runner.report import open_report, read_report
+from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.reports import RANK_VARIABLES, ProgressReports, rank
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 from tenuto.workspace.journal import EventReader
 
 TaskBuilder = Callable[..., ReadyJob]
@@ -146,3 +151,20 @@ def test_a_job_started_as_another_rank_says_nothing(
     assert heard() == []
     assert ended(task(body, environment={"RANK": "0"})).result == [1, 2]
     assert heard() != []
+
+
+def test_a_result_that_nobody_could_read_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that returned 300 MB was done, and its result raised for ever."""
+    monkeypatch.setattr("tenuto.launchers.runner.reporter.STORED_RESULT_LIMIT", 1000)
+    fd = open_report()
+    try:
+        reporter = Reporter(fd)
+        with pytest.raises(ValueError, match="at most 1,000 are kept: write it to a file"):
+            reporter.done(["x" * 2000])
+        task._report_result(reporter, object(), ["x" * 2000])
+        said = read_report(fd)
+        assert said.done
+        assert said.flags == (RESULT_NOT_KEPT,)
+        assert "at most 1,000 are kept" in str(said.message)
+    finally:
+        os.close(fd)

@@ -126,3 +126,16 @@ def test_a_waiting_job_can_say_why_it_waits() -> None:
     assert job.reasons == ["gpu: 0 of 4 free"], "to say the same again is no news"
     follow(job, JobState.READY)
     assert job.standing.message is None
+
+
+def test_how_long_a_job_ran_does_not_follow_a_clock_that_is_set() -> None:
+    clock = FakeClock()
+    job = BaseJob("ab12", "a.Task", clock)
+    for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED, JobState.RUNNING):
+        job.state = state
+    clock.advance(5.0)
+    clock.jump(-3600.0)
+    job.state = JobState.DONE
+    assert job.starttime is not None
+    assert job.endtime is not None
+    assert (job.endtime - job.starttime).total_seconds() == 5.0

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tenuto.cli.doors import PATIENCE_S, open_doors
+import pytest
+
+from tenuto.cli.doors import PATIENCE_S, open_doors, settings_with_service
+from tenuto.errors import NotFound
 from tenuto.experiments.view import WorkspaceView
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Source
@@ -41,3 +44,15 @@ def test_a_workspace_with_searches_and_a_service_shows_all_three(tmp_path: Path)
         assert found[Door.SEARCH].groups() == []
         assert [group.group for group in found[Door.SERVICE].groups()] == ["service:dock"]
         assert found[Door.SERVICE].parameters("service:dock/1") == {"user_id": "ada", "service": "dock"}
+
+
+def test_a_service_is_shown_by_its_database_alone(tmp_path: Path) -> None:
+    """`tenuto ui --service-db`: without a word about services in the settings."""
+    file = tmp_path / "db.sqlite"
+    with pytest.raises(NotFound, match="tenuto serve --db"):
+        settings_with_service(str(file))
+    database = opened(file, MIGRATIONS, PATIENCE_S)
+    Requests(database, "me").add(NewJob("ada", "dock", "d0"))
+    database.close()
+    with doors(tmp_path, settings_with_service(str(file))) as found:
+        assert [group.group for group in found[Door.SERVICE].groups()] == ["service:dock"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
 
+from bench import age
 from bench.docs import kept
 from proof import docs
 from proof.__main__ import PROOFS
-from proof.report import RESULTS
+from proof.report import RESULTS, Options, circumstances
 
 PAGE = docs.PAGE.read_text(encoding="utf-8")
 
@@ -35,3 +37,20 @@ def test_what_is_shown_is_a_whole_run() -> None:
     assert [report["name"] for report in raw["reports"]] == list(PROOFS)
     assert not raw["circumstances"]["options"]["small"]
     assert "FAILS" not in docs.figures(path)
+
+
+def test_the_figures_begin_with_their_commit_and_what_changed_since() -> None:
+    path = docs.named(PAGE)
+    assert path is not None
+    around = json.loads(path.read_text(encoding="utf-8"))["circumstances"]
+    first = docs.figures(path).splitlines()[0]
+    assert around["commit"][:12] in first
+    assert f"{around['changed_lines']:,} lines" in first
+    assert not age.is_outdated(around, age.HEART), "much has changed since; run: python -m proof.docs"
+
+
+def test_a_result_names_the_commit_that_it_was_taken_at() -> None:
+    said = circumstances(Options())["commit"]
+    assert said is None or re.fullmatch(r"[0-9a-f]{40}\+?", str(said))
+    assert "not known" in age.sentence({}, age.HEART)
+    assert age.changed_lines("0" * 40, age.HEART) is None

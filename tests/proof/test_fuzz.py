@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from proof.fuzz import engines
-from proof.fuzz.bugs import hunt
+from proof.fuzz.bugs import hunt_each, hunted_import
 from proof.fuzz.mutations import mutated
 from proof.fuzz.readers import targets
 from proof.fuzz.targets import Bench, play
@@ -70,6 +70,11 @@ def test_coverage_guides_the_search() -> None:
     assert fuzzed.findings == ()
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_reader_that_imports_what_a_file_names_would_be_found(name: str) -> None:
+    assert hunted_import(name).found
+
+
 @pytest.mark.slow
 def test_planted_bugs_are_found() -> None:
-    assert [bug.name for bug in hunt() if not bug.found] == []
+    assert [bug.name for bug in hunt_each() if not bug.found] == []

@@ -15,6 +15,7 @@ from proof.report import Options, text
 from proof.soak import judge, oracle, run
 from proof.soak.judge import Entry, by_ledger, by_witness, growth
 from proof.soak.plan import CAPACITY, SCHEDULERS, Fate, Kind, PlannedJob, draw
+from proof.soak.proving import hunt
 from proof.soak.strikes import Seen, victims
 from tenuto.workspace.machine import this_machine
 
@@ -28,6 +29,49 @@ def test_nothing_is_lost_doubled_or_leaked_while_schedulers_and_jobs_are_killed(
     report = run(Options(small=True))
     assert report.good, text(report)
     assert report.cases[0].count == 60
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(900)
+@pytest.mark.parametrize("bug", ["some write no marker", "runners die with their parent"])
+def test_jobs_that_are_lost_without_need_are_found(bug: str) -> None:
+    """The soak said "holds" of both: nothing asked whether a repeat was justified."""
+    assert hunt(bug, 1, jobs=40, seconds=8.0).found
+
+
+def test_a_repeat_needs_a_strike() -> None:
+    job = PlannedJob(0, Kind.TASK, 0.0, Fate.DONE)
+    twice = [
+        Entry("start", "a", 5, 4),
+        Entry("end", "a", 5, 4),
+        Entry("start", "b", 7, 6),
+        Entry("end", "b", 7, 6),
+    ]
+    assert "without need" in judge.by_strikes([job], {0: twice}, {6, 7})[0]
+    for struck in ({4}, {5}):
+        assert judge.by_strikes([job], {0: twice}, struck) == []
+    for other in (
+        job._replace(fate=Fate.FAILED),
+        job._replace(kind=Kind.RESUMABLE),
+        job._replace(removed=True),
+    ):
+        assert judge.by_strikes([other], {0: twice}, set()) == []
+
+
+def test_a_job_begins_when_all_that_it_needs_has_ended() -> None:
+    needed = PlannedJob(0, Kind.TASK, 0.0, Fate.DONE)
+    job = PlannedJob(1, Kind.TASK, 0.0, Fate.DONE, needs=(0,))
+    ended = [Entry("start", "a", 1, at=1.0), Entry("end", "a", 1, at=2.0)]
+    for at, problems in ((2.5, 0), (1.5, 1)):
+        assert len(judge.by_order([needed, job], {0: ended, 1: [Entry("start", "b", 2, at=at)]})) == problems
+
+
+def test_what_is_done_has_its_result_and_its_log() -> None:
+    jobs = [PlannedJob(7, Kind.TASK, 0.0, Fate.DONE), PlannedJob(8, Kind.COMMAND, 0.0, Fate.DONE)]
+    good = {7: {"state": "DONE", "result": 7, "log_is_whole": True}, 8: {"state": "DONE", "result": None}}
+    assert judge.by_answers(jobs, good) == []
+    assert "result" in judge.by_answers(jobs, {**good, 7: {"state": "DONE", "result": 8}})[0]
+    assert "log" in judge.by_answers(jobs, {**good, 8: {"state": "DONE", "log_is_whole": False}})[0]
 
 
 def judged(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from tenuto.service.parts import Offered
 from tenuto.service.server import Server, ServerPlan
 from tenuto.settings.service import ServiceSettings
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Machine
 
 T = TypeVar("T")
 
@@ -29,14 +30,18 @@ class Reply(NamedTuple):
 
 
 def make_server(
-    directory: Path, nodes: Mapping[str, Node] | None = None, database: str = "", **settings: Any
+    directory: Path,
+    nodes: Mapping[str, Node] | None = None,
+    database: str = "",
+    machine: Machine | None = None,
+    **settings: Any,
 ) -> Server:
     """A server that was not started: nothing moves by itself."""
     names = tuple(nodes or {"absent": None})
     services = {"example": Offered("example", Quota(5, 10), names)}
     made = ServiceSettings(data=directory / "data", **settings)
     url = database or str(directory / "db.sqlite")
-    server = Server(ServerPlan(made, url, services, "0"), nodes or {}, this_machine())
+    server = Server(ServerPlan(made, url, services, "0"), nodes or {}, machine or this_machine())
     MADE.append(server)
     return server
 
@@ -51,8 +56,9 @@ async def ask(
     path: str,
     headers: Mapping[str, str] | None = None,
     body: bytes | Sequence[bytes] = b"",
+    send: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
 ) -> Reply:
-    """Calls an application once."""
+    """Calls an application once; ``send`` sees each message of the answer first."""
     pieces = [body] if isinstance(body, bytes) else list(body)
     waiting = [
         {"type": "http.request", "body": piece, "more_body": n + 1 < len(pieces)}
@@ -66,7 +72,9 @@ async def ask(
         await asyncio.sleep(3600)
         return {"type": "http.disconnect"}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def sending(message: dict[str, Any]) -> None:
+        if send is not None:
+            await send(message)
         sent.append(message)
 
     named = {"host": "localhost", **(headers or {})}
@@ -85,7 +93,7 @@ async def ask(
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 5000),
     }
-    await app(scope, receive, send)
+    await app(scope, receive, sending)
     start = sent[0]
     answered = {name.decode().lower(): value.decode() for name, value in start["headers"]}
     return Reply(start["status"], answered, b"".join(message.get("body", b"") for message in sent[1:]))

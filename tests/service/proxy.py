@@ -11,7 +11,8 @@ from collections.abc import Callable
 class Proxy:
     """Passes HTTP on, one connection a request; `spoil(n, request)` says what happens to the n-th answer.
 
-    None: nothing. "drop": it never arrives. "cut": half of it does. "slow": it comes late.
+    None: nothing. "drop": it never arrives. "cut": half of it does. "slow": it comes late. "twice": it comes
+    twice. "again": the request is sent to the node a second time, and the second answer is passed on.
     """
 
     def __init__(self, target: str, spoil: Callable[[int, bytes], str | None]) -> None:
@@ -54,17 +55,27 @@ class Proxy:
                 with self._guard:
                     self._count += 1
                     fate = self._spoil(self._count, request)
-                node.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-                answer = b""
-                while piece := node.recv(65536):
-                    answer += piece
+                answer = self._answer(node, request)
+                if fate == "again":
+                    with socket.create_connection(self._target) as second:
+                        second.settimeout(60)
+                        answer = self._answer(second, request)
                 if fate == "drop":
                     return
                 if fate == "slow":
                     time.sleep(0.2)
                 client.sendall(answer[: len(answer) // 2] if fate == "cut" else answer)
+                if fate == "twice":
+                    client.sendall(answer)
             except OSError:
                 return
+
+    def _answer(self, node: socket.socket, request: bytes) -> bytes:
+        node.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        answer = b""
+        while piece := node.recv(65536):
+            answer += piece
+        return answer
 
 
 def _request(client: socket.socket) -> bytes:

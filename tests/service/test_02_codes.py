@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,56 @@ def test_the_code_tells_the_state(tmp_path: Path, compat: str) -> None:
         assert (await ask(app, "GET", "/download/999")).json == {
             "id": 999, "status": "Unknown", "message": "There is no such job", "error": "not_found",
         }  # fmt: skip
+
+    run(main())
+
+
+def test_a_download_that_has_begun_is_whole_though_the_cleaner_comes(tmp_path: Path) -> None:
+    """H12: the file is open before the first byte; after it, the answer is 410."""
+    server = make_server(tmp_path)
+    app, id = server.app(), put(server, S.COMPLETED)
+    row = server.parts.requests.get(id)
+    assert row is not None
+    content = os.urandom(3 << 20)
+    Path(server.parts.place(row).result).write_bytes(content)
+    got = b""
+
+    async def clean() -> None:
+        assert await server.parts.move(row, S.CLEANED) is not None
+        await server.parts.files(server.parts.places.discard, row.directory)
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal got
+        if message["type"] == "http.response.body":
+            if not got:
+                await clean()
+            got += message["body"]
+
+    async def main() -> None:
+        await ask(app, "GET", f"/download/{id}", send=send)
+        assert got == content
+        assert (await ask(app, "GET", f"/download/{id}")).status == 410
+        assert (await ask(app, "GET", f"/download_partial/{id}")).json["error"] == "cleaned"
+
+    run(main())
+
+
+def test_what_jobs_left_cannot_act_in_a_browser(tmp_path: Path) -> None:
+    """H24: results and logs are attachments or plain text, never sniffed, and in a sandbox."""
+    server = make_server(tmp_path)
+    app, id = server.app(), put(server, S.COMPLETED)
+    row = server.parts.requests.get(id)
+    assert row is not None
+    with zipfile.ZipFile(server.parts.place(row).result, "w") as made:
+        made.writestr(".tenuto/stdout", "<script>alert(1)</script>")
+
+    async def main() -> None:
+        for path in (f"/download/{id}", f"/download_partial/{id}", f"/jobs/{id}/logs"):
+            headers = (await ask(app, "GET", path)).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["content-security-policy"] == "sandbox"
+            is_text = headers["content-type"] == "text/plain; charset=utf-8"
+            assert is_text or headers["content-disposition"].startswith("attachment; filename=")
 
     run(main())
 

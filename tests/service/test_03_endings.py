@@ -90,35 +90,39 @@ def test_a_waiting_download_comes_with_the_end(shared: Process) -> None:
     assert shared.get(f"/download/{id}?wait=30").status == 200
 
 
-def test_07_a_payload_that_is_killed_is_failed_with_a_reason(shared: Process) -> None:
-    id = shared.upload("echo $$ > pid; exec sleep 1000\n").json["id"]
+@pytest.mark.parametrize(
+    ("victims", "word"), [("payload", "SIGKILL"), ("runner", ""), ("payload child runner", "")]
+)
+def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
+    shared: Process, victims: str, word: str
+) -> None:
+    """Acceptance 7: never run again, the reason is told, and no process is left."""
+    script = "echo start >> ledger; sleep 1000 & echo payload $$ runner $PPID child $! > pids; wait\n"
+    id = shared.upload(script, service="one", user="77").json["id"]
 
-    def pid() -> int:
+    def pids() -> dict[str, int]:
         answer = shared.get(f"/download_partial/{id}")
         if answer.status != 200:
-            return 0
+            return {}
         made = zipfile.ZipFile(io.BytesIO(answer.body))
-        return int(made.read("pid") or 0) if "pid" in made.namelist() else 0
+        words = made.read("pids").decode().split() if "pids" in made.namelist() else []
+        return {name: int(number) for name, number in zip(words[::2], words[1::2], strict=True)}
 
-    os.kill(eventually(pid), signal.SIGKILL)
-    job = shared.final(id)
-    assert job["status"] == "Failed"
-    assert "SIGKILL" in job["message"]
-
-
-def test_07_a_lost_runner_is_failed_and_never_run_again(shared: Process) -> None:
-    id = shared.upload("echo start >> ledger; echo $PPID > runner; exec sleep 1000\n").json["id"]
-
-    def runner() -> int:
-        answer = shared.get(f"/download_partial/{id}")
-        if answer.status != 200:
-            return 0
-        made = zipfile.ZipFile(io.BytesIO(answer.body))
-        return int(made.read("runner") or 0) if "runner" in made.namelist() else 0
-
-    os.kill(eventually(runner), signal.SIGKILL)
+    found = eventually(pids)
+    for victim in victims.split():
+        os.kill(found[victim], signal.SIGKILL)
     job = shared.final(id)
     assert job["status"] == "Failed"
     assert job["message"]
+    assert word in job["message"]
     made = zipfile.ZipFile(io.BytesIO(shared.get(f"/download_partial/{id}").body))
     assert made.read("ledger") == b"start\n"
+    eventually(lambda: not any(is_running(pid) for pid in found.values()))
+    assert shared.run("true\n", service="one", user="77")["status"] == "Completed", "its place is free"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, PayloadGone
+from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.http_node import HttpNode, NodeAddress
@@ -30,6 +30,8 @@ from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
 from tenuto.service.nodes import Node, Outgoing
 from tenuto.service.uploads import UploadLimits
+from tenuto.testing.contracts.nodes import NodeContract, Opened
+from tenuto.testing.fake_node import FakeNode
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.service.asgi import ask, run
@@ -123,66 +125,26 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
     run(main())
 
 
-def test_the_same_key_is_the_same_payload(made: Made, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with made(tmp_path) as (node, _):
-            first = await node.submit(job(tmp_path, "echo x >> ledger\n"))
-            (tmp_path / "again").mkdir()
-            again = await node.submit(job(tmp_path / "again", "echo y >> ledger\n"))
-            assert again.id == first.id
-            found = await node.find("k-1")
-            assert found is not None
-            assert found.id == first.id
-            await ended(node, first.id, tmp_path / "got.zip")
-            assert zipfile.ZipFile(tmp_path / "got.zip").read("ledger") == b"x\n"
-
-    run(main())
+@asynccontextmanager
+async def fake(directory: Path) -> AsyncIterator[tuple[Node, None]]:
+    node = FakeNode()
+    yield node, None
+    await node.end()
 
 
-def test_a_payload_is_ended_and_what_it_left_is_kept(made: Made, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with made(tmp_path) as (node, _):
-            status = await node.submit(job(tmp_path, "echo half > half; exec sleep 1000\n"))
-            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
-                pass
-            await node.kill(status.id)
-            retrieved = await ended(node, status.id, tmp_path / "got.zip")
-            assert (retrieved.status.state, retrieved.packed) == (P.KILLED, None)
-            packed = await node.retrieve_partial(status.id, str(tmp_path / "got.zip"))
-            assert packed.bytes == (tmp_path / "got.zip").stat().st_size
-            pieces = [piece async for piece in node.stream_partial(status.id)]
-            assert "half" in zipfile.ZipFile(io.BytesIO(b"".join(pieces))).namelist()
+class TestNodes(NodeContract):
+    """In memory, embedded, and over HTTP."""
 
-    run(main())
+    @pytest.fixture(params=[fake, local, http], ids=["fake", "local", "http"])
+    def opened(self, request: pytest.FixtureRequest) -> Opened:
+        made: Made = request.param
 
+        @asynccontextmanager
+        async def opened(directory: Path) -> AsyncIterator[Node]:
+            async with made(directory) as (node, _):
+                yield node
 
-def test_a_failure_is_told_with_its_code(made: Made, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with made(tmp_path) as (node, _):
-            status = await node.submit(job(tmp_path, "exit 7\n"))
-            retrieved = await ended(node, status.id, tmp_path / "x")
-            assert (retrieved.status.state, retrieved.status.exit_code) == (P.FAILED, 7)
-
-    run(main())
-
-
-def test_unknown_payloads_are_gone(made: Made, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with made(tmp_path) as (node, _):
-            calls: list[Callable[[], Awaitable[Any]]] = [
-                lambda: node.retrieve(99, None, 0, str(tmp_path / "x")),
-                lambda: node.retrieve_partial(99, str(tmp_path / "x")),
-                lambda: node.kill(99),
-                lambda: node.read_log(99, "stdout", 0, 10),
-            ]
-            for call in calls:
-                with pytest.raises(PayloadGone):
-                    await call()
-            gone = Outgoing("k-2", str(tmp_path / "nowhere"), "s", "1", 2)
-            with pytest.raises(NodeRefusal):
-                await node.submit(gone)
-
-    run(main())
+        return opened
 
 
 def test_a_node_that_is_restarted_goes_on(made: Made, tmp_path: Path) -> None:
@@ -306,7 +268,11 @@ class OldNode(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        if self.path.startswith("/retrieve/"):
+        if "redirect" in self.answers:
+            self.send_response(302)
+            self.send_header("Location", self.answers["redirect"])
+            self.end_headers()
+        elif self.path.startswith("/retrieve/"):
             waits = self.answers["waits"]
             self.answers["waits"] = waits - 1
             if waits > 0:
@@ -379,6 +345,30 @@ def test_an_old_node_that_does_not_answer_is_not_asked_again(old_node: str, tmp_
         with pytest.raises(NodeRefusal, match="cannot be asked again"):
             await node.submit(job(tmp_path, "true\n"))
         assert OldNode.asked.count("/submit") == 1
+        await node.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "target", ["/secret", "file:///etc/passwd", "http://169.254.169.254/latest/meta-data"]
+)
+def test_a_node_cannot_send_its_server_elsewhere(old_node: str, tmp_path: Path, target: str) -> None:
+    """H20: addresses come from the settings only, and no redirect is followed."""
+
+    async def main() -> None:
+        node = HttpNode("old", NodeAddress(old_node))
+        OldNode.answers["redirect"] = old_node + target if target.startswith("/") else target
+        calls: list[Callable[[], Awaitable[Any]]] = [
+            lambda: node.retrieve(5, None, 0, str(tmp_path / "x.zip")),
+            lambda: node.retrieve_partial(5, str(tmp_path / "x.zip")),
+            lambda: node.read_log(5, "stdout", 0, 10),
+        ]
+        for call in calls:
+            with pytest.raises(NodeRefusal):
+                await call()
+        assert not any("secret" in path for path in OldNode.asked)
+        assert not list(tmp_path.glob("x.zip*"))
         await node.close()
 
     run(main())

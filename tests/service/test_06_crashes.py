@@ -64,18 +64,6 @@ def test_a_server_that_is_asked_to_stop_leaves_its_payloads_running(start: Start
 
 
 @pytest.mark.slow
-def test_what_an_upload_left_when_the_server_was_killed_is_swept(start: Start, tmp_path: Path) -> None:
-    """H05: S1, files without a row."""
-    server = start("serve", *EMBEDDED)
-    server.kill()
-    orphan = tmp_path / "data" / "jobs" / "orphan" / "files"
-    orphan.mkdir(parents=True)
-    (orphan / "run.sh").write_text("true")
-    start("serve", *EMBEDDED)
-    assert not orphan.parent.exists()
-
-
-@pytest.mark.slow
 def test_old_results_are_cleaned(start: Start, tmp_path: Path) -> None:
     (tmp_path / "tenuto.toml").write_text(
         "[service]\nmax_age_s = 1\nclean_every_s = 0.2\n[node]\nmax_age_s = 1\n"

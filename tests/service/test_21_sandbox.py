@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -41,6 +43,12 @@ ATTEMPTS = {
     "kill its runner": "kill -0 {runner}",
     "become root": "su root -c true < /dev/null",
     "mount": "mount -t tmpfs x /mnt",
+    "read the environment of another job": "grep -q JOB_ID /proc/{neighbour}/environ",
+    "stop another job": "kill -0 {neighbour}",
+    "read the memory of another job": "head -c 1 /proc/{neighbour}/mem",
+    "see the files that another job has open": "ls /proc/{neighbour}/fd",
+    "delete the system": "rm /bin/true || rm -r /etc/passwd",
+    "let cron run it later": "echo '* * * * * root true' > /etc/cron.d/tenuto-was-here",
 }
 ONLY_IN_BWRAP = {
     "reach the network": "exec 3<>/dev/tcp/127.0.0.1/{port}",
@@ -69,14 +77,21 @@ def sandbox(request: pytest.FixtureRequest, directory: Path, require: Callable[[
 
 def test_a_payload_cannot_harm_the_node_or_see_other_jobs(sandbox: Sandbox, directory: Path) -> None:
     """H26."""
+    assert could(sandbox, directory) == []
 
-    async def main() -> None:
+
+def could(sandbox: Sandbox, directory: Path) -> list[str]:
+    """The attempts that a payload succeeds with; it must at least see and write its own directory."""
+
+    async def main() -> list[str]:
         embedded = EmbeddedNode(replace(plan(directory / "node"), sandbox=sandbox), this_machine())
         await embedded.start()
         node = LocalNode(embedded)
         other = job(directory, "exec sleep 100\n", "other")
         (Path(other.directory) / "secret").write_text("secret")
         first = await node.submit(other)
+        while not (pid := neighbour(embedded)):
+            await node.retrieve(first.id, P.RUNNING, 0.05, "")
         (directory / "node" / "node.token").write_text("secret")
         (directory / "node" / "node.token").chmod(0o600)
         places = {
@@ -84,6 +99,7 @@ def test_a_payload_cannot_harm_the_node_or_see_other_jobs(sandbox: Sandbox, dire
             "jobs": directory / "node" / "jobs" / "payload",
             "data": directory / "node",
             "node": os.getpid(),
+            "neighbour": pid,
             "runner": "$PPID" if sandbox.mode is SandboxMode.UID else os.getppid(),
             "port": 9,
             "common": directory / "common",
@@ -96,23 +112,61 @@ def test_a_payload_cannot_harm_the_node_or_see_other_jobs(sandbox: Sandbox, dire
         retrieved = await ended(node, status.id, directory / "got.zip")
         assert retrieved.status.state is P.COMPLETED, retrieved
         made = zipfile.ZipFile(directory / "got.zip")
-        could = made.read("could").decode().splitlines() if "could" in made.namelist() else []
-        assert could == []
+        succeeded = made.read("could").decode().splitlines() if "could" in made.namelist() else []
         assert made.read("own") == b"works\n"
         uid = sandbox.uid_of(status.id)
         assert made.read("uid").decode().strip() == str(os.getuid() if uid is None else uid)
         await node.kill(first.id)
         await ended(node, first.id, directory / "x.zip")
         await embedded.close()
+        return succeeded
 
-    run(main())
+    return run(main())
+
+
+def neighbour(embedded: EmbeddedNode) -> int:
+    """The pid of the program of the other job; 0 before it runs."""
+    inside = str(embedded.runner.place("other").work)
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            where, name = os.readlink(f"/proc/{pid}/cwd"), Path(f"/proc/{pid}/comm").read_text()
+        except OSError:
+            continue
+        if name == "sleep\n" and where in (inside, "/work"):
+            return int(pid)
+    return 0
+
+
+@pytest.mark.slow
+def test_a_payload_of_a_node_that_is_not_root_cannot_harm_it_either(require: Callable[[str], None]) -> None:
+    """The same attempts, by a node that is an ordinary user; root becomes one in a namespace of its own."""
+    require("bubblewrap")
+    demoted = "unshare --user --map-user=1000 --map-group=1000".split() if os.geteuid() == 0 else []
+    script = (
+        "import sys; from pathlib import Path; from tests.service.test_21_sandbox import choose, could; "
+        "import os; assert os.geteuid(); "
+        "print(could(choose('bwrap', sys.argv[1], must=True), Path(sys.argv[1])))"
+    )
+    with tempfile.TemporaryDirectory(prefix="tn-user-", dir="/tmp") as home:
+        said = subprocess.run(
+            [*demoted, sys.executable, "-c", script, home],
+            cwd=Path(__file__).parents[2],
+            env={"PATH": os.environ["PATH"], "HOME": home},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+    assert said.stdout == "[]\n", said
 
 
 def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: Path) -> None:
     """H27: exit codes, time and processes."""
 
     async def main() -> None:
-        terms = {"": Terms(Limits(walltime_s=1.5, grace_s=0.5), Durability.NONE, 40)}
+        limits = Limits(walltime_s=1.5, grace_s=0.5)
+        greedy = Terms(limits._replace(walltime_s=60.0, memory_bytes=64 << 20), Durability.NONE, 40)
+        terms = {"": Terms(limits, Durability.NONE, 40), "greedy": greedy}
         embedded = EmbeddedNode(
             replace(plan(directory / "node"), sandbox=sandbox, terms=terms), this_machine()
         )
@@ -121,12 +175,14 @@ def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: P
         for key, script, state, words in [
             ("code", "exit 7\n", P.FAILED, "7"),
             ("never", "trap '' TERM; while :; do sleep 1; done\n", P.FAILED, ""),
+            ("memory", "head -c 500000000 /dev/zero | tail\n", P.FAILED, "memory"),
             ("bomb", "b() { b | b & }; b; sleep 0.3; exit 3\n", P.FAILED, ""),
         ]:
-            status = await node.submit(job(directory, script, key))
+            sent = job(directory, script, key)._replace(service="greedy" if key == "memory" else "")
+            status = await node.submit(sent)
             retrieved = await ended(node, status.id, directory / f"{key}.zip")
             assert retrieved.status.state is state, (key, retrieved)
-            assert words in retrieved.status.message
+            assert words in retrieved.status.message.lower()
         assert (
             "longer" in (await node.find("never")).message
             or "time" in (await node.find("never")).message.lower()

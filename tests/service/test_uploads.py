@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,6 +104,19 @@ def test_what_is_wrong_is_refused_by_name(tmp_path: Path, expected: str, content
     inside.mkdir(parents=True)
     assert code(inside, content, LIMITS._replace(max_bytes=1 << 22)) == expected
     assert [path for path in tmp_path.rglob("*") if path.parent != inside] == [tmp_path / "data", inside]
+
+
+def test_an_archive_is_a_file_like_others(tmp_path: Path) -> None:
+    """H07: whatever a ZIP holds, nothing of it is unpacked."""
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("../../escaped", bytes(1 << 20))
+        made.writestr("run.sh", "echo from inside\n")
+    received = take(tmp_path, body(file("run.sh"), file("input.zip", bomb.getvalue())))
+    assert received.files == ("run.sh", "input.zip")
+    assert (tmp_path / "input.zip").read_bytes() == bomb.getvalue()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["input.zip", "run.sh"]
+    assert not (tmp_path.parent / "escaped").exists()
 
 
 def test_the_limit_holds_while_it_streams(tmp_path: Path) -> None:

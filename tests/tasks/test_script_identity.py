@@ -51,6 +51,8 @@ if __name__ == "__main__":
 READ = """\
 import json, sys
 import tenuto
+from tenuto.tasks.location import be_process_of_a_job
+be_process_of_a_job()
 config = tenuto.from_state_dict(json.load(sys.stdin))
 module = sys.modules[type(config).__module__]
 found = {"identity": tenuto.identity(config), "module": module.__name__, "file": module.__file__}

@@ -618,3 +618,23 @@ def test_a_disk_without_inodes_is_reported(small_disk: Path) -> None:
     steps.finish(machine.files, job, Marker(1, launch.nonce, JobFailureStatus.FAILED, "DISK_FULL"), status())
     assert steps.look(machine, job).derived.message == "DISK_FULL"
     lock.close()
+
+
+def test_a_status_that_a_killed_runner_left_stale_is_mended(host: FakeHost) -> None:
+    machine = host.machine()
+    lock = taken(machine)
+    launch = opened(machine, lock)
+    running = StatusRecord("ab12", "a.Task", Standing(JobState.RUNNING), launch.attempt, 0)
+    steps.write_status(machine.files, JOB, running)
+    assert not steps.mend_status(machine, JOB), "its runner lives"
+    now = machine.clock.now()
+    marker = Marker(launch.attempt, launch.nonce, JobFailureStatus.FAILED, "no", 3, None, now, now)
+    write_marker(machine.files, JOB, marker)
+    assert not steps.mend_status(machine, JOB), "its runner lives, and is about to write it"
+    lock.close()
+    assert steps.mend_status(machine, JOB)
+    mended = steps.read_status(machine.files, JOB)
+    assert mended is not None
+    assert mended.exit_code == 3
+    assert mended.standing == Standing(JobState.ERROR, JobFailureStatus.FAILED, "no", None, now, now)
+    assert not steps.mend_status(machine, JOB)

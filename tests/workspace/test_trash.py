@@ -76,3 +76,23 @@ def test_the_trash_is_emptied_by_one_process_at_a_time(host: FakeHost) -> None:
     assert trash.empty(host.machine(), LAYOUT) == 0
     other.close()
     assert trash.empty(host.machine(), LAYOUT) == 1
+
+
+def test_what_comes_while_the_trash_is_emptied_is_deleted_too(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two experiments that ended together, the second left its trash to the first, which had looked."""
+    other = LAYOUT.job("a.Task", "cd34")
+    host.disk.make_directory(other.private)
+    trash.discard(host.machine(), LAYOUT, JOB.directory)
+    machine = host.machine()
+    remove_tree = machine.files.remove_tree
+
+    def meanwhile(path: str) -> None:
+        if trash.discard(host.machine(), LAYOUT, other.directory) is not None:
+            assert trash.empty(host.machine(), LAYOUT) == 0
+        remove_tree(path)
+
+    monkeypatch.setattr(machine.files, "remove_tree", meanwhile)
+    assert trash.empty(machine, LAYOUT) == 2
+    assert [name for name in host.disk.list(LAYOUT.trash) if name != ".lock"] == []

@@ -9,16 +9,26 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from tenuto.cli.console import note
+from tenuto.errors import NotFound
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.view import WorkspaceView
 from tenuto.lifecycle.source import Source
-from tenuto.settings import Settings
+from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_FILE
 from tenuto.settings.service import ServiceSettings
 from tenuto.settings.urls import Url
 
 PATIENCE_S = 5.0
 """How long a monitor waits for a database that does not answer."""
+
+
+def settings_with_service(database: str | None) -> Settings:
+    """The settings, with this database of a service; `NotFound` if it is a file that is not there."""
+    settings = load_settings({} if database is None else {"service.database": database})
+    path = settings.service.database
+    if database is not None and not isinstance(path, Url) and not Path(path).exists():
+        raise NotFound(f"there is no database {database}: give the file or URL that `tenuto serve --db` has")
+    return settings
 
 
 @contextmanager

@@ -100,4 +100,10 @@ def main() -> Any:
         text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
         click.echo(f"tenuto: {text}", err=True)
         sys.exit(exits.exit_code(error))
+    except OSError as error:
+        if error.filename is None:  # none of a disk's: a bug, whose traceback is wanted
+            raise
+        sentence = f"{error.filename} cannot be used: {error.strerror}; check its permissions and the disk"
+        click.echo(f"tenuto: {safe_lines(sentence)}", err=True)
+        sys.exit(exits.USAGE)
     sys.exit(code if isinstance(code, int) else exits.OK)

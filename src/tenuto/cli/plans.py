@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.cli.progress import tag_text
 from tenuto.experiments.plan import Intent, PlannedJob
+from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, Step, makespan
 from tenuto.jobs.lookalikes import renamed_from
 from tenuto.jobs.nearest import Nearest, nearest_earlier
@@ -119,9 +120,10 @@ class Plan(NamedTuple):
             "nearest": None
             if near is None
             else {
-                "job": near.job_id,
+                "job": near.key.job_id,
                 "differences": [
-                    {"path": one.path, "new": one.first, "old": one.second} for one in near.differences
+                    {"path": one.path, "new": plain_side(one.here), "old": plain_side(one.there)}
+                    for one in near.changed
                 ],
             },
         }
@@ -130,7 +132,7 @@ class Plan(NamedTuple):
 def plan_of(xp: experiment, files: Files) -> Plan:
     """Looks up what a plan is to say; writes nothing."""
     new = [planned.job for planned in xp.plan if planned.intent is Intent.RUN]
-    nearest = nearest_earlier(new)
+    nearest = nearest_earlier(files, new)
     planned = {one.job.task_id for one in xp.plan}
     first = {job.task_id: job for job in new if job.key not in nearest}
     renamed = {task_id: renamed_from(files, job, planned) for task_id, job in first.items()}

@@ -22,7 +22,7 @@ from tenuto.cli.screen import Screen
 from tenuto.cli.script import main_file, module_spec, run_module, run_script
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
-from tenuto.errors import ExperimentLocked, FailedExperiment
+from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
 from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
@@ -118,6 +118,11 @@ class Session:
             self.problem = str(locked)
             tell(f"tenuto: {safe(str(locked))}")
             return exits.LOCKED
+        except DirectoryUnusable as unusable:
+            self.problem = str(unusable)
+            self.progress.end()
+            tell(f"tenuto: {safe(str(unusable))}")
+            return exits.FAILED
         except KeyboardInterrupt:
             self.problem = "interrupted"
             return exits.INTERRUPTED

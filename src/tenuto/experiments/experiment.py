@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.errors import (
+    DirectoryUnusable,
     ExperimentInJob,
     FailedExperiment,
     GracefulExperimentExit,
@@ -88,9 +89,7 @@ else:
 
 Tok = TypeVar("Tok", bound=CounterToken)
 
-# What looks at a workspace as a whole takes 8 ms to load, and most experiments need none of it.
-# Most experiments have no requirement either.
-# Nor a monitor beside it.
+_LONGEST_NAME = 200
 
 
 class experiment:
@@ -236,8 +235,11 @@ class experiment:
             add_tags(self._scheduler.machine.files, self.run.paths, tags)
 
     def save(self, value: Any, name: str = "default") -> None:
-        """Keeps configs in this run's directory, for a later `load`."""
-        save(value, Path(self.run.paths.data, name))
+        """Keeps configs in this run's directory, for a later `load`.
+
+        `name`: one word, no path: `ParameterError` for what would lie elsewhere.
+        """
+        save(value, Path(self.run.paths.data, _saved_name(name)))
 
     def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
         """What this run, or another, kept, as configs.
@@ -249,7 +251,8 @@ class experiment:
         layout = self.workspace.layout
         if run_id is not None or experiment is None:
             run = layout.run(experiment or self.name, run_id or self.run_id)
-            return self._submitted_below(load(Path(run.data, name)))
+            return self._submitted_below(load(Path(run.data, _saved_name(name))))
+        _saved_name(name)
         place, names = info.saved_in(layout, self._scheduler.machine, experiment, name)
         if place is None:
             known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
@@ -443,7 +446,8 @@ class experiment:
             )
         with contextlib.ExitStack() as opening:
             if self.run_mode is RunMode.NORMAL:
-                self._enter_run(opening)
+                with self._explaining("the experiment cannot be opened; nothing was started"):
+                    self._enter_run(opening)
             self._outer = current_submitter.set(self)
             open_submitters.append(self)
             opening.callback(open_submitters.remove, self)
@@ -451,6 +455,18 @@ class experiment:
         if self._interrupts is not None:
             self._interrupts.install()
         return self
+
+    @contextlib.contextmanager
+    def _explaining(self, what: str) -> Iterator[None]:
+        """Says of a disk that cannot be used where it is, and what became of the run."""
+        try:
+            yield
+        except OSError as error:
+            place = error.filename or self.workspace.path
+            raise DirectoryUnusable(
+                f"{place} cannot be used ({error.strerror or error}): {what}. Check the permissions and the "
+                f"free space of the workspace {self.workspace.path}, and run the script again"
+            ) from error
 
     def _enter_run(self, opening: contextlib.ExitStack) -> None:
         machine, layout = self._scheduler.machine, self.workspace.layout
@@ -495,12 +511,14 @@ class experiment:
         finally:
             if self._interrupts is not None:
                 self._interrupts.remove()
-            if self._run is not None:
-                self._leave_run(self._run, error)
-            if self._open is not None:
-                self._open.close()
-            if self._launchers is not None:
-                self._scheduler.call(self._launchers.close)
+            with contextlib.ExitStack() as leaving:  # whatever fails, the lock is let go
+                if self._launchers is not None:
+                    leaving.callback(self._scheduler.call, self._launchers.close)
+                if self._open is not None:
+                    leaving.callback(self._open.close)
+                if self._run is not None:
+                    with self._explaining("the end of the run is not recorded; its jobs keep what they did"):
+                        self._leave_run(self._run, error)
         if self.run_mode is RunMode.PREPARE and error is None:
             self._tell_prepared()
         elif self.run_mode is not RunMode.NORMAL:
@@ -581,6 +599,17 @@ def _reset_submitter(outer: Token[Submitter | None]) -> None:
         current_submitter.reset(outer)
     except ValueError:
         current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
+
+
+def _saved_name(name: str) -> str:
+    """A name under which configs are kept: the name of one directory, below that of its run."""
+    given = text(name, "the name of what is saved")
+    if given in (".", "..") or "/" in given or "\0" in given or len(given.encode()) > _LONGEST_NAME:
+        raise ParameterError(
+            f"configs cannot be saved as {given!r:.100}: give a name of up to {_LONGEST_NAME} bytes without "
+            f"slashes, or use tenuto.save(value, directory)"
+        )
+    return given
 
 
 def is_leaving(error: BaseException) -> bool:

@@ -48,7 +48,7 @@ class MonitorService(ProcessService):
     def start(self) -> None:
         assert self.log is not None
         self._code_file = self.log.with_suffix(".code")
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        this_machine().files.make_directory(str(self.log.parent))
         descriptor = os.open(self._code_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(self._code)

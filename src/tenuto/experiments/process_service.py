@@ -16,6 +16,8 @@ from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.jobs.listening import LOCALHOST, listen
 from tenuto.settings import process_environment
+from tenuto.workspace.files import FILE_MODE
+from tenuto.workspace.machine import this_machine
 
 GRACE_S = 5.0
 _SLACK_S = 5.0
@@ -23,6 +25,10 @@ _PORT = "{port}"
 _LAST_WORDS = 2000
 _LOOK_S = 0.05
 _GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.guard import main; main()"
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
 
 
 class ProcessService(Service):
@@ -82,8 +88,8 @@ class ProcessService(Service):
         with contextlib.ExitStack() as opened:
             output = subprocess.DEVNULL
             if self.log is not None:
-                self.log.parent.mkdir(parents=True, exist_ok=True)
-                output = opened.enter_context(self.log.open("ab")).fileno()
+                this_machine().files.make_directory(str(self.log.parent))
+                output = opened.enter_context(open(self.log, "ab", opener=_private)).fileno()
             self._process = subprocess.Popen(
                 [*guard, *self.command],
                 stdin=subprocess.DEVNULL,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from tenuto.errors import WorkspaceError
 from tenuto.experiments.history import FinishedRun, runs_to_prune
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import parse_run_id
 from tenuto.experiments.run_tags import read_tags
 from tenuto.experiments.status import RunState, read_run_status
 from tenuto.settings import Settings
-from tenuto.workspace import trash
+from tenuto.workspace import job_directory, trash
 from tenuto.workspace.jobslist import read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -30,6 +33,8 @@ def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:
     for job in ran:
         clear_forsaken(machine, job.directory)
         clear_forsaken(machine, job.private)
+        with suppress(OSError, WorkspaceError):  # a courtesy: every reader of ours derives the state
+            job_directory.mend_status(machine, job)
 
 
 def prune_history(

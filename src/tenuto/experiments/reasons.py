@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from tenuto.experiments.token_view import holders_text
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.nearest import Nearest
 from tenuto.jobs.view import JobDetail
-from tenuto.jobs.why import Nearest, Why, explain
+from tenuto.jobs.why import Why, explain
 from tenuto.lifecycle.states import JobState
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Run:
         self.run_id = run_id
         self.paths = layout.run(experiment_id, run_id)
         self.started: datetime = scheduler.machine.clock.now()
+        self._began = scheduler.machine.clock.uptime()
         self.counts = scheduler.counts(self)
         self._scheduler = scheduler
         self._machine: Machine = scheduler.machine
@@ -238,6 +239,10 @@ class Run:
         journal.archive(self._machine.files, self._journal, self.paths.events)
         self._write_status(state, message, carbon)
 
+    def _lasted(self) -> timedelta:
+        """How long the run is open, whatever was done to the clock."""
+        return timedelta(seconds=self._machine.clock.uptime() - self._began)
+
     def _write_status(
         self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
     ) -> None:
@@ -249,7 +254,7 @@ class Run:
             started=self.started,
             host=own.host,
             pid=own.pid,
-            ended=None if state is RunState.RUNNING else self._machine.clock.now(),
+            ended=None if state is RunState.RUNNING else self.started + self._lasted(),
             jobs=len(self.jobs),
             reused=len(self.reused),
             failed=self.failedJobs,

@@ -20,7 +20,7 @@ from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.token_panel import token_panel
 from tenuto.experiments.users import users
 from tenuto.experiments.view import WorkspaceView
-from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Acted as JobActed
@@ -191,8 +191,8 @@ class ExperimentSource(Source):
                 "changed": [
                     {
                         "parameter": one.path,
-                        "here": None if one.here is ABSENT else one.here,
-                        "there": None if one.there is ABSENT else one.there,
+                        "here": plain_side(one.here),
+                        "there": plain_side(one.there),
                     }
                     for one in why.nearest.changed
                 ],

@@ -26,13 +26,20 @@ ABSENT: Any = _Absent()
 
 
 def changed(here: Stored, there: Stored) -> list[Changed]:
-    """The parameters in which two jobs differ."""
+    """The parameters in which two jobs differ, of those that count for the identity."""
     paths = {**here.parameters, **there.parameters}
+    uncounted = here.uncounted | there.uncounted
     return [
         Changed(path, here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
         for path in paths
-        if not _same(here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
+        if path not in uncounted
+        and not _same(here.parameters.get(path, ABSENT), there.parameters.get(path, ABSENT))
     ]
+
+
+def plain_side(value: Any) -> Any:
+    """One side of a difference for JSON: null for what is not set."""
+    return None if value is ABSENT else value
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -1,90 +1,142 @@
-"""What is new about a job: the earlier job of its task that differs least, and in what.
-It reads stored parameters; a job whose parameters cannot be read any more is passed over.
+"""The earlier job of a task that differs least from another, and in what: one answer for `plan` and `why`.
+Reads stored parameters as plain JSON: no class is looked up, and no code that a workspace names is loaded.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from tenuto.errors import TenutoError
+from tenuto.jobs.difference import Changed, changed
+from tenuto.jobs.directories import is_real_directory
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.parameters import Stored, read_stored, stored_in
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.work import TaskWork
-from tenuto.tasks.explain import Difference, explain
-from tenuto.tasks.saving import from_task_dir
+from tenuto.tasks.base import brief
+from tenuto.workspace.layout import Layout, is_job_id
+from tenuto.workspace.ports import Files
 
 MOST_EARLIER = 200
+"""So many earlier jobs of a task are read, the newest, however many there are."""
 MOST_COMPARISONS = 20_000
-_KIND = re.compile(r"(.*) \((\w+)\)", re.DOTALL)
+_DEEPEST = 8
 
 
 class Nearest(NamedTuple):
-    """An earlier job, and all that a new one has otherwise."""
+    """An earlier job, and the parameters in which another differs from it."""
 
-    job_id: str
-    differences: tuple[Difference, ...]
+    key: JobKey
+    changed: tuple[Changed, ...]
 
     def __str__(self) -> str:
-        first, *others = self.differences
+        if not self.changed:
+            return f"{self.key.job_id[:12]} stores the same parameters"
+        first, *others = self.changed
         more = f" and {len(others)} more" if others else ""
-        return f"{_worded(first)} in {self.job_id[:12]}{more}"
+        new, old = brief(first.here), brief(first.there)
+        return f"{first.path or 'the task'} is {new}, was {old} in {self.key.job_id[:12]}{more}"
 
 
-def nearest_earlier(jobs: Sequence[Job]) -> dict[str, Nearest]:
-    """For each job that has an earlier one of the same task: by the job's key.
+class Comparison:
+    """Compares jobs of one workspace by their stored parameters, each read once."""
+
+    def __init__(self, files: Files, layout: Layout, planned: Iterable[Job] = ()) -> None:
+        """`planned`: jobs that may not be stored yet; their parameters are those of their submission."""
+        self._files = files
+        self._layout = layout
+        self._planned = {JobKey(job.task_id, job.job_id): job for job in planned}
+        self._read: dict[JobKey, Stored] = {}
+
+    def stored(self, key: JobKey) -> Stored:
+        """The parameters of a job: as it was planned, or else as its directory has them."""
+        if key not in self._read:
+            job = self._planned.get(key)
+            self._read[key] = (
+                read_stored(self._files, self._layout.job(*key))
+                if job is None
+                else stored_in(job.work.params(job.layout, job.paths))
+            )
+        return self._read[key]
+
+    def nearest(
+        self,
+        key: JobKey,
+        earlier: Iterable[JobKey],
+        counts: Callable[[JobKey], bool] = lambda _: True,
+    ) -> Nearest | None:
+        """Of some earlier jobs that `counts` admits, the first with the fewest differences."""
+        own = self.stored(key)
+        best: Nearest | None = None
+        for other in earlier:
+            stored = self.stored(other)
+            if other == key or stored.problem is not None or not counts(other):
+                continue
+            difference = tuple(changed(own, stored))
+            if best is None or len(difference) < len(best.changed):
+                best = Nearest(other, difference)
+                if len(difference) <= 1:
+                    break
+        return best and best._replace(changed=tuple(self._expanded(own, self.stored(best.key))))
+
+    def _expanded(self, here: Stored, there: Stored, depth: int = 0) -> list[Changed]:
+        """The differences; where other jobs are used, what differs in their parameters."""
+        found: list[Changed] = []
+        for one in changed(here, there):
+            ours, theirs = here.upstream.get(one.path), there.upstream.get(one.path)
+            if ours is None or theirs is None or ours.task_id != theirs.task_id or depth >= _DEEPEST:
+                found.append(one)
+                continue
+            inner = self._expanded(self.stored(ours), self.stored(theirs), depth + 1)
+            found += [Changed(f"{one.path}.{part.path}", part.here, part.there) for part in inner] or [one]
+        return found
+
+
+def nearest_earlier(files: Files, jobs: Sequence[Job]) -> dict[str, Nearest]:
+    """For each planned job that has an earlier one of the same task: by the job's key.
 
     Only the newest earlier jobs are asked, the fewer the more jobs there are.
     """
     each = max(1, min(MOST_EARLIER, MOST_COMPARISONS // max(len(jobs), 1)))
     planned = {job.key for job in jobs}
-    earlier: dict[str, list[tuple[str, Any]]] = {}
+    comparisons: dict[str, Comparison] = {}
+    earlier: dict[str, list[JobKey]] = {}
     found: dict[str, Nearest] = {}
     for job in jobs:
-        folder = job.layout.task(job.task_id)
+        layout, folder = job.layout, job.layout.task(job.task_id)
+        if layout.root not in comparisons:
+            here = (one for one in jobs if one.layout.root == layout.root)
+            comparisons[layout.root] = Comparison(files, layout, here)
         if folder not in earlier:
-            earlier[folder] = list(_stored(folder, planned, each))
-        if isinstance(job.work, TaskWork):
-            near = _nearest(job.work.task, earlier[folder])
-            if near is not None:
-                found[job.key] = near
+            stored = newest(files, layout, job.task_id)
+            earlier[folder] = [key for key in stored if layout.job(*key).directory not in planned][:each]
+        near = comparisons[layout.root].nearest(JobKey(job.task_id, job.job_id), earlier[folder])
+        if near is not None:
+            found[job.key] = near
     return found
 
 
-def _nearest(task: Any, earlier: Iterable[tuple[str, Any]]) -> Nearest | None:
-    best: Nearest | None = None
-    for job_id, other in earlier:
-        differences = explain(task, other).differences
-        if differences and (best is None or len(differences) < len(best.differences)):
-            best = Nearest(job_id, differences)
-            if len(differences) == 1:
-                break
-    return best
+def newest(files: Files, layout: Layout, task_id: str, done_by: float | None = None) -> list[JobKey]:
+    """The stored jobs of a task, the newest first; `done_by`: those that ended after this instant last.
 
-
-def _stored(folder: str, planned: set[str], most: int) -> Iterable[tuple[str, Any]]:
-    """The tasks of the newest jobs that lie in a folder."""
+    Looks at times of files only, which a copy of a workspace need not have kept.
+    """
+    folder = layout.task(task_id)
     try:
-        with os.scandir(folder) as entries:
-            jobs = [
-                (entry.stat().st_mtime, entry.name)
-                for entry in entries
-                if entry.is_dir() and entry.path not in planned
-            ]
+        names = files.list(folder) if is_real_directory(files, folder) else []
     except OSError:
-        return
-    for _, job_id in sorted(jobs, reverse=True)[:most]:
-        try:
-            yield job_id, from_task_dir(f"{folder}/{job_id}")
-        except (TenutoError, OSError):
-            continue  # its class is gone, or it is being removed
+        return []
+    timed: list[tuple[bool, float, str]] = []
+    for name in filter(is_job_id, names):
+        paths = layout.job(task_id, name)
+        time = _time(paths.directory if done_by is None else paths.done)
+        if time is not None:
+            timed.append((done_by is None or time <= done_by, time, name))
+    return [JobKey(task_id, name) for _, _, name in sorted(timed, reverse=True)]
 
 
-def _worded(difference: Difference) -> str:
-    """``lr is 0.1, was 0.01``: with the types only where they differ."""
-    new, old = difference.first, difference.second
-    ours, theirs = _KIND.fullmatch(new), _KIND.fullmatch(old)
-    if ours and theirs and ours[2] == theirs[2]:
-        new, old = ours[1], theirs[1]
-    return f"{difference.path or 'the task'} is {new}, was {old}"
+def _time(path: str) -> float | None:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return None

@@ -25,6 +25,8 @@ class Stored(NamedTuple):
     """path -> plain value, such as `model.lr`; a config is named by its type."""
     upstream: Mapping[str, JobKey] = {}
     """path -> the job whose result lies there."""
+    uncounted: frozenset[str] = frozenset()
+    """The paths that are no part of the identity."""
     problem: str | None = None
     """Why nothing could be read."""
 
@@ -35,14 +37,23 @@ def read_stored(files: Files, paths: JobPaths) -> Stored:
         found = files.stat(paths.directory)
         if found is None or found.kind is not FileKind.DIRECTORY:
             return Stored(problem="the job has no directory")
-        document = loads(files.read(paths.params, LARGEST), PARAMS_FILE)
+        content = files.read(paths.params, LARGEST)
     except FileNotFoundError:
         return Stored(problem="it was never started, so its parameters were not written down")
-    except (OSError, SerializationError, WorkspaceError) as error:
+    except (OSError, WorkspaceError) as error:
+        return Stored(problem=str(error))
+    return stored_in(content)
+
+
+def stored_in(content: bytes) -> Stored:
+    """The parameters in the bytes of a `params.json`; `problem` says why there are none."""
+    try:
+        document = loads(content, PARAMS_FILE)
+    except SerializationError as error:
         return Stored(problem=str(error))
     reader = _Reader(document["objects"])
     reader.read("", document["value"], 0)
-    return Stored(reader.parameters, reader.upstream)
+    return Stored(reader.parameters, reader.upstream, frozenset(reader.uncounted))
 
 
 class _Reader:
@@ -51,44 +62,53 @@ class _Reader:
     def __init__(self, objects: list[Any]) -> None:
         self.parameters: dict[str, Any] = {}
         self.upstream: dict[str, JobKey] = {}
+        self.uncounted: set[str] = set()
         self._objects = objects
         self._open: set[int] = set()
 
-    def read(self, path: str, value: Any, depth: int) -> None:
+    def read(self, path: str, value: Any, depth: int, counted: bool = True) -> None:
         if len(self.parameters) >= _MOST:
             return
         if depth > _DEEPEST:
-            self.parameters[path] = "…"
+            self._note(path, "…", counted)
         elif isinstance(value, dict) and len(value) == 1 and "$ref" in value:
-            self._read_config(path, value["$ref"], depth)
+            self._read_config(path, value["$ref"], depth, counted)
         elif _holds_configs(value):
             for place, item in _items(value):
-                self.read(f"{path}{place}", item, depth + 1)
+                self.read(f"{path}{place}", item, depth + 1, counted)
         else:
-            self.parameters[path] = plain(value)
+            self._note(path, plain(value), counted)
 
-    def _read_config(self, path: str, number: Any, depth: int) -> None:
+    def _note(self, path: str, value: Any, counted: bool) -> None:
+        self.parameters[path] = value
+        if not counted:
+            self.uncounted.add(path)
+
+    def _read_config(self, path: str, number: Any, depth: int, counted: bool = True) -> None:
         known = type(number) is int and 0 <= number < len(self._objects) and number not in self._open
         if not known or depth > _DEEPEST:
-            self.parameters[path] = "?" if depth <= _DEEPEST else "…"
+            self._note(path, "?" if depth <= _DEEPEST else "…", counted)
             return
         config = self._objects[number]
+        marked = config.get("meta")
+        counted = not marked if isinstance(marked, bool) else counted
         if "upstream" in config:
             key = _job_of(config["upstream"])
-            self.parameters[path] = str(key) if key else "another job"
+            self._note(path, str(key) if key else "another job", counted)
             if key is not None:
                 self.upstream[path] = key
             return
         if path:
-            self.parameters[path] = str(config.get("type", "?"))
+            self._note(path, str(config.get("type", "?")), counted)
         self._open.add(number)
-        values = config.get("values")
+        values, others = config.get("values"), config.get("uncounted")
+        others = others if isinstance(others, list) else []
         for name, value in values.items() if isinstance(values, dict) else ():
-            self.read(f"{path}.{name}" if path else name, value, depth + 1)
+            self.read(f"{path}.{name}" if path else name, value, depth + 1, counted and name not in others)
         for name in ("origin", "init_tasks"):
             numbers = config.get(name, [])
             for position, other in enumerate(numbers if isinstance(numbers, list) else [numbers]):
-                self._read_config(_joined(path, f"<{name}>[{position}]"), other, depth + 1)
+                self._read_config(_joined(path, f"<{name}>[{position}]"), other, depth + 1, counted)
         self._open.discard(number)
 
 

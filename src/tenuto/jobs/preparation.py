@@ -60,7 +60,7 @@ class Preparations:
         try:
             live = instantiate(config, Path(layout.root))
             for path in generated_paths(live):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                self._machine.files.make_directory(str(path.parent))
             run_to_end(live.execute())
         except Exception as error:
             raise PreparationFailed(

@@ -23,7 +23,7 @@ from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.listeners import Subscriber
-from tenuto.scheduler.tokens import stored_tokens
+from tenuto.scheduler.tokens import from_record
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 
@@ -140,7 +140,6 @@ def _job(
         if found.state.running():
             raise _CannotRun("it is running already", Outcome.IN_USE)
         launch = job_directory.read_launch(machine.files, paths)
-        held = job_directory.read_locks(machine.files, paths, launch.attempt) if launch else None
         params = machine.files.read(paths.params, MAX_BYTES)
         loads(params, PARAMS_FILE)
     except FileNotFoundError:
@@ -154,7 +153,8 @@ def _job(
     try:
         instructions = Instructions.of(launch)
         retry = RetryLimits(**instructions.retry)
-    except (ValueError, TypeError, KeyError) as error:
+        tokens = from_record(instructions.tokens)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
     return Job(
         key.task_id,
@@ -164,7 +164,7 @@ def _job(
         work=StoredWork(params, instructions.environment, instructions.command),
         clock=scheduler.machine.clock,
         dependencies=dependencies,
-        tokens=stored_tokens(held, instructions.environment) if held else (),
+        tokens=tokens,
         limits=instructions.limits,
         retry=retry,
         carbon_plan=instructions.carbon,

@@ -69,7 +69,8 @@ def _cells(text: str) -> list[int]:
     found: list[int] = []
     for character in text:
         if character == _EMOJI_STYLE:  # makes a narrow sign such as a heart two cells wide
-            found.append(1 if found and found[-1] == 1 else 0)
+            before = next((size for size in reversed(found) if size), 0)  # accents between them have no width
+            found.append(1 if before == 1 else 0)
         elif unicodedata.category(character) in _NO_WIDTH:
             found.append(0)
         else:

@@ -6,28 +6,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import datetime
+from math import inf
 from typing import NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.difference import Changed, changed
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.nearest import MOST_EARLIER, Comparison, Nearest, newest
 from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.markers import Marker
 
-MOST_SIBLINGS = 20_000
-_DEEPEST = 8
 _LARGEST_CODE = 32 << 20
-
-
-class Nearest(NamedTuple):
-    """The job that came closest to being reused."""
-
-    key: JobKey
-    changed: tuple[Changed, ...]
-    marker: Marker | None
 
 
 class Why(NamedTuple):
@@ -74,7 +62,8 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"noted by its runner: {', '.join(marker.flags)}"
     if marker is not None and "fresh" in marker.provenance:
         why = marker.provenance["fresh"]
-        yield f"it started in a fresh interpreter, since its module {why} (docs/warm.md)"
+        how = "from a spare" if "spare" in marker.provenance else "in a fresh interpreter"
+        yield f"it started {how}, since its module {why} (docs/warm.md)"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
             yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"
@@ -111,56 +100,24 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
     began = detail.launch.requested if detail.launch else None
     if began is None and detail.job.marker is not None:
         began = detail.job.marker.starttime
-    best: Nearest | None = None
-    best_rank: tuple[int, float] | None = None
-    siblings = 0
-    for key in view.job_keys():
-        if key.task_id != detail.job.task_id or key == detail.job.key:
-            continue
-        siblings += 1
-        if siblings > MOST_SIBLINGS:
-            break
+
+    def was_there(key: JobKey) -> bool:
         sight = view.look(key)
-        if sight.state is not JobState.DONE or not _was_there(sight.endtime, began):
-            continue
-        stored = read_stored(view.machine.files, view.layout.job(*key))
-        if stored.problem is not None:
-            continue
-        difference = changed(own, stored)
-        rank = (len(difference), -sight.endtime.timestamp() if sight.endtime else 0.0)
-        if best_rank is None or rank < best_rank:
-            best, best_rank = Nearest(key, tuple(difference), sight.marker), rank
+        ended = sight.endtime
+        return sight.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
+
+    files, key = view.machine.files, detail.job.key
+    latest = began.timestamp() if began is not None else inf
+    earlier = newest(files, view.layout, key.task_id, done_by=latest)[: MOST_EARLIER + 1]
+    best = Comparison(files, view.layout).nearest(key, earlier, was_there)
     if best is None:
         return None, "no other job of this task was done before it, so there was nothing to reuse"
-    expanded = _expanded(view, own, read_stored(view.machine.files, view.layout.job(*best.key)))
-    if not expanded:
+    if not best.changed:
         return best, (
             f"the nearest done before, {best.key}, stores the same parameters: what differs is not stored, "
             f"such as a constant or the identity's version"
         )
-    return best._replace(changed=tuple(expanded)), f"the nearest done before it, {best.key}, differs in"
-
-
-def _was_there(ended: datetime | None, began: datetime | None) -> bool:
-    return began is None or (ended is not None and ended <= began)
-
-
-def _expanded(view: JobsView, here: Stored, there: Stored, depth: int = 0) -> list[Changed]:
-    """The differences; where other jobs are used, what differs in their parameters."""
-    found: list[Changed] = []
-    for one in changed(here, there):
-        ours, theirs = here.upstream.get(one.path), there.upstream.get(one.path)
-        if ours is None or theirs is None or ours.task_id != theirs.task_id or depth >= _DEEPEST:
-            found.append(one)
-            continue
-        inner = _expanded(
-            view,
-            read_stored(view.machine.files, view.layout.job(*ours)),
-            read_stored(view.machine.files, view.layout.job(*theirs)),
-            depth + 1,
-        )
-        found += [Changed(f"{one.path}.{part.path}", part.here, part.there) for part in inner] or [one]
-    return found
+    return best, f"the nearest done before it, {best.key}, differs in"
 
 
 # Code
@@ -179,7 +136,8 @@ def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterato
                 f"{file} has changed since it ran; an identity counts parameters, not code, so the result "
                 f"is reused all the same"
             )
-    other = nearest.marker.provenance if nearest and nearest.marker else {}
+    marker = view.look(nearest.key).marker if nearest else None
+    other = marker.provenance if marker else {}
     if nearest and digest and other.get("sha256") not in (None, digest):
         yield f"{nearest.key} was run from another version of {other.get('file', 'its file')}"
 

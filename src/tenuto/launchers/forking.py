@@ -32,6 +32,7 @@ from tenuto.launchers.warm.parent import (
     changed_variables,
     said_ready,
 )
+from tenuto.launchers.warm.spare import Spare
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
@@ -55,9 +56,9 @@ _ANSWER_TAKES_S = 30.0
 _ENDS_S = 0.2
 UNSETTLED_S = 60.0
 """Modules whose files change while they are imported, twice in a row, are tried again after this time."""
-_retired: list[WarmParent] = []
-"""Parents of this process that were told to end, and may not have yet. Of all launchers: who closes one does
-not wait until they have, and then nobody has it any more."""
+_retired: list[WarmParent | Spare] = []
+"""Parents and spares of this process that were told to end, and may not have yet. Of all launchers: a caller
+that closes one does not wait until they have, and then nobody has it any more."""
 
 
 class _NotForked(NamedTuple):
@@ -75,9 +76,11 @@ class _Unfit(NamedTuple):
     """When the files of their modules had last been changed; a later change is a reason to try again."""
     until: float
     """Until when this holds, on the monotonic clock."""
+    spares_help: bool = False
+    """Harm comes from the fork alone: an interpreter that is used once may import the modules early."""
 
     def holds(self, needs: Needs) -> bool:
-        return time.monotonic() < self.until and self.changed == _changed(needs)
+        return time.monotonic() < self.until and self.changed == needs.changed()
 
 
 class ForkingLauncher:
@@ -137,6 +140,10 @@ class ForkingLauncher:
             if isinstance(started, LocalProcess):
                 return started
             why_fresh = started
+            if self._spares_help(wanted):
+                ahead = self._started_ahead(wanted, order, environment, why_fresh)
+                if ahead is not None:
+                    return ahead
         if not self._cannot_fork(order):
             started = await self._started_from(LEAN, order, environment, why_fresh)
             if isinstance(started, LocalProcess):
@@ -197,6 +204,18 @@ class ForkingLauncher:
         while _bury() and time.monotonic() < give_up:
             time.sleep(0.002)
 
+    # Without a fork.
+
+    def _spares_help(self, needs: Needs) -> bool:
+        unfit = self._unfit.get(needs)
+        return unfit is not None and unfit.spares_help
+
+    def _started_ahead(
+        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+    ) -> LocalProcess | None:
+        """A runner whose payload has imported the modules already; None if there is none."""
+        return None
+
     # Which parent.
 
     def _needs(self, order: StartOrder, environment: Environment) -> Needs:
@@ -219,7 +238,7 @@ class ForkingLauncher:
         if parent is not None:
             self._drop(parent)
         while len(self._parents) >= _MOST_PARENTS:
-            _retire(self._parents.popitem(last=False)[1])
+            retire(self._parents.popitem(last=False)[1])
         try:
             self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
         except OSError as error:
@@ -231,7 +250,7 @@ class ForkingLauncher:
     def _drop(self, parent: WarmParent) -> None:
         if self._parents.get(parent.needs) is parent:
             del self._parents[parent.needs]
-        _retire(parent)
+        retire(parent)
 
     # One start.
 
@@ -284,7 +303,7 @@ class ForkingLauncher:
             return _NotForked(why)
         self._drop(parent)
         if "unfit" in said:
-            self._note_unfit(parent.needs, said["unfit"])
+            self._note_unfit(parent.needs, said["unfit"], spares_help=said["spares_help"])
             return _NotForked(said["unfit"])
         return _NotForked(f"changes while it is imported ({said['stale']})", with_another_parent=True)
 
@@ -326,24 +345,27 @@ class ForkingLauncher:
 
     # What is said once.
 
-    def _note_unfit(self, needs: Needs, why: str, for_s: float = inf) -> None:
-        self._unfit[needs] = _Unfit(why, _changed(needs), time.monotonic() + for_s)
-        self._say(needs, why)
+    def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
+        self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)
+        self._say(needs, why, ", from a spare if one is ready" if spares_help else "")
 
-    def _say(self, needs: Needs, why: str) -> None:
+    def _say(self, needs: Needs, why: str, how: str = "") -> None:
         names = ", ".join(needs.modules())
         if (names, why) not in self._told:
-            remark = f"each job of {names} starts in a fresh interpreter, since it {why}; see docs/warm.md"
+            remark = (
+                f"each job of {names} starts in a fresh interpreter, since it {why}{how}; see docs/warm.md"
+            )
             self._told[names, why] = remark
             logger.warning("%s", remark, extra={"action": "not_warm"})
 
 
 def _retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:
     while parents:
-        _retire(parents.popitem()[1])
+        retire(parents.popitem()[1])
 
 
-def _retire(parent: WarmParent) -> None:
+def retire(parent: WarmParent | Spare) -> None:
+    """Let go of a process, and remember it until it has ended."""
     parent.close()
     if parent not in _retired:
         _retired.append(parent)
@@ -355,14 +377,3 @@ def _bury() -> bool:
         if parent.reap() and parent in _retired:
             _retired.remove(parent)
     return bool(_retired)
-
-
-def _changed(needs: Needs) -> tuple[int, ...]:
-    """When the files of the modules were last changed."""
-    times = []
-    for file in dict.fromkeys(file for _, _, file in needs.classes):
-        try:
-            times.append(os.stat(file).st_mtime_ns)
-        except OSError:
-            times.append(0)
-    return tuple(times)

@@ -3,7 +3,7 @@ The same for every launcher; of a job's parameters nothing is repeated here but 
 """
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -134,6 +134,8 @@ class Instructions(NamedTuple):
     """How often the job may be tried again: for who runs it from its directory, not for a runner."""
     carbon: CarbonPlan | None = None
     """None: nothing is measured."""
+    tokens: Sequence[Mapping[str, Any]] = ()
+    """The units that the job holds while it runs: for a person's retry, not for a runner."""
 
     @property
     def program(self) -> Command | None:
@@ -162,6 +164,8 @@ class Instructions(NamedTuple):
             usual = CarbonPlan._field_defaults
             plan = self.carbon._asdict()
             written["carbon"] = {name: value for name, value in plan.items() if value != usual[name]}
+        if self.tokens:
+            written["tokens"] = list(self.tokens)
         return written
 
     @classmethod
@@ -180,6 +184,7 @@ class Instructions(NamedTuple):
             submitted=submitted and datetime.fromisoformat(submitted),
             retry=written.get("retry", {}),
             carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
+            tokens=written.get("tokens", ()),
         )
 
     @classmethod
@@ -202,6 +207,7 @@ def instruct(
     submitted: datetime | None = None,
     retry: Mapping[str, Any] | None = None,
     carbon: CarbonPlan | None = None,
+    tokens: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`.
 
@@ -221,4 +227,5 @@ def instruct(
         submitted,
         retry or {},
         carbon,
+        tokens,
     ).encode()

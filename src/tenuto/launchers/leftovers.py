@@ -16,6 +16,8 @@ from tenuto.workspace.records import LaunchRecord
 
 STAMP = "_TENUTO_ATTEMPT"
 """The variable, in the environment of everything a payload starts, that holds the attempt's nonce."""
+SPARE_NAME = "tenuto-spare"
+"""The name of a payload's process as long as it waits for its job (see `warm.spare_payload`)."""
 
 
 def descendants() -> list[int]:
@@ -97,7 +99,9 @@ def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
     """The processes of the session that the dead runner of an attempt led.
 
     The number of a session is not given to another process while one of its processes lives. Once all have
-    gone it may be, and the new leader may die as well: so one must be at home in the job's directory.
+    gone it may be, and the new leader may die as well: so one must be at home in the job's directory, or a
+    spare, which must end with its runner anyway. A spare that was given its job, and has not taken it, holds
+    the job's lock in a message: nothing else shows that.
     """
     record = read_pid(machine.files, paths, attempt)
     if record is None or machine.processes.liveness(record.identity) is not Liveness.DEAD:
@@ -106,7 +110,7 @@ def _session(machine: Machine, paths: JobPaths, attempt: int) -> list[int]:
     if machine.processes.identify(runner) is not None:
         return []  # the number was given away: nothing of the session is left
     found = [pid for pid in _pids() if _session_of(pid) == runner]
-    return found if any(_is_at_home(pid, paths) for pid in found) else []
+    return found if any(_is_at_home(pid, paths) or _is_spare(pid) for pid in found) else []
 
 
 def _is_at_home(pid: int, paths: JobPaths) -> bool:
@@ -115,6 +119,14 @@ def _is_at_home(pid: int, paths: JobPaths) -> bool:
     except OSError:
         return False
     return place == paths.directory or place.startswith(f"{paths.directory}/")
+
+
+def _is_spare(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/comm") as stream:
+            return stream.read().strip() == SPARE_NAME
+    except OSError:
+        return False
 
 
 def _session_of(pid: int) -> int | None:

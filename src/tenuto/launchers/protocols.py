@@ -33,6 +33,8 @@ class StartOrder(NamedTuple):
     """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None
     """What lies in `params.json`, if who starts the attempt has it at hand."""
+    behind: int = 0
+    """How many jobs of the scheduler wait for a slot, a token or another job."""
 
     @property
     def locks(self) -> tuple[LockHandle, LockHandle]:

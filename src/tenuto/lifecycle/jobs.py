@@ -4,7 +4,7 @@ Starts nothing and reads no files: the scheduler's `Job` overrides the hooks.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,8 @@ class Now(Protocol):
     """As much of a clock as a job needs."""
 
     def now(self) -> datetime: ...
+
+    def uptime(self) -> float: ...
 
 
 class CounterChange(NamedTuple):
@@ -44,6 +46,8 @@ class BaseJob:
         self.task_id = task_id
         self.clock = clock
         self._standing = Standing()
+        self._began: float | None = None
+        """When it was seen to run, by a clock that nobody sets."""
 
     @property
     def standing(self) -> Standing:
@@ -91,13 +95,24 @@ class BaseJob:
         `attempt`: the attempt that the change belongs to, where the job is not yet at it.
         """
         before, now = self._standing, self.clock.now()
-        self._standing = transition(before, state, now, reason, message)
+        self._standing = self._timed(transition(before, state, now, reason, message))
         change = counter_change(before.state, state)
         if change is not _NO_CHANGE:
             self._count(change)
         if state is JobState.WAITING and before.state.finished():
             self._reset_final_state()
         self._changed(before, now, attempt)
+
+    def _timed(self, standing: Standing) -> Standing:
+        """A standing whose end is as long after its start as the job ran, whatever was done to the clock."""
+        if standing.state is JobState.RUNNING:
+            self._began = self.clock.uptime()
+        elif standing.state is JobState.WAITING:
+            self._began = None
+        elif standing.state.finished() and self._began is not None and standing.starttime is not None:
+            ran = timedelta(seconds=self.clock.uptime() - self._began)
+            return standing._replace(endtime=standing.starttime + ran)
+        return standing
 
     def explain(self, message: str | None) -> None:
         """Say why the job is still where it is; to say the same again changes nothing."""

@@ -78,6 +78,11 @@ class Arrivals:
     def look(self, job: Job) -> Derived:
         """What the directory of a new job shows; raises if it can never be used. From any thread."""
         found = _NOT_LOOKED
+        if self._machine.files.is_link(job.paths.directory):
+            raise DirectoryUnusable(
+                f"{job.paths.directory} is a link, which no directory of a job may be: every other command "
+                f"passes it over; move what it leads to here, or remove the link"
+            )
         try:
             settled = self._attempts.look(job)
             if not self._attempts.mend(job, settled):

@@ -25,7 +25,7 @@ from tenuto.scheduler.decisions import (
 )
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.tokens import NO_TOKENS, Grant
+from tenuto.scheduler.tokens import NO_TOKENS, Grant, recorded
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.derive import Derived
@@ -48,12 +48,18 @@ class Attempts:
     """Starts jobs, waits for them, and says what became of them."""
 
     def __init__(
-        self, machine: Machine, watch: Callable[[str], DirectoryWatch | None], handovers: Handovers
+        self,
+        machine: Machine,
+        watch: Callable[[str], DirectoryWatch | None],
+        handovers: Handovers,
+        behind: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`behind`: how many jobs wait."""
         self.machine = machine
         self._handovers = handovers
         self._ask = handovers.ask
         self._watch_directory = watch
+        self._behind = behind
         self._refused: set[str] = set()
         """The nonces of attempts that the machine refused, and whose record could not be written."""
 
@@ -166,7 +172,13 @@ class Attempts:
                 params = self._write_files(job, launch, grant)
                 process = await job.aio_run(
                     StartOrder(
-                        job.paths, launch, lock, descendants, (*grant.handles, *job.slot_units), params
+                        job.paths,
+                        launch,
+                        lock,
+                        descendants,
+                        (*grant.handles, *job.slot_units),
+                        params,
+                        self._behind(),
                     )
                 )
             except LaunchRefused as refused:
@@ -293,6 +305,7 @@ class Attempts:
                 submitted=job.submittime,
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
+                tokens=recorded(job.tokens),
             ),
         )
         job.attempt = launch.attempt

@@ -96,7 +96,7 @@ class Scheduler:
         self._notifications = notifications or NotificationWorker()
         self._submissions = submissions or SubmissionWorker()
         handovers = Handovers(machine, clusters or Clusters())
-        self._attempts = Attempts(machine, watch, handovers)
+        self._attempts = Attempts(machine, watch, handovers, self._count_behind)
         self._announcer = Announcer(self._notifications)
         self.tell = self._announcer.tell
         """Calls a function off the loop, after everything that was told before."""
@@ -331,10 +331,12 @@ class Scheduler:
                 verdict = await self.aio_submit_inner(job)
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
             passing = shortage(error)
-            if passing is not None:
-                self._pauses.begin(job, passing)
+            lasting = None if passing is None else self._pauses.begin(job, passing)
+            if passing is not None and lasting is None:
                 return
             verdict = failure(job.job_id, error)
+            if lasting is not None:
+                verdict = verdict._replace(message=lasting)
         self._complete(job, verdict)
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
@@ -428,6 +430,10 @@ class Scheduler:
         self.exitCondition.notify()
 
     # Starting
+
+    def _count_behind(self) -> int:
+        """How many jobs are to run and have no slot yet."""
+        return max(len(self._waiting.jobs) - self._ready.started(), 0)
 
     def _begin(self, job: Job) -> None:
         """A ready job has a slot. One that needs tokens does not keep it while it waits for them."""
@@ -528,8 +534,10 @@ class Scheduler:
 
     def job_changed(self, job: Job, before: Standing, now: datetime, attempt: int | None) -> None:
         """A job moved on: the change is frozen as an event here, and told off the loop."""
-        if job.state is JobState.RUNNING and job.watched_outputs:
-            self._followers.follow(job)
+        if job.state is JobState.RUNNING:
+            self._pauses.end()
+            if job.watched_outputs:
+                self._followers.follow(job)
         if is_logged():
             log_state(job)
         self._announcer.changed(job, before, now, attempt)

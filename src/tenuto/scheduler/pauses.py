@@ -1,9 +1,11 @@
 """Pauses of all starts while the machine is short of something: processes, memory, descriptors, disk.
-A pause ends by itself; no job is lost by it, and none is tried more often for it.
+A pause ends by itself; no job is lost by it, and none is tried more often for it. If the machine does not
+recover, the jobs fail: no pause is without an end.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from math import inf
 
@@ -17,9 +19,14 @@ from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.scheduler")
 
+_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 BACK_OFF_S = 1.0
 TELLS_EVERY_S = 60.0
 """How often, at most, a shortage that goes on is worth a line: it stops a start each second."""
+LONGEST_S = 86_400.0
+"""How long the machine may be short of something before the jobs that wait for it fail."""
+OWN_S = 60.0
+"""The same, where only this process could end the shortage, and nothing of it runs that will."""
 
 
 class Pauses:
@@ -30,22 +37,43 @@ class Pauses:
         self._ready = ready
         self._loop = loop
         self._told_at = -inf
+        self._since: float | None = None
+        """When the shortage began, of which no job has been started since."""
         self.reason: str | None = None
         """What the machine is short of, while starts are paused."""
 
-    def begin(self, job: Job, error: OSError) -> None:
-        """A start was refused by the machine: its job is ready again, and nothing is started for a while."""
+    def begin(self, job: Job, error: OSError) -> str | None:
+        """A start was refused by the machine: its job is ready again, and nothing is started for a while.
+
+        Returns why the job is to fail instead, if the shortage lasts too long.
+        """
+        now = self._machine.clock.monotonic()
+        self._since = now if self._since is None else self._since
+        is_own = error.errno == errno.EMFILE and self._ready.is_alone
+        longest_s = OWN_S if is_own else LONGEST_S
+        if now >= self._since + longest_s:
+            hint = "raise the limit of open files (ulimit -n)" if is_own else "see to it, and run it again"
+            return f"{worded(error)}; that did not change within {longest_s:g} s: {hint}"
         self.reason = worded(error)
         self._tell()
         message = f"waits until the machine recovers: {self.reason}"
         job.set_state(JobState.WAITING, message=message)
         job.set_state(JobState.READY, message=message)
+        if error.errno in _DESCRIPTORS:
+            self._ready.start_fewer()
         self._ready.pause()
         self._ready.add_first(job)
         self._loop.later(BACK_OFF_S, self._resume, job, error)
+        return None
+
+    def end(self) -> None:
+        """A job was started: whatever the machine was short of, there is some again."""
+        self._since = None
 
     def _resume(self, job: Job, error: OSError) -> None:
-        if not has_recovered(error, self._machine.files, job.layout.root):
+        since = self._since or 0.0
+        is_over = self._machine.clock.monotonic() >= since + LONGEST_S  # then the jobs find out, and fail
+        if not is_over and not has_recovered(error, self._machine.files, job.layout.root):
             self._loop.later(BACK_OFF_S, self._resume, job, error)
             return
         if self.reason is not None:

@@ -59,6 +59,8 @@ class ReadyQueue:
         self._passed_over: set[Job] = set()
         """Jobs that were not started because nobody wanted them any more."""
         self._is_paused = False
+        self._most_jobs: int | None = None
+        """How many jobs may have slots at once, while the machine has no descriptors for more."""
 
     def append(self, job: Job) -> None:
         """A job is ready; nothing is started yet."""
@@ -93,7 +95,7 @@ class ReadyQueue:
 
     def has_room(self, job: Job) -> bool:
         """Whether there is a slot for a job that waits elsewhere."""
-        is_free = not self._is_paused and _fits(job, self._in_use[job.launcher.pool])
+        is_free = not self._is_paused and self._fits(job, self._in_use[job.launcher.pool])
         return is_free and self._shared.has_room(job)
 
     def occupy(self, job: Job, *, to_run: bool = True) -> bool:
@@ -106,6 +108,10 @@ class ReadyQueue:
         self._take(job)
         return True
 
+    def started(self) -> int:
+        """How many jobs have a slot."""
+        return len(self._taken)
+
     def vacate(self, job: Job) -> None:
         """The job no longer needs its slot; nothing is started in it yet."""
         self._shared.give_back(job)
@@ -115,6 +121,8 @@ class ReadyQueue:
         if not taken:
             del self._taken[job]
         self._let_go(pool)
+        if self._most_jobs is not None and job.state.finished():
+            self._most_jobs += 1
 
     def pass_over(self, job: Job) -> None:
         """Keeps a job that no owner wants any more, in case one does."""
@@ -123,6 +131,20 @@ class ReadyQueue:
     def pause(self) -> None:
         """Starts nothing until `resume`."""
         self._is_paused = True
+
+    def start_fewer(self) -> None:
+        """Give slots to half as many jobs at once from now on, one at least; to one more for each that ends.
+
+        Jobs that are started together take descriptors from each other: of sixteen none got all that it
+        needs, over and over.
+        """
+        now = len(self._taken)
+        self._most_jobs = max(1, (now if self._most_jobs is None else min(now, self._most_jobs)) // 2)
+
+    @property
+    def is_alone(self) -> bool:
+        """True while at most one job has slots."""
+        return len(self._taken) <= 1
 
     def resume(self) -> None:
         """Starts jobs again."""
@@ -159,7 +181,7 @@ class ReadyQueue:
         if self._is_paused:
             return
         for pool, queue in list(self._queues.items()):
-            while queue and _fits(queue[0][3], self._in_use[pool]):
+            while queue and self._fits(queue[0][3], self._in_use[pool]):
                 job = queue[0][3]
                 is_due = self._queue_of.get(job) is queue  # else it is queued for another launcher by now
                 is_ready = is_due and job.state is JobState.READY
@@ -176,16 +198,17 @@ class ReadyQueue:
                 else:
                     self._passed_over.add(job)
 
+    def _fits(self, job: Job, in_use: int) -> bool:
+        """True if the launcher has as many free slots as the job takes.
+
+        A job that takes more than all of them starts when all are free: it was placed by another's slots.
+        """
+        if self._most_jobs is not None and len(self._taken) >= self._most_jobs:
+            return False
+        slots = job.launcher.slots
+        return 0 < slots >= in_use + min(job.slots, slots)
+
     def _take(self, job: Job) -> None:
         pool = job.launcher.pool
         self._taken.setdefault(job, []).append((pool, job.slots))
         self._in_use[pool] += job.slots
-
-
-def _fits(job: Job, in_use: int) -> bool:
-    """True if the launcher has as many free slots as the job takes.
-
-    A job that takes more than all of them starts when all are free: it was placed by another's slots.
-    """
-    slots = job.launcher.slots
-    return 0 < slots >= in_use + min(job.slots, slots)

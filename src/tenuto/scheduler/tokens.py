@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from tenuto.errors import TokenError
 from tenuto.workspace.layout import TokenPlace, directory_name
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.records import LocksRecord, TokenUnits
+from tenuto.workspace.records import TokenUnits
 from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles
 
 T = TypeVar("T")
@@ -73,6 +73,10 @@ class CounterToken:
         """The variables that tell a job which units it has."""
         return {}
 
+    def _recorded(self) -> dict[str, Any]:
+        """What a retry must know of it besides its name, count and directory."""
+        return {}
+
 
 class GpuToken(CounterToken):
     """The GPUs that this process may use, one unit each."""
@@ -96,6 +100,9 @@ class GpuToken(CounterToken):
 
     def environment(self, units: Sequence[int]) -> Mapping[str, str]:
         return {_VISIBLE: ",".join(self.devices[unit] for unit in units)}
+
+    def _recorded(self) -> dict[str, Any]:
+        return {"devices": {str(unit): name for unit, name in self.devices.items()}}
 
 
 class TokenDependency(NamedTuple):
@@ -165,18 +172,34 @@ def place_of(dependencies: Sequence[TokenDependency], default: str) -> TokenPlac
     return TokenPlace(directories.pop())
 
 
-def stored_tokens(record: LocksRecord, environment: Mapping[str, str]) -> list[TokenDependency]:
-    """What an earlier attempt held, to be had again; the same GPUs, which its environment names."""
+def recorded(dependencies: Iterable[TokenDependency]) -> list[dict[str, Any]]:
+    """The units that a job holds while it runs, as its launch record keeps them."""
+    return [
+        {
+            "token": token.name,
+            "amount": amount,
+            "count": token.count,
+            "directory": token.directory,
+            **token._recorded(),
+        }
+        for token, amount in dependencies
+    ]
+
+
+def from_record(written: Iterable[Mapping[str, Any]]) -> list[TokenDependency]:
+    """What `recorded` wrote, to be had again; of GPUs those that were visible to the script.
+
+    Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError` for anything else.
+    """
     asked: list[TokenDependency] = []
-    for name, units in record.tokens:
-        if record.directory is None or name.startswith("/"):
-            continue
-        if name == GPU_TOKEN:
-            named = environment.get(_VISIBLE, "").split(",")
-            token: CounterToken = GpuToken(dict(zip(units, named, strict=False)), record.directory)
+    for fields in written:
+        directory = str(fields["directory"])
+        if "devices" in fields:
+            devices = {int(unit): str(device) for unit, device in fields["devices"].items()}
+            token: CounterToken = GpuToken(devices, directory)
         else:
-            token = CounterToken(name, max(units) + 1, record.directory)
-        asked.append(token.dependency(len(units)))
+            token = CounterToken(str(fields["token"]), fields["count"], directory)
+        asked.append(token.dependency(fields["amount"]))
     return asked
 
 

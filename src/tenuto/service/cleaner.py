@@ -45,12 +45,19 @@ class Cleaner:
         rows = await parts.sql(parts.requests.old, max_age_ms, AT_ONCE)
         cleaned = 0
         for row in rows:
+            # The disk has a clock of its own: the database's may have been wrong when the job ended.
+            if await parts.files(self._is_young, row.directory):
+                continue
             if await parts.move(row, ServiceState.CLEANED) is not None:
                 await parts.files(parts.places.discard, row.directory)
                 cleaned += 1
         if cleaned:
             log("cleaned", jobs=cleaned)
-        return len(rows)
+        return cleaned
+
+    def _is_young(self, directory: str) -> bool:
+        age_s = self._parts.places.age_s(directory, self._parts.clock.now().timestamp())
+        return age_s is not None and age_s < self._parts.settings.max_age_s
 
     async def sweep(self, *, alone: bool) -> None:
         """Removes what killed servers left: directories without a job or of a cleaned one, parts of results.
@@ -65,7 +72,8 @@ class Cleaner:
             now = parts.clock.now().timestamp()
             for name in some:
                 state = states.get(name)
-                if state is None and not alone and parts.places.age_s(name, now) < ORPHAN_AGE_S:
+                age_s = parts.places.age_s(name, now)
+                if state is None and not alone and (age_s is None or age_s < ORPHAN_AGE_S):
                     continue
                 if state is None or state is ServiceState.CLEANED:
                     await parts.files(parts.places.discard, name)

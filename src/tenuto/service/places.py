@@ -98,12 +98,12 @@ class DataPlaces:
         """The directories of jobs that are there."""
         return os.listdir(self.jobs)
 
-    def age_s(self, name: str, now: float) -> float:
-        """How long ago a directory changed last; 0 if it is gone."""
+    def age_s(self, name: str, now: float) -> float | None:
+        """How long ago a directory changed last; None if it is gone."""
         try:
             return now - os.stat(self.job(name).directory).st_mtime
         except FileNotFoundError:
-            return 0.0
+            return None
 
 
 def _listed(directory: str) -> list[str]:

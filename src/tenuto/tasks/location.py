@@ -1,5 +1,6 @@
 """Where a class lives: its id, and how another process finds it again.
-The only module that imports by name; it imports nothing but files that declare the class.
+The only module that imports by name. It imports nothing but files that declare the class, and outside of jobs
+nothing but what the import path has.
 """
 
 import functools
@@ -14,6 +15,8 @@ from tenuto.light import import_module, importlib_util
 
 _OF_THE_SCRIPT = ("__main__", "__mp_main__")
 """What the interpreter calls the script itself: where it was started, and in a child of multiprocessing."""
+
+_process_of_a_job = False
 
 
 class Location(NamedTuple):
@@ -93,11 +96,17 @@ def _found_in(module: ModuleType | None, qualname: str) -> Any:
     return found
 
 
+def be_process_of_a_job() -> None:
+    """From now on `find_class` may run the file that a location names, which the job is there to run."""
+    global _process_of_a_job  # noqa: PLW0603  tasks that are filled on first use are read in any thread
+    _process_of_a_job = True
+
+
 def find_class(location: Location) -> Any:
     """The object that a location names, importing its module if need be.
 
-    A stored file may be hostile, so nothing is imported before its source was seen to
-    declare a class of that name.
+    A stored file may be hostile, so nothing is imported before its source was seen to declare a class of
+    that name; and outside of jobs nothing but what the import path has.
     """
     module = sys.modules.get(location.module)
     if module is None and location.module == module_name("__main__"):
@@ -116,18 +125,32 @@ def _import_declaring(location: Location) -> ModuleType:
     try:
         if importable and _declares(importable, location.qualname):
             return import_module(location.module)
-        if _declares(stored, location.qualname):
+        if _process_of_a_job and _declares(stored, location.qualname):
             return _import_file(location.module, stored)
     except Exception as error:
         raise ClassNotFound(
             f"the module {location.module} of {location.qualname} cannot be imported "
             f"({type(error).__name__}: {error})"
         ) from error
+    if importable is None and os.path.isfile(stored):
+        raise ClassNotFound(
+            f"module {location.module} of {location.qualname} is not on the import path, and only a job "
+            f"runs a file because a stored config names it: import the module first, or add "
+            f"{_root_of(location)} to PYTHONPATH"
+        )
     raise ClassNotFound(
         f"no class {location.qualname} is declared in module {location.module} "
         f"({importable or location.file or 'not on the import path'}): "
         f"was it renamed, or is its folder missing from PYTHONPATH?"
     )
+
+
+def _root_of(location: Location) -> str:
+    """The folder from which a module would be imported by its name."""
+    folder = os.path.dirname(location.file)
+    for _ in range(location.module.count(".")):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _source_of(name: str) -> str | None:

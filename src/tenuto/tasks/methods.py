@@ -49,7 +49,7 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
         @functools.wraps(method)
         def cached(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
             folder = _cache_folder(self)
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_private(folder)
             with (folder / f"{name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 with _whole(folder / name, folder / f"{name}.unfinished"):
@@ -59,6 +59,18 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
         return cached
 
     return decorate
+
+
+def _make_private(folder: Path) -> None:
+    """Make a directory, and those above it, for their owner alone, whatever the umask says."""
+    try:
+        folder.mkdir(0o700)
+    except FileNotFoundError:
+        _make_private(folder.parent)
+        _make_private(folder)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
 
 
 @contextmanager

@@ -103,16 +103,20 @@ def _object(
     state = state_of(config)
     values = {}
     files = {}
+    uncounted = []
     for name, value in config.__dict__.items():
         role = schema.parameters[name].role
         if role is Role.DATA and data is not None and value is not None:
             files[name] = data(config, name, value)
         elif role is not Role.CONSTANT:
             values[name] = to_json(value, reference)
+            if role is not Role.PARAM:
+                uncounted.append(name)
     paths = {
         name: generated[id(config), name] for name in schema.generators if (id(config), name) in generated
     }
     optional: Document = {
+        "uncounted": uncounted,
         "data": files,
         "generated": paths,
         "tags": {name: to_json(value, reference) for name, value in (state.own_tags or {}).items()},

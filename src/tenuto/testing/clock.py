@@ -21,6 +21,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def uptime(self) -> float:
+        return self._monotonic
+
     def advance(self, seconds: float) -> None:
         """Time passes."""
         self._now += timedelta(seconds=seconds)

@@ -230,6 +230,11 @@ class FakeDisk:
             raise _error(errno.EINVAL, path)
         return os.fsdecode(found.data)
 
+    def is_link(self, path: str) -> bool:
+        # No step: nothing is decided by it but a refusal, before anything is done.
+        found = self._find(path)
+        return found is not None and found.kind is FileKind.LINK
+
     def stat(self, path: str) -> FileStat | None:
         self._step("stat", path)
         found = self._find(path)

@@ -78,12 +78,14 @@ class ReadyJob:
         tokens: tuple[LockHandle, ...] = (),
         launcher: str | None = None,
         carbon: CarbonPlan | None = None,
+        behind: int = 0,
     ) -> None:
         self.machine = bench.machine
         self.job_id = job_id
         self.paths: JobPaths = bench.layout.job(TASK_ID, job_id)
         self._params = params
         self._tokens = tokens
+        self._behind = behind
         self._launcher = launcher or bench.launcher
         self._external = bench.external
         self._instructions = instruct(
@@ -117,7 +119,7 @@ class ReadyJob:
         if self._params is not None:
             job_directory.write_params(self.machine.files, self.paths, self._params)
         job_directory.write_script(self.machine.files, self.paths, job_script())
-        self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens)
+        self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens, behind=self._behind)
         if self._external:  # its runner takes the locks, and the tokens stay where they are
             lock.close()
             descendants.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, write_marker
@@ -21,8 +22,6 @@ from tenuto.workspace.records import (
     StopRecord,
     read_record,
 )
-
-STORED_RESULT_LIMIT = 256 << 20
 
 R = TypeVar("R")
 A = TypeVar("A", PidRecord, StopRecord, LocksRecord)

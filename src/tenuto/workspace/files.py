@@ -140,6 +140,9 @@ class DiskFiles:
     def read_link(self, path: str) -> str:
         return os.readlink(path)
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def stat(self, path: str) -> FileStat | None:
         try:
             found = os.lstat(path)

@@ -4,6 +4,7 @@ Decides nothing: what the evidence means is `derive`'s business, when to start i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ from tenuto.errors import DirectoryUnusable, FileTooLarge, LockLost
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace import journal as journals
 from tenuto.workspace.attempt_files import (
-    STORED_RESULT_LIMIT,
     finish,
     has_its_params,
     keep_result,
@@ -33,6 +33,7 @@ from tenuto.workspace.attempt_files import (
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
 from tenuto.workspace.derive_table import Action, Claimed
+from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.layout import JobPaths, JournalPlace
 from tenuto.workspace.markers import (
     Marker,
@@ -68,6 +69,7 @@ __all__ = [
     "is_at_rest",
     "keep_result",
     "look",
+    "mend_status",
     "open_attempt",
     "preserve",
     "read_evidence",
@@ -258,6 +260,30 @@ def open_attempt(
 def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> None:
     """Remember that nothing was started, under the lock: the attempt keeps its number, and was no try."""
     files.replace(paths.launch, launch._replace(withdrawn=True).encode(), durable=False)
+
+
+def mend_status(machine: Machine, paths: JobPaths) -> bool:
+    """Write `status.json` as the marker says, if a runner was killed between the two; True if so."""
+    status = read_status(machine.files, paths)
+    if status is None or status.standing.state.finished():
+        return False
+    lock = machine.locks.try_lock(paths.lock)
+    if lock is None:
+        return False
+    with contextlib.closing(lock):
+        derived = look(machine, paths).derived
+        marker = derived.marker
+        if derived.action is not Action.KEEP or marker is None or marker.attempt != status.attempt:
+            return False
+        standing = status.standing._replace(
+            state=derived.state,
+            reason=derived.reason,
+            message=derived.message,
+            starttime=marker.starttime,
+            endtime=marker.endtime,
+        )
+        write_status(machine.files, paths, status._replace(standing=standing, exit_code=marker.exit_code))
+    return True
 
 
 def _first_owner(found: Settled) -> str | None:

@@ -323,6 +323,11 @@ class Layout:
         return f"{self.root}/.trash/.lock"
 
     @property
+    def turns(self) -> str:
+        """A byte of it for each job is locked by the runner that has the job."""
+        return f"{self.root}/.turns"
+
+    @property
     def token_queue(self) -> str:
         """Where jobs queue for the lock of their launcher, if they need no tokens."""
         return f"{self.root}/.tokens"

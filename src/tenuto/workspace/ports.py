@@ -140,6 +140,10 @@ class Files(Protocol):
 
     def read_link(self, path: str) -> str: ...
 
+    def is_link(self, path: str) -> bool:
+        """True if a link has this name, wherever it leads."""
+        ...
+
     def stat(self, path: str) -> FileStat | None:
         """The entry itself, without following a link; None if nothing."""
         ...

@@ -29,21 +29,31 @@ def discard(machine: Machine, layout: Layout, path: str) -> str | None:
 def empty(machine: Machine, layout: Layout) -> int:
     """Delete what the trash holds, also what a crash left there; returns how many entries went.
 
-    One process at a time: what another is deleting is left to it. What cannot be deleted now stays for the
-    next time; it is out of sight, and no reason to fail.
+    One process at a time: what another is deleting is left to it. So the process that deletes looks again
+    when it is through: what came meanwhile was left to it. What cannot be deleted now stays for the next
+    time; it is out of sight, and no reason to fail.
     """
-    files = machine.files
-    if files.stat(layout.trash) is None:
-        return 0
+    deleted = 0
+    tried: set[str] = set()
+    while left := _entries(machine, layout) - tried:
+        try:
+            lock = machine.locks.try_lock(layout.trash_lock)
+        except (OSError, WorkspaceError):
+            break
+        if lock is None:
+            break
+        with contextlib.closing(lock):
+            deleted += sum(_deleted(machine.files, path) for path in sorted(left))
+        tried |= left
+    return deleted
+
+
+def _entries(machine: Machine, layout: Layout) -> set[str]:
     try:
-        lock = machine.locks.try_lock(layout.trash_lock)
-    except (OSError, WorkspaceError):
-        return 0
-    if lock is None:
-        return 0
-    with contextlib.closing(lock):
-        paths = [f"{layout.trash}/{name}" for name in files.list(layout.trash)]
-        return sum(_deleted(files, path) for path in paths if path != layout.trash_lock)
+        names = machine.files.list(layout.trash)
+    except OSError:
+        return set()
+    return {path for name in names if (path := f"{layout.trash}/{name}") != layout.trash_lock}
 
 
 def _deleted(files: Files, path: str) -> bool:

@@ -17,13 +17,13 @@ import click
 from tenuto import __version__
 from tenuto.cli import exits
 from tenuto.cli.console import note, print_json
-from tenuto.cli.doors import open_doors
+from tenuto.cli.doors import open_doors, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.listening import LOCALHOST
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registry import Registration, registrations
-from tenuto.settings import load_settings, state_directory
+from tenuto.settings import state_directory
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST_CODE = 1_000
@@ -42,6 +42,9 @@ _LONGEST_CODE = 1_000
     help="Take the first code from a file, and delete it.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open a browser.")
+@click.option(
+    "--service-db", metavar="PATH|URL", help="Show the jobs of the service with this database, too."
+)
 @click.option("--login", is_flag=True, help="Print a new link of a server that runs.")
 @workspace_option
 @json_option
@@ -55,6 +58,7 @@ def command(
     read_only: bool,
     code_file: Path | None,
     opens: bool,
+    service_db: str | None,
     login: bool,
     workspace: str | None,
     as_json: bool,
@@ -73,7 +77,7 @@ def command(
             "ssh -L 8368:localhost:8368",
             ctx,
         )
-    settings = load_settings()
+    settings = settings_with_service(service_db)
     view = open_workspace(workspace, settings)
     code = _first_code(code_file, ctx)
     try:

@@ -11,7 +11,7 @@ from tenuto.cli.console import moment, print_json, say, state_cell, styled, wind
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.experiments.reasons import explain_job
 from tenuto.experiments.view import WorkspaceView
-from tenuto.jobs.difference import ABSENT
+from tenuto.jobs.difference import ABSENT, plain_side
 from tenuto.jobs.results import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
@@ -51,7 +51,7 @@ def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
             "task": why.nearest.key.task_id,
             "id": why.nearest.key.job_id,
             "changed": [
-                {"parameter": one.path, "here": _or_none(one.here), "there": _or_none(one.there)}
+                {"parameter": one.path, "here": plain_side(one.here), "there": plain_side(one.there)}
                 for one in why.nearest.changed
             ],
         }
@@ -80,10 +80,6 @@ def _result(view: WorkspaceView, detail: JobDetail) -> Any:
 
 def _used(detail: JobDetail) -> CarbonMetricsData | None:
     return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
-
-
-def _or_none(value: Any) -> Any:
-    return None if value is ABSENT else value
 
 
 def _show(view: WorkspaceView, why: Why) -> None:

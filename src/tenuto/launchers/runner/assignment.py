@@ -5,7 +5,7 @@ It loads nothing that a task may never ask for: in a fresh interpreter every job
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenuto.light import late
 
@@ -74,6 +74,18 @@ class Assignment:
             payload.machine,
             payload.preloaded,
         )
+
+    def fields(self) -> dict[str, Any]:
+        """What another process makes an equal assignment of."""
+        return {
+            "directory": self.directory,
+            "script_name": self.script_name,
+            "workspace": self.workspace,
+            "task_id": self.task_id,
+            "job_id": self.job_id,
+            "attempt": self.attempt,
+            "deadline": self.deadline,
+        }
 
     def arguments(self) -> list[str | bytes]:
         """For the command line of a fresh interpreter, which may decode it otherwise than this one."""

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tenuto.errors import LockLost
@@ -19,11 +19,12 @@ from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Preloaded, run_payload
+from tenuto.launchers.runner.payload import Payload, Preloaded, Spare, run_payload
 from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
+from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
 from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import signal
@@ -73,6 +74,8 @@ class Inherited(NamedTuple):
     """How long a cluster lets the runner run, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
+    spare: Spare | None = None
+    """The payload-to-be, if the runner waited for its job beside one."""
     bell: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""
 
@@ -85,6 +88,8 @@ class Attempt(NamedTuple):
     launch: LaunchRecord
     instructions: Instructions
     started: datetime
+    began: float
+    """When that was, by a clock that nobody sets."""
     why_fresh: str | None = None
     is_external: bool = False
     lock: int | None = None
@@ -106,6 +111,7 @@ def run(inherited: Inherited) -> int:
         launch,
         Instructions.of(launch),
         machine.clock.now(),
+        machine.clock.uptime(),
         inherited.why_fresh,
         lock=inherited.lock,
     )
@@ -134,7 +140,7 @@ def run(inherited: Inherited) -> int:
         os.close(inherited.lock)
         return run_payload(payload)
     os.close(inherited.descendants)
-    return _rung(inherited, _supervise(attempt, payload, child))
+    return _rung(inherited, _supervise(attempt, payload, child, inherited.spare))
 
 
 def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
@@ -168,19 +174,23 @@ def _refused(inherited: Inherited, error: OSError) -> int:
 
 
 def _start_patiently(payload: Payload, inherited: Inherited) -> int:
-    """Start the payload; while the machine has no process left for it, wait.
+    """Start the payload; while the machine has no process left for it, or another runner has the job, wait.
 
     Returns `STOPPED` if a stop is asked for meanwhile, `WITHDRAWN` if the wait was in vain.
     """
     clock = payload.machine.clock
     give_up = clock.monotonic() + _PATIENCE_S
+    turn = Turn(payload.machine, payload.paths, payload.instructions)
     while True:
+        pause_s = _START_AGAIN_S
         try:
-            return _start(payload, inherited)
+            if payload.launch.external or turn.take():
+                return _start(payload, inherited)
+            pause_s = LOOK_AGAIN_S
         except OSError as error:
             if error.errno not in PASSING:
                 raise
-        if signal.sigtimedwait(ENDING, _START_AGAIN_S) is not None:
+        if signal.sigtimedwait(ENDING, pause_s) is not None:
             return STOPPED
         if clock.monotonic() >= give_up:
             # The pid record first: what has one may have run, and its attempt is a try.
@@ -240,7 +250,8 @@ def _stand_apart(inherited: Inherited) -> None:
     with suppress(PermissionError):  # a launcher that could, has made this a session leader already
         os.setsid()
     ready = () if inherited.ready is None else (inherited.ready,)
-    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, *ready, *inherited.tokens})
+    spare = () if inherited.spare is None else inherited.spare.descriptors()
+    close_all_but({0, 1, 2, inherited.lock, inherited.descendants, *ready, *inherited.tokens, *spare})
     become_subreaper()
 
 
@@ -277,10 +288,13 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; returns, in one that was forked, 0."""
     if payload.instructions.program is not None:
         return fork_quietly()
-    return start_afresh(payload, inherited.python) if inherited.preloaded is None else os.fork()
+    if inherited.preloaded is not None:
+        return os.fork()
+    ahead = None if inherited.spare is None else inherited.spare.take_over(payload)
+    return start_afresh(payload, inherited.python) if ahead is None else ahead
 
 
-def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
+def _supervise(attempt: Attempt, payload: Payload, child: int, spare: Spare | None) -> int:
     logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
     supervisor = Supervisor(payload, child, logs)
     try:
@@ -291,6 +305,8 @@ def _supervise(attempt: Attempt, payload: Payload, child: int) -> int:
         message = f"the runner failed: {type(error).__name__}: {error}"
         _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
         return BROKEN
+    if spare is not None:
+        spare.close(payload.logs)
     if ending.given_up:
         return STALE
     if ending.unexplained and judge(ending).reason is not None:
@@ -333,7 +349,7 @@ def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
         reason=verdict.reason,
         message=verdict.message,
         starttime=attempt.started,
-        endtime=attempt.machine.clock.now(),
+        endtime=attempt.started + timedelta(seconds=attempt.machine.clock.uptime() - attempt.began),
         **seen,
     )
 

@@ -16,18 +16,23 @@ BARE = ("-I", "-S")
 """How an interpreter is started that runs nothing but Tenuto: it needs no packages."""
 PLAIN = ("-P",)
 """How one is started that runs what is the user's."""
-_FRESH_SIGNALS = (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
+FRESH_SIGNALS = (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def start_afresh(payload: Payload, python: str) -> int:
     """Start the interpreter, with nothing of the runner's but what the payload is to have."""
     passed = (payload.report, payload.descendants)
-    memory_bytes = payload.instructions.limits.memory_bytes
-    memory = "" if memory_bytes is None else memory_bytes
-    settling = map(str, (payload.parent, *passed, memory, payload.launch.nonce))
     return os.posix_spawn(
         python,
-        [python, *PLAIN, ENTRY, "--payload", *settling, *Assignment.of(payload).arguments()],
+        payload_arguments(
+            python,
+            Assignment.of(payload),
+            runner=payload.parent,
+            report=payload.report,
+            descendants=payload.descendants,
+            memory_bytes=payload.instructions.limits.memory_bytes,
+            nonce=payload.launch.nonce,
+        ),
         {**os.environ, **added_variables(payload.instructions, payload.launch)},
         file_actions=[
             *((os.POSIX_SPAWN_DUP2, log, standard) for standard, log in enumerate(payload.logs, start=1)),
@@ -35,5 +40,21 @@ def start_afresh(payload: Payload, python: str) -> int:
         ],
         setpgroup=0,
         setsigmask=SIGNALS,  # what comes before the task can take it is kept for it
-        setsigdef=_FRESH_SIGNALS,
+        setsigdef=FRESH_SIGNALS,
     )
+
+
+def payload_arguments(
+    python: str,
+    assignment: Assignment,
+    *,
+    runner: int,
+    report: int,
+    descendants: int,
+    memory_bytes: int | None,
+    nonce: str,
+) -> list[str | bytes]:
+    """The command line of a payload in a fresh interpreter, as `begin` reads it."""
+    memory = "" if memory_bytes is None else memory_bytes
+    settling = map(str, (runner, report, descendants, memory, nonce))
+    return [python, *PLAIN, ENTRY, "--payload", *settling, *assignment.arguments()]

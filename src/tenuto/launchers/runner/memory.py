@@ -9,11 +9,16 @@ from typing import NamedTuple, Protocol
 
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_PREFIX = "tenuto-"
+_LEAST_LIMIT = 1 << 20
 
 
 class MemoryLimit(Protocol):
     def enter(self) -> None:
         """In the payload, before it runs anything: be limited."""
+        ...
+
+    def count(self, size: int) -> None:
+        """In the payload, before it enters: count memory that it has filled already."""
         ...
 
     def kills(self) -> int:
@@ -52,18 +57,28 @@ def limit_in_force(size: int | None, name: str) -> MemoryLimit | None:
         return None
     place = _own_group()
     path = place and f"{place[0]}/{_GROUP_PREFIX}{name}"
-    return GroupLimit(path, place[1]) if place and path and os.path.isdir(path) else ProcessLimit(size)
+    if place and path and os.path.isdir(path):
+        return GroupLimit(path, place[1], size)
+    return ProcessLimit(size)
 
 
 class GroupLimit:
     """A control group of the attempt's own: counts all its processes together."""
 
-    def __init__(self, path: str, files: _Files) -> None:
+    def __init__(self, path: str, files: _Files, size: int = 0) -> None:
         self._path = path
         self._files = files
+        self._size = size
 
     def enter(self) -> None:
         _write(f"{self._path}/cgroup.procs", "0")
+
+    def count(self, size: int) -> None:
+        # The kernel leaves a page with the group in which it was filled.
+        left = str(max(self._size - size, _LEAST_LIMIT))
+        _write(f"{self._path}/{self._files.limit}", left)
+        with suppress(OSError):  # a kernel that does not count swap
+            _write(f"{self._path}/{self._files.limit_with_swap}", left if self._files.swap_is_total else "0")
 
     def kills(self) -> int:
         return _count(f"{self._path}/{self._files.events}", b"oom_kill")
@@ -84,6 +99,9 @@ class ProcessLimit:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         size = self._size if hard == resource.RLIM_INFINITY else min(self._size, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+    def count(self, size: int) -> None:
+        pass  # the kernel counts all that a process has, whenever it was filled
 
     def kills(self) -> int:
         return 0

@@ -8,21 +8,23 @@ import os
 import sys
 from typing import Any
 
+from tenuto.launchers.runner.assignment import Assignment
 from tenuto.light import fcntl
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.schema import schema_of
+from tenuto.workspace.ports import Files
 
 
-def hold_partials(task: Any) -> list[int]:
+def hold_partials(assignment: Assignment, task: Any) -> list[int]:
     """Makes the shared directories of a live task and locks them, waiting for the job that has one.
 
     All in one order, so that two jobs never wait for each other. Returns the descriptors that hold them.
     """
-    return [_hold(folder) for folder in sorted(_folders(task))]
+    return [_hold(assignment.machine.files, folder) for folder in sorted(_folders(task))]
 
 
-def _hold(folder: str) -> int:
-    os.makedirs(folder, exist_ok=True)
+def _hold(files: Files, folder: str) -> int:
+    files.make_directory(folder)
     lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -39,6 +39,11 @@ class Preloaded(Protocol):
         """The SHA-256 of files that were imported and have not changed since."""
         ...
 
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """What the marker is to say of it."""
+        ...
+
     def settle(self) -> None:
         """In the payload, once it is settled in: make up for it, so that nothing shows."""
         ...
@@ -49,6 +54,22 @@ class Preloaded(Protocol):
 
     def leave(self, exit_code: int) -> NoReturn:
         """End the payload's process."""
+        ...
+
+
+class Spare(Protocol):
+    """A child of the runner that has begun to import the task's modules before there was a job."""
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What the runner must keep open for it."""
+        ...
+
+    def take_over(self, payload: "Payload") -> int | None:
+        """Make it the payload; its pid, or None if it has ended before."""
+        ...
+
+    def close(self, logs: tuple[int, int]) -> None:
+        """Once it has ended: save what it printed before it had its logs."""
         ...
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tenuto.workspace.flags import STORED_RESULT_LIMIT
 from tenuto.workspace.json_bytes import to_json
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ class Reporter:
         self._say({"provenance": dict(provenance)})
 
     def done(self, result: Any = None, *, message: str | None = None, flags: tuple[str, ...] = ()) -> None:
-        """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say."""
+        """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.
+
+        `ValueError` as well for what is too large to be read again.
+        """
         self._say({"done": True, "result": result, "message": message, "flags": flags})
 
     def failed(self, reason: JobFailureStatus, message: str) -> None:
@@ -33,4 +37,10 @@ class Reporter:
 
     def _say(self, line: dict[str, Any]) -> None:
         if os.getpid() == self._pid:
-            os.write(self._fd, to_json(line) + b"\n")
+            data = to_json(line)
+            if len(data) > STORED_RESULT_LIMIT:
+                raise ValueError(
+                    f"it has {len(data):,} bytes as JSON, at most {STORED_RESULT_LIMIT:,} are kept: write it "
+                    f"to a file in the job's directory"
+                )
+            os.write(self._fd, data + b"\n")

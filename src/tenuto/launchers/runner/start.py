@@ -3,7 +3,9 @@
 For a runner: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
 for a runner that a cluster starts: --claim PYTHON MANIFEST INDEX TIME_S (see `claimed`);
 for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
-for a payload in a fresh interpreter: --payload and what `begin` says.
+for a payload in a fresh interpreter: --payload and what `begin` says;
+for a runner that waits for its job: --spare SOCKET PID, the pid being that of the launcher;
+for the payload beside it: --spare-payload SOCKET PID, the pid being that of the runner.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tenuto.light import late
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner import attempt, begin, claimed, exits, leaving
-    from tenuto.launchers.warm import serving
+    from tenuto.launchers.warm import serving, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
     begin = late("tenuto.launchers.runner.begin")
@@ -24,15 +26,24 @@ else:
     exits = late("tenuto.launchers.runner.exits")
     leaving = late("tenuto.launchers.runner.leaving")
     serving = late("tenuto.launchers.warm.serving")
+    spare_payload = late("tenuto.launchers.warm.spare_payload")
+    spare_runner = late("tenuto.launchers.warm.spare_runner")
 
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
         exit_code = begin.be_payload(*arguments)
         leaving.leave(exit_code, fully=True)
+    if kind == "--spare-payload":
+        exit_code = spare_payload.be_spare(*arguments)
+        leaving.leave(exit_code, fully=True)
     if kind == "--warm":
         parent = serving.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
+        if inherited is None:
+            os._exit(0)
+    elif kind == "--spare":
+        inherited = spare_runner.await_order(*map(int, arguments))
         if inherited is None:
             os._exit(0)
     elif kind == "--claim":

@@ -21,6 +21,7 @@ from tenuto.launchers.runner.reporter import Reporter
 from tenuto.launchers.runner.results import kept
 from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
+from tenuto.tasks.location import be_process_of_a_job
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.saving import build_job, read_params
 from tenuto.tasks.task import run_to_end
@@ -74,6 +75,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         assignment.preloaded.settle()
     else:
         sys.path[:] = params["import_path"]
+    be_process_of_a_job()
     task, init_tasks = build_job(params, assignment.directory)
     job.runs(task)
     if assignment.preloaded is not None and getattr(task, "__full_end__", False):
@@ -81,7 +83,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
     reporter.provenance({**_provenance(type(task), assignment), **_defaults(params)})
-    job.holds(hold_partials(task))
+    job.holds(hold_partials(assignment, task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
             run_to_end(init_task.execute())
@@ -170,8 +172,10 @@ def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if not file:
         return {}
-    known = assignment.preloaded.digests if assignment.preloaded is not None else {}
-    return {"file": file, "sha256": known.get(file) or digest(file)}
+    preloaded = assignment.preloaded
+    if preloaded is None:
+        return {"file": file, "sha256": digest(file)}
+    return {"file": file, "sha256": preloaded.digests.get(file) or digest(file), **preloaded.provenance}
 
 
 def _defaults(params: dict[str, Any]) -> dict[str, str]:

@@ -53,10 +53,27 @@ def why_unfit(then: Before, asked: Asked, memory_limit: int = MEMORY_LIMIT) -> s
 
 def too_large(limit: int = MEMORY_LIMIT) -> str | None:
     """Judges by pages that only this process has, since those are what a fork costs."""
+    size = private_bytes()
+    return f"fills {size >> 20} MB of memory, which makes a fork slow" if size > limit else None
+
+
+def private_bytes() -> int:
+    """The memory that only this process has."""
     with open("/proc/self/smaps_rollup", "rb") as stream:
         fields = dict(line.split()[:2] for line in stream if line.startswith(b"Private_Dirty:"))
-    size = int(fields[b"Private_Dirty:"]) << 10
-    return f"fills {size >> 20} MB of memory, which makes a fork slow" if size > limit else None
+    return int(fields[b"Private_Dirty:"]) << 10
+
+
+def why_not_ahead(then: Before, asked: Asked) -> str | None:
+    """The reason why modules cannot be imported before there is a job, even for one that is never forked."""
+    rules: list[Callable[[], str | None]] = [
+        _starts_processes,
+        lambda: _handles_signals(then),
+        lambda: (
+            asked.directory and f"asks for the working directory while it is imported ({asked.directory})"
+        ),
+    ]
+    return next((why for rule in rules if (why := rule())), None)
 
 
 def _uses_gpu(then: Before) -> str | None:

@@ -1,13 +1,18 @@
 """The warm launcher: forks runners from parents that have imported their tasks' modules already.
-What must not be forked gets a fresh interpreter, and that is said once.
+What must not be forked gets a fresh interpreter, a spare if one is ready, and that is said once.
 """
 
 from __future__ import annotations
 
-from tenuto.launchers.forking import ForkingLauncher
+import weakref
+from functools import cached_property
+
+from tenuto.launchers.forking import ForkingLauncher, retire
 from tenuto.launchers.instructions import Instructions
+from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.needs import Environment, Needs, needs_of
+from tenuto.launchers.warm.spares import Spares
 
 
 class WarmLauncher(ForkingLauncher):
@@ -15,6 +20,29 @@ class WarmLauncher(ForkingLauncher):
 
     name = "warm"
 
+    @cached_property
+    def _spares(self) -> Spares:
+        spares = Spares(
+            self._machine,
+            self._python,
+            slots=self.slots,
+            memory_limit=self._memory_limit,
+            retire=retire,
+        )
+        weakref.finalize(self, spares.close)  # for a launcher that is never closed
+        return spares
+
+    def close(self) -> None:
+        self._spares.close()
+        super().close()
+
     def _needs(self, order: StartOrder, environment: Environment) -> Needs:
         instructions = Instructions.of(order.launch)
         return needs_of(self._machine.files, order.paths, instructions, environment, order.params)
+
+    def _started_ahead(
+        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+    ) -> LocalProcess | None:
+        started = self._spares.start(self.name, needs, order, environment, why_fresh)
+        self._spares.prepare(needs, environment, order.behind)
+        return started

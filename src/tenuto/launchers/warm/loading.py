@@ -15,7 +15,7 @@ from tenuto.launchers.runner import leaving, task
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
-from tenuto.tasks.location import Location, find_class
+from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
 
@@ -30,6 +30,7 @@ class Loaded(NamedTuple):
     printed: tuple[bytes, bytes]
     """What the imports wrote to standard output and standard error."""
     digests: dict[str, str]
+    provenance: dict[str, str]
 
     def settle(self) -> None:
         for standard, text in enumerate(self.printed, start=1):
@@ -46,42 +47,58 @@ class Loaded(NamedTuple):
         leaving.ask_for_full_end()
 
 
+class Unfit(NamedTuple):
+    """Why a process with these modules must not be forked."""
+
+    why: str
+    spares_help: bool
+    """The modules may be imported ahead of time by an interpreter that is used once."""
+
+
 def load(
     classes: list[list[str]], import_path: list[str], environment: dict[str, str], memory_limit: int
-) -> Loaded | str:
+) -> Loaded | Unfit:
     """Import the modules of the classes; if the process must not be forked after that, the reason."""
     began_ns = time.time_ns()
-    _look_like_a_job(import_path)
+    look_like_a_job(import_path)
     os.environ.update(environment)
     random.random()  # so that the words of its state stay as they are for hundreds of numbers
     then = fitness.before()
     asked = Asked()
     output = Output()
     asked.watch()
+    be_process_of_a_job()
     try:
-        for module, name, file in classes:
-            schema_of(find_class(Location(module, name, file)))  # or each child would work it out again
+        import_classes(classes)
     except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
-        return f"cannot be imported ({type(error).__name__}: {error})"[:500]
+        return Unfit(f"cannot be imported ({type(error).__name__}: {error})"[:500], False)
     finally:
         asked.stop()
         printed = output.taken()
     gc.collect()
     why = fitness.why_unfit(then, asked, memory_limit)
     if why is not None:
-        return why
-    loaded = Loaded(asked, Sources(began_ns), printed, _digests(classes))
+        return Unfit(why, fitness.why_not_ahead(then, asked) is None)
+    loaded = Loaded(asked, Sources(began_ns), printed, digests_of(classes), {})
     gc.collect()
     gc.freeze()
     return loaded
 
 
-def _digests(classes: list[list[str]]) -> dict[str, str]:
+def import_classes(classes: list[list[str]]) -> None:
+    """Import the modules of the classes, and work out what each of their jobs would have to otherwise."""
+    for module, name, file in classes:
+        schema_of(find_class(Location(module, name, file)))
+
+
+def digests_of(classes: list[list[str]]) -> dict[str, str]:
+    """The SHA-256 of each file that one of the classes is written in."""
     files = {getattr(sys.modules[module], "__file__", None) for module, _, _ in classes}
     return {file: task.digest(file) for file in files if file}
 
 
-def _look_like_a_job(import_path: list[str]) -> None:
+def look_like_a_job(import_path: list[str]) -> None:
+    """Be, to a module that is imported, what the process of a job is."""
     os.chdir("/")  # where nobody's relative path leads anywhere
     task.complete_package()
     task.look_like_a_plain_program()

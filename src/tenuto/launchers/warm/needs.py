@@ -66,6 +66,16 @@ class Needs(NamedTuple):
     def modules(self) -> list[str]:
         return list(dict.fromkeys(module for module, _, _ in self.classes))
 
+    def changed(self) -> tuple[int, ...]:
+        """When the files of the modules were last changed."""
+        times = []
+        for file in dict.fromkeys(file for _, _, file in self.classes):
+            try:
+                times.append(os.stat(file).st_mtime_ns)
+            except OSError:
+                times.append(0)
+        return tuple(times)
+
 
 LEAN = Needs()
 """For payloads that are programs of their own: commands, and tasks in a fresh interpreter."""

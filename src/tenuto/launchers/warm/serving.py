@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
 from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.warm.orders import take_on
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.light import late, signal
-from tenuto.workspace.files import FILE_MODE
-from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 else:
     loading = late("tenuto.launchers.warm.loading")
 
-_LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _REAP_EVERY_S = 1.0
 _LEAST_DESCRIPTORS = 3
 
@@ -56,11 +54,11 @@ class Parent:
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
-            loaded = loading.load(**first.content)
-            if isinstance(loaded, str):
-                send(self._socket, {"unfit": loaded})
+            found = loading.load(**first.content)
+            if not isinstance(found, loading.Loaded):
+                send(self._socket, {"unfit": found.why, "spares_help": found.spares_help})
                 return False
-            self._loaded = loaded
+            self._loaded = found
         send(self._socket, {"loaded": True})
         return True
 
@@ -143,28 +141,4 @@ class Parent:
     def _become_runner(self, order: Received) -> Inherited:
         """In the child: shed what is the parent's, and put on what the launcher's environment is by now."""
         self._socket.close()
-        for name, value in order.content["environment"].items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        paths = JobPaths(order.content["directory"], order.content["script_name"])
-        with suppress(OSError):  # as soon as the runner opens its logs, it will say so
-            log = os.open(paths.err, _LOG, FILE_MODE)  # where a runner that cannot begin complains
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.close(log)
-        lock, descendants, ready, *tokens = order.descriptors
-        return Inherited(
-            paths.directory,
-            paths.script_name,
-            order.content["nonce"],
-            self._python,
-            lock,
-            descendants,
-            ready,
-            tuple(tokens),
-            self._machine,
-            self._loaded,
-            order.content["why_fresh"],
-        )
+        return take_on(order, self._python, self._machine, self._loaded)

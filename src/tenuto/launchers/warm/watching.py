@@ -16,6 +16,10 @@ _PACKAGES = f"{_STANDARD}site-packages/"
 _IDLE_QUESTIONS = ("rich",)
 """Packages that ask for the working directory on import, and use the answer for nothing that a job sees."""
 
+_VIEWS = ("_collections_abc", "collections.abc")
+_COPIES = ("wsgiref",)
+"""Packages that copy all variables on import, for programs that are no jobs."""
+
 
 class Asked:
     """Remembers questions, from `watch` to `stop`."""
@@ -34,11 +38,13 @@ class Asked:
 
         class Watched(plain):  # type: ignore[valid-type, misc]
             def __getitem__(self, key: str) -> str:
-                asked.variables.add(key)
+                if not _keeps_a_copy(sys._getframe(1)):
+                    asked.variables.add(key)
                 return str(plain.__getitem__(self, key))
 
             def __iter__(self) -> Iterator[str]:
-                asked.all_variables = True
+                if not _keeps_a_copy(sys._getframe(1)):
+                    asked.all_variables = True
                 return iter(plain.__iter__(self))
 
         def getcwd() -> str:
@@ -55,6 +61,12 @@ class Asked:
     def matters(self, name: str) -> bool:
         """Whether another value of this variable could have made another module."""
         return self.all_variables or name in self.variables
+
+
+def _keeps_a_copy(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_globals.get("__name__") in _VIEWS:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _COPIES
 
 
 def _asker(frame: FrameType | None) -> str | None:

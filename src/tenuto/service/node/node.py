@@ -29,6 +29,8 @@ from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import LockHandle, Machine
 
 PATIENCE_S = 30.0
+FIRST_ID_DIGITS = 10
+"""Hexadecimal digits of the first id: a server that asks another node for a payload must not get one."""
 OPEN_DIRECTORY = 0o711
 """Of the directories above a payload's: its own uid must pass through them, and see nothing."""
 
@@ -73,7 +75,7 @@ class EmbeddedNode:
         self._scheduler = Scheduler(machine)
         self._launcher = choose_launcher(plan.launcher, plan.slots)
         layout = Layout(str(plan.data))
-        self.payloads = Payloads(self.database)
+        self.payloads = Payloads(self.database, int(machine.randomness.nonce()[:FIRST_ID_DIGITS], 16) + 1)
         workshop = Workshop(
             machine, layout, self._launcher, self._scheduler, plan.sandbox, plan.terms, plan.environment
         )

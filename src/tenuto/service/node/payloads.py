@@ -47,8 +47,10 @@ class Sender(NamedTuple):
 class Payloads:
     """The payloads of one node. Every method blocks: call it in a thread."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, first_id: int = 1) -> None:
+        """`first_id`: where ids begin; by chance, so that another node at the same URL has other ids."""
         self._database = database
+        self._first_id = first_id
 
     def add(self, key: str, sender: Sender) -> PayloadRow:
         """The row of a payload, made if the key is new."""
@@ -57,7 +59,13 @@ class Payloads:
             known = _row(connection, payloads.c.key == key)
             if known is not None:
                 return known
-            values = {"key": key, "state": PayloadState.PREPARED.value, "created_at": now_ms()}
+            values: dict[str, Any] = {
+                "key": key,
+                "state": PayloadState.PREPARED.value,
+                "created_at": now_ms(),
+            }
+            if connection.execute(select(payloads.c.id).limit(1)).one_or_none() is None:
+                values["id"] = self._first_id
             statement = insert(payloads).values(**values, **sender._asdict())
             return _payload(connection.execute(statement.returning(*payloads.c)).one())
 

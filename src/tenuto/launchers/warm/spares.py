@@ -1,0 +1,131 @@
+"""The spares of a launcher: never more than its slots, nor than jobs that wait, within its memory limit.
+Which jobs are not forked is the launcher's to say; they alone are given spares.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from tenuto.launchers.local import LocalProcess
+from tenuto.launchers.protocols import StartOrder
+from tenuto.launchers.warm.needs import Environment, Needs
+from tenuto.launchers.warm.spare import Spare
+from tenuto.workspace.ports import Machine
+
+_SHARE_OF_MEMORY = 0.5
+"""A spare may fill that much of what the machine has left; the jobs that run need the rest."""
+
+
+class Spares:
+    """Interpreters that import the modules of the next jobs while the jobs before them run."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        python: str,
+        *,
+        slots: int,
+        memory_limit: int,
+        retire: Callable[[Spare], None],
+    ) -> None:
+        """`memory_limit`: of all spares together. `retire` lets go of one that is not needed any more."""
+        self._machine = machine
+        self._python = python
+        self._slots = slots
+        self._memory_limit = memory_limit
+        self._retire = retire
+        self._spares: list[Spare] = []
+        """Oldest first."""
+        self._sizes: dict[Needs, int] = {}
+        """Bytes that a spare with these needs fills, once one has said so."""
+        self._unfit: set[Needs] = set()
+        """Needs of modules that cannot be imported ahead of time."""
+        self._pid = os.getpid()
+
+    def __len__(self) -> int:
+        return len(self._spares)
+
+    def of(self, needs: Needs) -> list[Spare]:
+        """Those with these needs, oldest first."""
+        return [spare for spare in self._spares if spare.needs == needs]
+
+    def is_unfit(self, needs: Needs) -> bool:
+        """True if a spare found that its modules cannot be imported ahead of time."""
+        return needs in self._unfit
+
+    def start(
+        self, launcher: str, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+    ) -> LocalProcess | None:
+        """A runner that was a spare until now; None if there is none for this job."""
+        self._look()
+        while (spare := self._next(needs)) is not None:
+            self._spares.remove(spare)
+            if not spare.is_stale():
+                process = spare.start(launcher, order, environment, why_fresh)
+                if process is not None:
+                    return process
+            self._retire(spare)
+        return None
+
+    def prepare(self, needs: Needs, environment: Environment, behind: int) -> None:
+        """Begin a spare for the next job with these needs, if one is likely to come, and there is room.
+
+        `behind`: how many jobs wait.
+        """
+        self._look()
+        of_these = self.of(needs)
+        for spare in of_these[behind:]:
+            self._drop(spare)
+        if len(of_these) >= min(behind, self._slots) or self.is_unfit(needs):
+            return
+        others = [spare for spare in self._spares if spare.needs != needs]
+        while len(self._spares) >= self._slots and others:
+            self._drop(others.pop(0))
+        if self._has_memory(needs):
+            with suppress(OSError):  # short of processes or descriptors: the jobs need them more
+                self._spares.append(Spare(self._machine, self._python, needs, environment))
+
+    def close(self) -> None:
+        """End all of them."""
+        while self._spares:
+            self._drop(self._spares[-1])
+
+    def _look(self) -> None:
+        """Hear what the spares said, and drop those that are of no use."""
+        if self._pid != os.getpid():  # this process was forked: the spares are another's
+            self._pid = os.getpid()
+            self._spares.clear()
+        for spare in list(self._spares):
+            spare.hear()
+            if spare.unfit is not None:
+                self._unfit.add(spare.needs)
+            if spare.size is not None:
+                self._sizes[spare.needs] = spare.size
+            if not spare.usable or self._filled() > self._memory_limit:
+                self._drop(spare)
+
+    def _next(self, needs: Needs) -> Spare | None:
+        """The one that is furthest: those that are ready before others, the oldest first."""
+        fitting = [spare for spare in self.of(needs) if spare.is_up]
+        return min(fitting, key=lambda spare: spare.size is None, default=None)
+
+    def _filled(self) -> int:
+        return sum(self._sizes.get(spare.needs, 0) for spare in self._spares)
+
+    def _has_memory(self, needs: Needs) -> bool:
+        size = self._sizes.get(needs, 0)
+        return self._filled() + size <= self._memory_limit and size <= _available() * _SHARE_OF_MEMORY
+
+    def _drop(self, spare: Spare) -> None:
+        self._spares.remove(spare)
+        self._retire(spare)
+
+
+def _available() -> float:
+    """Bytes of memory that this machine could still give."""
+    with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo", "rb") as stream:
+        line = next(line for line in stream if line.startswith(b"MemAvailable:"))
+        return int(line.split()[1]) * 1024.0
+    return float("inf")

@@ -1,0 +1,97 @@
+"""Owns that a workspace is for its owner alone, and that one which cannot be used gets a sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import CommandTask, experiment
+from tenuto.errors import DirectoryUnusable
+from tenuto.experiments import run as runs
+from tenuto.experiments.status import RunState, RunStatus
+
+from .scripts import TASKS, Place, python, run, tenuto
+
+SHARING = f"""{TASKS}
+from tenuto import Meta, PathGenerator, cache, field, param_group, partial
+from tenuto import ProcessService
+
+steps = param_group("steps")
+
+class Shares(Task):
+    size: Param[int] = field(groups=[steps])
+    run = partial(exclude_groups=[steps])
+    last: Meta[Path] = field(default_factory=PathGenerator("last.pt", partial=run))
+
+    @cache("table")
+    def table(self, path: Path) -> int:
+        path.write_text("1")
+        return 1
+
+    def execute(self) -> None:
+        self.last.write_text(str(self.table()))
+"""
+
+
+def test_what_jobs_share_and_services_log_is_for_the_owner_alone(place: Place) -> None:
+    place.workspace.mkdir(mode=0o755)
+    body = """
+os.umask(0)
+with experiment(HERE / "ws", "x") as xp:
+    xp.add_service(ProcessService(["sleep", "100"], id="beside"))
+    Shares.C(size=1).submit()
+    xp.save([1], "kept")
+"""
+    result = run(python(place.script(body, tasks=SHARING)), place.directory)
+    assert result.returncode == 0, result.stderr
+    open_to_others = [
+        str(path.relative_to(place.workspace))
+        for path in place.workspace.iterdir()
+        if stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+    assert open_to_others == []
+    assert {path.name for path in place.workspace.iterdir()} >= {"partials", "config", "experiments", "jobs"}
+    (services,) = place.workspace.rglob("services")
+    for path in (services, *services.iterdir(), *place.workspace.rglob("data")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_workspace_that_cannot_be_opened_is_a_sentence(place: Place) -> None:
+    place.workspace.symlink_to(place.workspace)
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
+    result = run(tenuto("run", script), place.directory)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert f"{place.workspace}" in result.stderr
+    assert "nothing was started" in result.stderr
+    for command in ("jobs", "status"):
+        looked = run(tenuto(command, "-w", place.workspace), place.directory)
+        assert looked.returncode in (2, 3)
+        assert looked.stderr.startswith("tenuto: ")
+
+
+def test_a_disk_that_is_full_at_the_end_is_a_sentence_and_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = runs.write_run_status
+
+    def full(files: Any, paths: Any, status: RunStatus) -> None:
+        if status.state is not RunState.RUNNING:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), paths.status)
+        write(files, paths, status)
+
+    monkeypatch.setattr(runs, "write_run_status", full)
+    with (
+        pytest.raises(DirectoryUnusable, match=r"No space left.*the end of the run is not recorded"),
+        experiment(tmp_path / "ws", "x", register_signals=False),
+    ):
+        CommandTask.C(command=["true"]).submit()
+    monkeypatch.undo()
+    with experiment(tmp_path / "ws", "x", register_signals=False) as again:
+        CommandTask.C(command=["true"]).submit()
+    assert [job.state.name for job in again.jobs] == ["DONE"]

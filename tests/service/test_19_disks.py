@@ -1,0 +1,130 @@
+"""Acceptance 19: the disk of the data, of the database or of the node is full, and has room again later."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tenuto.lifecycle.service import PayloadState
+from tenuto.service.local_node import LocalNode
+from tenuto.service.node import runner
+from tenuto.service.node.node import EmbeddedNode
+from tenuto.service.rows import Page
+from tenuto.workspace.machine import this_machine
+from tests.faults.builders import mounted_tmpfs
+from tests.service.asgi import ask, make_server, run
+from tests.service.multipart import CONTENT_TYPE, body, field, file, good
+from tests.service.test_05_nodes import ended, job, plan
+
+HEADERS = {"content-type": CONTENT_TYPE}
+MIB = 1 << 20
+P = PayloadState
+
+
+@pytest.fixture
+def disk(tmp_path: Path, require: Callable[[str], None]) -> Iterator[Path]:
+    """A disk of eight MiB."""
+    require("right to mount a disk")
+    with mounted_tmpfs(tmp_path / "disk", f"size={8 * MIB}") as mounted:
+        yield mounted
+
+
+def filled(disk: Path, leave: int = 0) -> Path:
+    """A file that takes all room but so many bytes."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(bytes(4096))
+        except OSError:
+            pass
+        stream.truncate(max(0, stream.tell() - leave))
+    return ballast
+
+
+def test_a_full_disk_of_the_data_refuses_uploads_until_there_is_room(disk: Path, tmp_path: Path) -> None:
+    server = make_server(disk, database=str(tmp_path / "db.sqlite"), min_free_bytes=MIB)
+    app = server.app()
+    large = body(
+        field("user_id", "1"), field("service", "example"), file("run.sh"), file("x", bytes(9 * MIB))
+    )
+
+    async def upload(content: bytes, **headers: str) -> tuple[int, str]:
+        pieces = [content[at : at + 65536] for at in range(0, len(content), 65536)]
+        answer = await ask(app, "POST", "/upload", {**HEADERS, **headers}, pieces)
+        return answer.status, answer.json.get("error", "")
+
+    async def main() -> None:
+        length = {"content-length": str(len(large))}
+        assert await upload(large, **length) == (507, "disk_full"), "before it is read"
+        assert await upload(large) == (507, "disk_full"), "in the middle of it"
+        assert list((disk / "data" / "jobs").iterdir()) == []
+        ballast = filled(disk)
+        assert await upload(good()) == (507, "disk_full")
+        ballast.unlink()
+        assert await upload(good()) == (201, "")
+
+    run(main())
+    (kept,) = (disk / "data" / "jobs").iterdir()
+    assert (kept / "files" / "run.sh").read_bytes() == b"echo hello\n"
+
+
+def test_a_full_disk_of_the_database_is_503_until_there_is_room(disk: Path, tmp_path: Path) -> None:
+    server = make_server(tmp_path, database=str(disk / "db.sqlite"), min_free_bytes=0)
+    app = server.app()
+
+    async def main() -> None:
+        assert (await ask(app, "POST", "/upload", HEADERS, good())).status == 201
+        ballast = filled(disk)
+        codes = set()
+        for _ in range(40):  # what SQLite has room for already is still taken
+            answer = await ask(app, "POST", "/upload", HEADERS, good())
+            codes.add((answer.status, answer.json.get("error", "")))
+            if answer.status != 201:
+                break
+        assert (503, "database_unavailable") in codes
+        ballast.unlink()
+        assert (await ask(app, "POST", "/upload", HEADERS, good())).status == 201
+
+    run(main())
+    rows = server.parts.requests.listed(Page(limit=100))
+    assert all((tmp_path / "data" / "jobs" / row.directory / "files" / "run.sh").exists() for row in rows)
+
+
+def test_a_result_waits_for_room_on_the_disk_of_the_node(
+    disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "PACK_AGAIN_S", 0.1)
+
+    async def main() -> None:
+        embedded = EmbeddedNode(replace(plan(disk / "node"), database=tmp_path / "n.sqlite"), this_machine())
+        await embedded.start()
+        node = LocalNode(embedded)
+        script = f"head -c 3000000 /dev/urandom > out; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+        status = await node.submit(job(tmp_path, script))
+        while not _has(embedded, 3_000_000):
+            await node.retrieve(status.id, P.RUNNING, 0.05, "")
+        ballast = filled(disk, leave=100_000)
+        (tmp_path / "go").touch()
+        while "waits for room" not in (await node.find("k-1")).message:  # type: ignore[union-attr]
+            await node.retrieve(status.id, P.RUNNING, 0.05, "")
+        assert (await node.find("k-1")).state is P.RUNNING  # type: ignore[union-attr]
+        ballast.unlink()
+        retrieved = await ended(node, status.id, disk / "got.zip")
+        assert retrieved.status.state is P.COMPLETED
+        with zipfile.ZipFile(disk / "got.zip") as made:
+            assert made.testzip() is None
+            assert made.getinfo("out").file_size == 3_000_000
+        assert not list((disk / "node").rglob("*.part"))
+        await embedded.close()
+
+    run(main())
+
+
+def _has(embedded: EmbeddedNode, size: int) -> bool:
+    out = Path(embedded.runner.place("k-1").work) / "out"
+    return out.exists() and out.stat().st_size == size
