@@ -73,7 +73,7 @@ SUBJECTS: dict[str, Subject] = {
         "two users; servers that claim within quotas, die, freeze, take over; nodes that refuse or are mute",
         quotas.PLANTED,
         small={"faults": 2},
-        full={"faults": 2, "places": 2},
+        full={"faults": 1, "places": 2},
     ),
     terminate.Terminate.name: Subject(
         terminate.Terminate,
