@@ -54,6 +54,7 @@ LOADED = (
     Part("resident_mb", "memory", "MB", 150.0, 500.0),
     Part("idle_percent", "idle", "%", 3.0, 3.0),
     Part("marker_to_client_s", "marker to client, median", "s", 0.2, 0.2),
+    Part("silence_s", "progress, longest silence", "s", 1.0, 1.0),
 )
 FLOODED = (
     Part("events_each_s", "flood, four clients: events", "/s", None),

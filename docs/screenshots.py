@@ -1,5 +1,7 @@
-"""Screenshots of every view of the monitor's page: ``python docs/screenshots.py FOLDER [VIEW]...``.
+"""Screenshots of every view of the monitor's page: ``python docs/screenshots.py [FOLDER [VIEW]...]``.
 It shows the made-up jobs of `tenuto.testing.monitor_demo` in the Chromium of this machine; nothing is run.
+Without a folder it renews the one picture of the documentation; with a folder and without a view it takes
+those of the terminal too (`terminal_screenshots`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+import terminal_screenshots
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
@@ -28,6 +31,8 @@ VIEWS = {
     "archive": "#/archive",
     "login": "#/",
 }
+PICTURE = Path(__file__).with_name("monitor.png")
+PICTURE_SIZE: ViewportSize = {"width": 1100, "height": 620}
 LOOKS: dict[str, tuple[ViewportSize, bool]] = {
     "desktop": ({"width": 1280, "height": 800}, False),
     "dark": ({"width": 1280, "height": 800}, True),
@@ -37,8 +42,7 @@ LOOKS: dict[str, tuple[ViewportSize, bool]] = {
 
 def main() -> None:
     """Take the pictures."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     wanted = sys.argv[2:] or list(VIEWS)
     command = [sys.executable, "-m", "tenuto.testing.monitor_demo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as driver:
@@ -51,13 +55,19 @@ def main() -> None:
         finally:
             browser.close()
             server.terminate()
+    if folder is not None and not sys.argv[2:]:
+        terminal_screenshots.take_all(folder, list(terminal_screenshots.VIEWS))
 
 
-def _take(browser: Browser, link: str, folder: Path, wanted: list[str]) -> None:
-    first = browser.new_context()
+def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -> None:
+    first = browser.new_context(viewport=PICTURE_SIZE)
     page = first.new_page()
     page.goto(link)
-    page.locator("[data-group]").first.wait_for()
+    page.locator("main[aria-busy=false] .pulse svg").first.wait_for()
+    if folder is None:
+        page.screenshot(path=PICTURE)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     state = first.storage_state()
     address = link.partition("#")[0]
     for look, (size, is_dark) in LOOKS.items():
@@ -71,7 +81,7 @@ def _take(browser: Browser, link: str, folder: Path, wanted: list[str]) -> None:
             page.on("console", lambda message: _say(message.text))
             page.on("pageerror", lambda error: _say(str(error)))
             page.goto(address + VIEWS[view])
-            page.locator("main h1").wait_for()
+            page.locator("main[aria-busy=false] h1").wait_for()
             page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
             page.wait_for_timeout(600)
             page.screenshot(path=folder / f"{view}-{look}.png", full_page=look == "narrow")

@@ -2,7 +2,7 @@
 
 import time
 
-from tenuto import Param, Task
+from tenuto import Param, Task, progress
 
 
 class Work(Task):
@@ -12,6 +12,15 @@ class Work(Task):
 
     def execute(self):
         return None
+
+
+class Scored(Task):
+    """Does nothing, and is worth something."""
+
+    number: Param[int]
+
+    def execute(self):
+        return 1.0
 
 
 class Link(Task):
@@ -41,3 +50,15 @@ class Behind(Task):
 
     def execute(self):
         return None
+
+
+class Steps(Task):
+    """Says twenty times a second how far it is."""
+
+    seconds: Param[float]
+
+    def execute(self):
+        count = int(self.seconds * 20)
+        for step in range(count):
+            progress(step / count)
+            time.sleep(0.05)

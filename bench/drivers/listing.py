@@ -33,7 +33,7 @@ def write(workspace, count, name="listed"):
     place = layout.run(name, run.run_id)
     others = sorted(set(os.listdir(f"{layout.jobs}/{first.task_id}")) - {first.job_id})[: count - 1]
     now = SystemClock().now()
-    listed = JobsList(this_machine().files, place, SystemClock())
+    listed = JobsList(this_machine().files, place)
     for number, job_id in enumerate(others):
         listed.append(
             JobLine(job_id, first.task_id, now + timedelta(milliseconds=number), {"n": str(number % 10)})

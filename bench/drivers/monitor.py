@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import listing
@@ -43,6 +44,29 @@ def follow(client, count, first):
     return statistics.median(took.values())
 
 
+def silence(client, seconds):
+    """The longest time between two frames that tell the progress of a job, while it reports all the time."""
+    stream, connection = client.stream()
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from bench_tasks import Steps\nfrom tenuto import experiment\n"
+        "with experiment('ws', 'steps'):\n"
+        "    Steps.C(seconds=float(sys.argv[2])).submit()\n"
+    )
+    run = subprocess.Popen([sys.executable, "-c", script, str(Path(__file__).parent), str(seconds)])
+    told, last, is_done = [], None, False
+    while not is_done:
+        line = stream.readline()
+        for job in json.loads(line[6:]).get("jobs", ()) if line.startswith(b"data: ") else ():
+            if job["experiment"] == "steps" and job["progress"] not in (None, last):
+                last = job["progress"]
+                told.append(time.perf_counter())
+            is_done |= job["experiment"] == "steps" and job["state"] == "done"
+    run.wait()
+    connection.close()
+    return max((later - earlier for earlier, later in pairwise(told)), default=float(seconds))
+
+
 def measured(server, count, followed):
     """What the server takes to load, to answer and to follow."""
     client = server.client
@@ -70,6 +94,7 @@ def measured(server, count, followed):
     time.sleep(5)
     report["idle_percent"] = (server.cpu_s() - before) / 5 * 100
     report["marker_to_client_s"] = follow(client, followed, 10_000_000)
+    report["silence_s"] = silence(client, 2 if followed < 10 else 5)
     return report
 
 

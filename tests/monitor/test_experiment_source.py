@@ -232,7 +232,7 @@ def test_line_10_a_hostile_workspace_does_not_stop_the_provider(
         file.truncate(100 << 20)
     (other / "jobs.jsonl").symlink_to("/dev/zero")
     long = "x" * 100_000
-    jobs = JobsList(MACHINE.files, layout.run("sweep", RUN), MACHINE.clock)
+    jobs = JobsList(MACHINE.files, layout.run("sweep", RUN))
     jobs.append(line("long")._replace(tags={long: long}))
     jobs.append(line("longer")._replace(task_id=long))
     jobs.close()

@@ -190,6 +190,7 @@ def test_two_at_work_at_once_are_written_down(
     with payload(place, *first) as one, payload(place, *second) as other:
         for process in (one, other):
             assert process.stdout is not None
+            assert process.stdout.readline().startswith("nonce-")
             assert process.stdout.readline() == "at work\n"
         for process in (one, other):
             process.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,19 @@ import pytest
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.source import ActedAs, Action, Target
 from tenuto.lifecycle.states import JobState
+from tenuto.search.map_elites import MapElites
 from tenuto.search.rows import End
 from tenuto.search.source import SearchSource
 from tenuto.search.store import Store
 from tenuto.testing.contracts.sources import SourceContract, all_rows
-from tests.search.builders import added, claimed, opened, succeeded, tell_all
+from tests.search.builders import added, claimed, succeeded, tell_all
 
 
 @pytest.fixture
 def filled(store: Store) -> Store:
     """A search with a candidate of each kind."""
-    opened(store)
+    sampler = MapElites(cells=[2, 3], ranges=[(0, 1), (0, 1)], measures=["a", "b"]).definition()
+    store.open("s", {"task": "t", "sampler": sampler}, 1)
     added(store, 4)
     store.dispatch("s", 3)
     first, second = claimed(store, 2)
@@ -89,5 +92,10 @@ def test_the_archive_has_the_best_of_each_cell(source: SearchSource) -> None:
     archives = source.panels("archives").archives
     assert archives is not None
     [archive] = archives
-    assert archive["filled"] == [[0, 1.0, "search:s/1"]]
+    assert (archive["filled"], archive["best"]) == (1, 1.0)
+    [cell] = archive["cells"]
+    assert cell[-3:-1] == [1.0, "search:s/1"]
+    assert len(cell) == len(archive["axes"]) + 3
+    assert archive["total"] == math.prod(axis["cells"] for axis in archive["axes"])
+    assert [point[1:] for point in archive["history"]] == [[1, 1.0]]
     json.dumps(archive)

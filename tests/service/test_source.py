@@ -70,7 +70,23 @@ def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> No
     assert rows[0].owner == "ada"
     assert source.log(rows[0].key, "out", 0).read(0, 4) == b"what"
     assert source.why(rows[1].key).because[1] == "exit code 7"
-    assert source.panels().queue == {"dock": 1}
+    panels = source.panels()
+    assert panels.queue is not None
+    [service] = panels.queue["services"]
+    assert (service["name"], service["queued"], service["running"]) == ("dock", 1, 1)
+    assert service["oldest_s"] >= 0
+    assert sum(one["running"] for one in panels.queue["users"]) == 1
+    assert panels.nodes is not None
+    assert sum(node["running"] for node in panels.nodes) <= 1
+
+
+def test_a_detail_has_the_fields_of_the_monitor(source: ServiceSource, group: str) -> None:
+    row = all_rows(source, group)[1]
+    fields = source.detail(row.key).fields
+    assert fields["attempts"][0]["message"] == "exit code 7"
+    assert fields["parameters"]["service"] == "dock"
+    assert fields["commands"][0].startswith("curl -F user_id=ada -F service=dock")
+    assert not fields.keys() & {"state", "id", "task"}
 
 
 def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, database: Database) -> None:
@@ -87,5 +103,4 @@ def test_a_running_job_can_be_ended_from_a_monitor(source: ServiceSource, group:
     target = Target(running.key, running.attempt)
     assert source.act(Action.KILL, [target], dry_run=True, by="x")[0].outcome is ActedAs.WOULD_KILL
     assert source.act(Action.KILL, [target], dry_run=False, by="x")[0].outcome is ActedAs.ASKED
-    assert source.detail(running.key).fields["terminate_at"] is not None
     assert source.act(Action.RETRY, [target], dry_run=False, by="x")[0].outcome is ActedAs.REFUSED

@@ -73,4 +73,5 @@ def _service(view: WorkspaceView, settings: Settings, databases: ExitStack) -> S
     from tenuto.service.tables import MIGRATIONS, opened
 
     database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
-    return ServiceSource(databases.enter_context(closing(database)), str(settings.service.data))
+    place = str(settings.service.data)
+    return ServiceSource(databases.enter_context(closing(database)), place, settings.services)

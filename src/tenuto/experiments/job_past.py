@@ -65,8 +65,20 @@ def job_detail(view: WorkspaceView, detail: JobDetail, group: str) -> dict[str, 
             f"tenuto logs -f {key.job_id[:8]}",
             f"tenuto why {key.job_id[:8]}",
             *([f"tenuto retry {key.job_id[:8]}"] if detail.job.state is JobState.ERROR else []),
+            _again(view, detail),
         ],
     }
+
+
+def _again(view: WorkspaceView, detail: JobDetail) -> str:
+    """The Python that submits the task of a job again, with what is stored of it."""
+    directory = view.layout.job(*detail.job.key).directory
+    name = detail.job.experiment_id or "again"
+    return (
+        "from tenuto import experiment, from_task_dir\n"
+        f"with experiment({view.layout.root!r}, {name!r}):\n"
+        f"    from_task_dir({directory!r}).submit()"
+    )
 
 
 def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:

@@ -24,8 +24,8 @@ from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Acted as JobActed
-from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.removal import delete
+from tenuto.jobs.results import ResultReader, flat_result, result_of
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,
@@ -179,7 +179,9 @@ class ExperimentSource(Source):
 
     def parameters(self, key: str) -> Mapping[str, Any]:
         job_key = _parsed(key)
-        return read_stored(self.view.machine.files, self.view.layout.job(*job_key)).parameters
+        files, layout = self.view.machine.files, self.view.layout
+        returned = result_of(files, layout.job(*job_key), self.view.look(job_key).marker)
+        return {**ResultReader(files, layout).parameters(job_key), **flat_result(returned)}
 
     def why(self, key: str) -> Why:
         why = explain_job(self.view, self._key(key))

@@ -110,6 +110,9 @@ def _settled(found: job_directory.Settled) -> Sight:
         where=_where(launch, pid, derived.attempt),
     )
     if derived.marker is None:
+        if launch is not None and launch.withdrawn and derived.state is JobState.ERROR:
+            # The machine refused the start, and nothing was run: no failure, and no try.
+            return sight._replace(state=JobState.UNSCHEDULED, reason=None, message=None)
         return sight
     marked = _by_marker(derived.state, derived.marker)
     return marked._replace(

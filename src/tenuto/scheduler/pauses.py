@@ -23,6 +23,8 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 BACK_OFF_S = 1.0
 TELLS_EVERY_S = 60.0
 """How often, at most, a shortage that goes on is worth a line: it stops a start each second."""
+PAUSED = "waits until the machine recovers"
+"""How the message of a job begins whose start the machine refused."""
 LONGEST_S = 86_400.0
 """How long the machine may be short of something before the jobs that wait for it fail."""
 OWN_S = 60.0
@@ -56,7 +58,7 @@ class Pauses:
             return f"{worded(error)}; that did not change within {longest_s:g} s: {hint}"
         self.reason = worded(error)
         self._tell()
-        message = f"waits until the machine recovers: {self.reason}"
+        message = f"{PAUSED}: {self.reason}"
         job.set_state(JobState.WAITING, message=message)
         job.set_state(JobState.READY, message=message)
         if error.errno in _DESCRIPTORS:

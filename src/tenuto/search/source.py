@@ -35,6 +35,7 @@ from tenuto.lifecycle.source import (
     row_key,
 )
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.search.archive_panel import archive_panel
 from tenuto.search.export import candidate_of
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
@@ -50,6 +51,7 @@ _STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
     S.CANCELLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
 }
 _PREFIX = f"{Door.SEARCH.value}:"
+MOST_CHILDREN = 100
 
 
 class SearchSource:
@@ -77,7 +79,29 @@ class SearchSource:
 
     def detail(self, key: str) -> Detail:
         row = self._candidate(key)
-        return Detail(_row(row), candidate_of(row._mapping))
+        kept = candidate_of(row._mapping)
+        name, number = row.search_id, row.number
+        near = select(evolution_jobs).where(jobs.search_id == name)
+        parent = near.where(jobs.number == row.parent)
+        children = near.where(jobs.parent == number).order_by(jobs.number).limit(MOST_CHILDREN)
+        of = self._database.read(lambda c: [c.execute(query).all() for query in (parent, children)])
+        fields = {
+            "directory": row.directory,
+            "parameters": dict(self.parameters(key)),
+            "dependencies": [_row(one) for one in of[0]],
+            "dependents": [_row(one) for one in of[1]],
+            "attempts": [_attempt(row)] if row.attempt else [],
+            "result": _result(kept) if S(row.status) is S.SUCCEEDED else None,
+            "commands": [
+                f"tenuto search show {name}",
+                *(
+                    [f"tenuto search retry {name} {number}"]
+                    if S(row.status) in (S.FAILED, S.CANCELLED)
+                    else []
+                ),
+            ],
+        }
+        return Detail(_row(row), fields)
 
     def parameters(self, key: str) -> Mapping[str, Any]:
         values = json.loads(self._candidate(key).proposal)["values"]
@@ -117,13 +141,13 @@ class SearchSource:
             for row in chunk:
                 if row.state is JobState.DONE:
                     kept = candidate_of(self._candidate(row.key)._mapping)
-                    values = {key: kept[key] for key in ("objective", "measures", "cost", "metrics")}
-                    yield Result(row.key, row.task, row.state, row.tags, values)
+                    yield Result(row.key, row.task, row.state, row.tags, _result(kept))
 
     def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):
             return Panels()
-        return Panels(archives=[_archive(self._database, group.name) for group in self.groups()])
+        found = (archive_panel(self._database, group.name) for group in self.groups())
+        return Panels(archives=[archive for archive in found if archive is not None])
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         return [self._act(action, target, dry_run, by) for target in targets]
@@ -170,6 +194,33 @@ class SearchSource:
         if row is None:
             raise NotFound(f"there is no candidate {key!r:.100} of a search")
         return row
+
+
+def _result(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What a candidate is worth, by column."""
+    measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
+    metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
+    return {"objective": kept["objective"], **measures, **metrics, "cost": kept["cost"]}
+
+
+def _attempt(row: Any) -> dict[str, Any]:
+    """The last attempt of a candidate: rows do not keep the others."""
+    state, reason = _STATES[S(row.status)]
+    started, ended = _instant(row.started_at), _instant(row.completed_at)
+    return {
+        "attempt": row.attempt,
+        "started": started.isoformat() if started else None,
+        "ended": ended.isoformat() if ended else None,
+        "state": state.name.lower(),
+        "reason": reason.name.lower() if reason else None,
+        "message": row.message,
+        "exit_code": None,
+        "signal": None,
+        "host": row.worker,
+        "pid": None,
+        "launcher": None,
+        "usage": {},
+    }
 
 
 _MEANINGS = {
@@ -232,29 +283,6 @@ class CandidateLog:
 
     def ended(self) -> bool:
         return self._has_ended
-
-
-def _archive(database: Database, name: str) -> dict[str, Any]:
-    """The filled cells of a search, as plain values: cell, objective, and the key of the elite."""
-    search = database.read(lambda c: c.execute(select(searches).where(searches.c.id == name)).one())
-    definition = json.loads(search.definition)
-    sampler = definition.get("sampler") or {}
-    sign = 1 if definition.get("direction", "max") == "max" else -1
-    query = select(jobs.number, jobs.cell, jobs.objective).where(
-        jobs.search_id == name, jobs.status == S.SUCCEEDED.value, jobs.cell.is_not(None)
-    )
-    best: dict[int, tuple[float, int]] = {}
-    for row in database.read(lambda c: c.execute(query.order_by(jobs.told)).all()):
-        if row.cell not in best or sign * row.objective > sign * best[row.cell][0]:
-            best[row.cell] = (row.objective, row.number)
-    return {
-        "group": f"{_PREFIX}{name}",
-        "cells": sampler.get("cells"),
-        "ranges": sampler.get("ranges"),
-        "measures": sampler.get("measures"),
-        "filled": [[cell, objective, _key(name, number)] for cell, (objective, number) in best.items()],
-        "best": search.best_objective,
-    }
 
 
 def _page(connection: Connection, name: str, after: int) -> Sequence[Any]:

@@ -4,6 +4,8 @@ Reads only; `requests` is what changes rows.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sqlalchemy import func, select
 
 from tenuto.database import Database
@@ -11,6 +13,19 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.service.requests import job_of, move_of
 from tenuto.service.rows import JobRow, Move
 from tenuto.service.tables import jobs, moves
+
+
+class Standing(NamedTuple):
+    """How many unfinished jobs of one user and service are in one state on one node."""
+
+    service: str
+    user: str
+    state: ServiceState
+    node: str | None
+    jobs: int
+    oldest: int
+    """When the first of them was uploaded, in milliseconds."""
+    newest: int
 
 
 class History:
@@ -57,8 +72,14 @@ class History:
             lambda connection: [(row[0], job_of(row, skip=1)) for row in connection.execute(query)]
         )
 
-    def queued(self) -> dict[str, int]:
-        """How many jobs of each service wait."""
-        query = select(jobs.c.service, func.count()).where(jobs.c.state == ServiceState.QUEUED.value)
-        query = query.group_by(jobs.c.service)
-        return self._database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
+    def unfinished(self) -> list[Standing]:
+        """The jobs that wait or are on a node, counted by service, user, state and node."""
+        open_states = [state.value for state in ServiceState if not state.is_final]
+        by = (jobs.c.service, jobs.c.user_id, jobs.c.state, jobs.c.node)
+        oldest, newest = (
+            func.min(jobs.c.created_at),
+            func.max(func.coalesce(jobs.c.started_at, jobs.c.created_at)),
+        )
+        query = select(*by, func.count(), oldest, newest).where(jobs.c.state.in_(open_states)).group_by(*by)
+        found = self._database.read(lambda connection: connection.execute(query).all())
+        return [Standing(row[0], row[1], ServiceState(row[2]), *row[3:]) for row in found]

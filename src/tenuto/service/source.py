@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
+from tenuto.clock import SystemClock
 from tenuto.database import Database
 from tenuto.errors import NotFound
 from tenuto.lifecycle.owners import Door
@@ -35,8 +37,10 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archived_logs import read_archived
 from tenuto.service.history import History
 from tenuto.service.places import DataPlaces
+from tenuto.service.queue_panel import node_panel, queue_panel
 from tenuto.service.requests import Requests
 from tenuto.service.rows import JobRow
+from tenuto.settings.service import OfferedSettings
 
 _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
     ServiceState.QUEUED: (JobState.WAITING, None),
@@ -59,7 +63,11 @@ class ServiceSource:
 
     door = Door.SERVICE
 
-    def __init__(self, database: Database, data: str) -> None:
+    def __init__(
+        self, database: Database, data: str, offered: Mapping[str, OfferedSettings] | None = None
+    ) -> None:
+        """`offered`: the services that the settings here declare."""
+        self._offered = offered or {}
         self._history = History(database)
         self._requests = Requests(database, "monitor")
         self._places = DataPlaces(data)
@@ -92,8 +100,18 @@ class ServiceSource:
 
     def detail(self, key: str) -> Detail:
         row = self._job(key)
-        fields: dict[str, Any] = {**row._asdict(), "state": row.state.value}
-        return Detail(_row(row), fields)
+        shown = _row(row)
+        sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
+        fields: dict[str, Any] = {
+            "directory": row.directory,
+            "parameters": dict(self.parameters(key)),
+            "attempts": [_attempt(row, shown)] if shown.attempt else [],
+            "commands": [
+                f"curl {sender} -F file=@run.sh $SERVER/upload",
+                f"curl -o results.zip $SERVER/download/{row.id}",
+            ],
+        }
+        return Detail(shown, fields)
 
     def why(self, key: str) -> Why:
         row = self._job(key)
@@ -127,7 +145,13 @@ class ServiceSource:
         return {"user_id": row.user_id, "service": row.service}
 
     def panels(self, only: str | None = None) -> Panels:
-        return Panels(queue=self._history.queued())
+        if only not in (None, "queue", "nodes"):
+            return Panels()
+        standing = self._history.unfinished()
+        return Panels(
+            queue=queue_panel(standing, self._offered, SystemClock().now()),
+            nodes=node_panel(standing, self._offered),
+        )
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         return [self._act(action, target, dry_run) for target in targets]
@@ -217,6 +241,24 @@ def _embedded_log(data: str, job_id: int, stream: str) -> str | None:
     return next(
         (f"{payloads}/{name}/payload.{ending}" for name in names if name.startswith(f"{job_id}-")), None
     )
+
+
+def _attempt(row: JobRow, shown: Row) -> dict[str, Any]:
+    """The one attempt of an upload."""
+    return {
+        "attempt": row.claim,
+        "started": shown.started.isoformat() if shown.started else None,
+        "ended": shown.ended.isoformat() if shown.ended else None,
+        "state": shown.state.name.lower(),
+        "reason": shown.reason.name.lower() if shown.reason else None,
+        "message": row.message or None,
+        "exit_code": row.exit_code,
+        "signal": None,
+        "host": row.node,
+        "pid": None,
+        "launcher": None,
+        "usage": {},
+    }
 
 
 def _service(group: str) -> str:

@@ -97,6 +97,8 @@ class FakeSource(Source):
         self.logs: dict[tuple[str, str], bytes] = {}
         self.stored: dict[str, Mapping[str, Any]] = {}
         """key -> parameters."""
+        self.parents: dict[str, str] = {}
+        """Job -> the candidate that it was made of."""
         self.values: dict[str, Mapping[str, Any]] = {}
         """key -> what the job gave."""
         self.shown = Panels()
@@ -168,7 +170,9 @@ class FakeSource(Source):
             row,
             {
                 "parameters": dict(self.stored.get(key, {})),
-                "dependencies": [one for one in of_group if one.id in row.depends_on],
+                "dependencies": [
+                    one for one in of_group if one.id in row.depends_on or one.key == self.parents.get(key)
+                ],
                 "dependents": [one for one in of_group if row.id in one.depends_on],
                 "runs": [row.group.partition(":")[2]],
                 "attempts": [_attempt(row)] if row.attempt else [],
@@ -178,7 +182,7 @@ class FakeSource(Source):
         )
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        return self.stored.get(key, {})
+        return {**self.stored.get(key, {}), **self.values.get(key, {})}
 
     def why(self, key: str) -> Why:
         row = self.row(key)

@@ -211,6 +211,8 @@ def _search(now: datetime) -> FakeSource:
             ended=None if is_running else at + timedelta(seconds=12), where="node-1",
         )  # fmt: skip
         source.put(row)
+        if number >= _CELLS:
+            source.parents[row.key] = row.key.replace(f"/{number}", f"/{number - _CELLS}")
         if is_running:
             in_flight.append([x, y, row.key])
         else:

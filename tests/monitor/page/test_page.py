@@ -277,6 +277,7 @@ def test_23_brushing_results_gives_a_filter_of_the_command_line(demo: Served, vi
     written = page.get_by_label("Filter of what is brushed").input_value()
     assert "lr>=" in written
     assert "lr<=" in written
+    assert "result.loss>=" in written
     parse_filter(written)
     rows = page.locator("tbody tr")
     assert 0 < rows.count() < before
@@ -299,6 +300,38 @@ def test_23_a_cell_of_the_archive_opens_its_job(demo: Served, visitor: Visitor) 
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     expect(page.locator("[data-field=id]")).to_have_text(key.rpartition("/")[2])
+
+
+def test_23_a_cell_shows_where_its_elite_comes_from(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/archive")
+    page.locator('.map .cell[data-key="search:packing/100"]').focus()
+    lineage = page.locator("[data-field=lineage]")
+    expect(lineage.locator("a")).to_have_text(
+        ["packing 80", "packing 60", "packing 40", "packing 20", "packing 0"]
+    )
+    expect(page.locator(".lineage polyline")).to_have_count(1)
+    lineage.locator("a").first.click()
+    expect(page.locator("[data-field=needs]")).to_contain_text("packing 60")
+
+
+def test_a_job_shows_the_trail_of_its_reasons_and_commands_to_copy(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, permissions=["clipboard-read", "clipboard-write"])
+    visitor.go(page, job_address(FAILED.replace("Train", "Evaluate").replace("aaaaaaaa", "bbbbbbbb")))
+    because = page.locator("[data-field=because]")
+    expect(because.locator("a")).to_have_text(["Train 00000005"])
+    expect(because).to_contain_text("lr must be positive")
+    page.locator("[data-part=commands] summary").click()
+    page.get_by_role("button", name="Copy tenuto logs").click()
+    expect(page.locator("#said")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == "tenuto logs -f 00000005"
+
+
+def test_a_narrow_overview_folds_what_runs_and_what_failed(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, viewport={"width": 360, "height": 740})
+    running = page.locator(".running li").first
+    expect(running).to_be_hidden()
+    page.get_by_role("heading", name="Now running").click()
+    expect(running).to_be_visible()
 
 
 def test_a_failure_leads_to_its_jobs(demo: Served, visitor: Visitor) -> None:

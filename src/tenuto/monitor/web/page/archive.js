@@ -6,10 +6,11 @@ import { h, put, svg } from "./dom.js";
 import { choice, groupChoice, keyLink, throttled } from "./parts.js";
 import { address, clock, nameOfKey, percent, short } from "./words.js";
 
-/** @import { Archive, Axis, Groups, Place, View } from "./types.js" */
+/** @import { Archive, Axis, Groups, JobDetail, Place, View } from "./types.js" */
 /** @typedef {{objective: number | null, key: string, since: string, flies: string}} Cell */
 
 const SHADES = 10;
+const MOST_ANCESTORS = 12;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function archive({ main, query }) {
@@ -30,19 +31,32 @@ export async function archive({ main, query }) {
   let [chosenX, chosenY] = [-1, -1];
   /** @type {Archive | null} */
   let found = null;
+  /** @type {Map<string, string | null>} */
+  const known = new Map();
   const draw = () => {
     if (!found) return;
     const [across, down] = [found.axes[first] ?? NO_AXIS, found.axes[second] ?? NO_AXIS];
     put(facts, `best ${short(found.best)} · ${short(found.filled)} of ${short(found.total)} cells (${percent(found.filled / Math.max(found.total, 1))}) · ${found.in_flight.length} in flight`);
     const cells = projected(found, first, second);
     const focused = map.contains(document.activeElement);
-    const grid = drawMap(cells, across, down, chosenX, chosenY, (x, y) => {
+    const line = h("div", { class: "lineage", "aria-hidden": "true" });
+    const choose = async (/** @type {number} */ x, /** @type {number} */ y) => {
       [chosenX, chosenY] = [x, y];
-      drawCell(cell, cells.get(`${x} ${y}`), x, y);
-    }, at);
+      const chosen = cells.get(`${x} ${y}`);
+      drawCell(cell, chosen, x, y);
+      put(line);
+      if (!chosen?.key) return;
+      const ancestors = await lineage(chosen.key, known).catch(() => []);
+      if (chosenX !== x || chosenY !== y) return;
+      drawCell(cell, chosen, x, y, ancestors);
+      put(line, path(cells, ancestors, across.cells, down.cells));
+    };
+    const grid = drawMap(cells, across, down, chosenX, chosenY, (x, y) => void choose(x, y), at);
+    grid.querySelector(".map")?.append(line);
     put(map, grid, legend(cells));
     if (focused) /** @type {HTMLElement | null} */ (grid.querySelector('[tabindex="0"]'))?.focus();
-    drawCell(cell, cells.get(`${chosenX} ${chosenY}`), chosenX, chosenY);
+    if (chosenX >= 0) void choose(chosenX, chosenY);
+    else drawCell(cell, undefined, -1, -1);
     put(curve, curves(found));
     /** @type {[string, string][]} */
     const names = found.axes.map((axis, number) => [String(number), axis.name]);
@@ -61,6 +75,35 @@ export async function archive({ main, query }) {
   await load();
   const again = throttled(() => load().catch(() => undefined), 1000);
   return at ? {} : { delta: again, reset: again };
+}
+
+/**
+ * A candidate and its ancestors, the nearest first; `known` keeps each parent, which never changes.
+ * @param {string} key @param {Map<string, string | null>} known
+ */
+async function lineage(key, known) {
+  const found = [key];
+  while (found.length < MOST_ANCESTORS) {
+    const last = found.at(-1) ?? "";
+    if (!known.has(last)) known.set(last, /** @type {JobDetail} */ (await get("job", { key: last })).dependencies[0]?.key ?? null);
+    const parent = known.get(last) ?? null;
+    if (parent === null || found.includes(parent)) break;
+    found.push(parent);
+  }
+  return found;
+}
+
+/**
+ * A line through the cells of a lineage, as far as they are elites.
+ * @param {Map<string, Cell>} cells @param {string[]} keys @param {number} columns @param {number} rows
+ */
+function path(cells, keys, columns, rows) {
+  const places = new Map([...cells].map(([place, cell]) => [cell.key, place]));
+  const points = keys.flatMap((key) => {
+    const [x, y] = (places.get(key) ?? "").split(" ").map(Number);
+    return x === undefined || y === undefined || Number.isNaN(x) ? [] : [`${((x + 0.5) / columns) * 100},${((rows - y - 0.5) / rows) * 100}`];
+  });
+  return points.length > 1 && svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none" }, svg("polyline", { points: points.join(" ") }));
 }
 
 /** @type {Axis} */
@@ -150,12 +193,13 @@ function open(cell, at) {
   if (key) location.hash = address("job", { key, at });
 }
 
-/** @param {HTMLElement} place @param {Cell | undefined} cell @param {number} x @param {number} y */
-function drawCell(place, cell, x, y) {
+/** @param {HTMLElement} place @param {Cell | undefined} cell @param {number} x @param {number} y @param {string[]} [ancestors] */
+function drawCell(place, cell, x, y, ancestors = []) {
   if (x < 0) return put(place, h("p", { class: "soft" }, "Choose a cell: arrows move, Enter opens its job."));
   put(place, h("h2", {}, `Cell ${x}, ${y}`),
     cell?.objective !== undefined && cell.objective !== null
       ? h("p", {}, `objective ${short(cell.objective)}`, cell.since && ` · elite since ${clock(cell.since)} `, h("br", {}), keyLink(cell.key)) : h("p", { class: "soft" }, "empty"),
+    ancestors.length > 1 && h("p", { "data-field": "lineage" }, "parents: ", ancestors.slice(1).map((key) => [" ← ", keyLink(key)])),
     cell?.flies && h("p", {}, "in flight: ", h("a", { href: address("job", { key: cell.flies }) }, nameOfKey(cell.flies))));
 }
 

@@ -116,3 +116,13 @@ export function tell(sentence) {
   clearTimeout(clearing);
   clearing = setTimeout(() => say(said, ""), 15_000);
 }
+
+/** @param {string} text */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    tell("Copied.");
+  } catch {
+    tell("The browser does not let this page copy: select the text instead.");
+  }
+}

@@ -2,7 +2,7 @@
 // It asks for the job again whenever the stream names it.
 
 import { again, get, Refused } from "./api.js";
-import { ACTIONS, ask, fits } from "./ask.js";
+import { ACTIONS, ask, copy, fits } from "./ask.js";
 import { h, lines, put } from "./dom.js";
 import { LogPanel } from "./log.js";
 import { bar, jobLink, plainTable, stateMark, throttled } from "./parts.js";
@@ -11,6 +11,7 @@ import { address, clock, duration, energy, filterValue, percent, shortId, shortT
 /** @import { Attempt, Child, Job, JobDetail, Place, View, Why } from "./types.js" */
 
 const MOST_LINKED = 12;
+const MOST_STEPS = 5;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function job({ main, query, about }) {
@@ -21,20 +22,20 @@ export async function job({ main, query, about }) {
   const facts = h("div", { class: "facts" });
   const heading = h("h1", {});
   const buttons = h("div", { class: "buttons", role: "group", "aria-label": "Actions" });
-  /** @type {Why | null} */
-  let why = null;
+  /** @type {Step[]} */
+  let steps = [];
   const draw = () => {
     put(heading, `${shortTask(found.task)} ${found.id.slice(0, 12)}`);
     drawButtons(buttons, found, about.read_only, load);
     const open = [...facts.querySelectorAll("details[open]")].map((one) => one.getAttribute("data-part"));
-    put(facts, factList(found, why), more(found, open));
+    put(facts, factList(found, steps), more(found, open));
     log.setAttempts(found.earlier_logs);
   };
   const load = async () => {
     try {
       found = await get("job", { key });
       draw();
-      why = await get("why", { key });
+      steps = await trail(found);
       draw();
     } catch (error) {
       if (error instanceof Refused && error.status === 404) put(buttons, h("p", { class: "trouble" }, "This job is gone."));
@@ -43,7 +44,7 @@ export async function job({ main, query, about }) {
   draw();
   put(main, h("p", {}, h("a", { href: address("jobs", { group: found.group, at }) }, "‹ Jobs")), heading, buttons, h("div", { class: "columns job" }, facts, log.element));
   void log.load();
-  void get("why", { key }).then((answer) => { why = /** @type {Why} */ (answer); draw(); }, () => undefined);
+  void trail(found).then((answer) => { steps = answer; draw(); }, () => undefined);
   const soon = throttled(load, 500);
   return {
     title: `${shortTask(found.task)} ${shortId(found.id)}`,
@@ -63,6 +64,32 @@ export async function job({ main, query, about }) {
   };
 }
 
+/** @typedef {{job: JobDetail, why: Why}} Step */
+
+/**
+ * Why a job is where it is: its own reasons, then those of the job that kept it, and so on.
+ * @param {JobDetail} job @returns {Promise<Step[]>}
+ */
+async function trail(job) {
+  /** @type {Step[]} */
+  const steps = [];
+  /** @type {JobDetail | null} */
+  let now = job;
+  while (now && steps.length < MOST_STEPS) {
+    steps.push({ job: now, why: await get("why", { key: now.key }) });
+    /** @type {Job | undefined} */
+    const keeps = now.state === "done" ? undefined : now.dependencies.find((one) => one.state === "error") ?? now.dependencies.find((one) => one.state !== "done");
+    now = keeps && !steps.some((step) => step.job.key === keeps.key) ? await get("job", { key: keeps.key }) : null;
+  }
+  return steps;
+}
+
+/** @param {Step[]} steps */
+const trailList = ([own, ...others]) => own && [
+  own.why.because.filter((line) => line !== own.job.message).map((line) => h("div", {}, line)),
+  others.length > 0 && h("ol", { class: "plain steps" }, others.map(({ job, why }) => h("li", {}, "← ", stateMark(job.state, jobLink(job)), " ", h("span", { class: "soft" }, why.because.join(" ← "))))),
+];
+
 /** @param {HTMLElement} buttons @param {JobDetail} job @param {boolean} readOnly @param {() => Promise<void>} load */
 function drawButtons(buttons, job, readOnly, load) {
   const news = `${job.state} ${job.attempt} ${readOnly}`;
@@ -75,17 +102,19 @@ function drawButtons(buttons, job, readOnly, load) {
   if (had) [...buttons.querySelectorAll("button")].find((one) => one.textContent === had)?.focus();
 }
 
-/** @param {JobDetail} job @param {Why | null} why */
-function factList(job, why) {
+/** @param {JobDetail} job @param {Step[]} steps */
+function factList(job, steps) {
+  const why = steps[0]?.why ?? null;
   /** @type {[name: string, label: string, value: Child][]} */
   const rows = [
     ["state", "state", stateMark(job.state, stateWords(job).replace(/^\S+ /, ""))],
     ["attempt", "attempt", job.attempt > 0 ? `attempt ${job.attempt}` : "never started"],
     ["reason", "reason", job.state === "error" && job.reason ? job.reason.toUpperCase() : null],
     ["message", "message", job.message],
-    ["because", "because", why?.because.filter((line) => line !== job.message).map((line) => h("div", {}, line))],
+    ["because", "because", why && (why.because.some((line) => line !== job.message) || steps.length > 1) ? trailList(steps) : null],
     ["nearest", "nearest", why?.nearest ? nearest(why.nearest) : null],
-    ["next", "next", why?.next.map((line) => h("div", {}, line))],
+    ["code", "code", why?.code.map((line) => h("div", {}, line))],
+    ["next", "next", why?.next.map((line) => h("div", {}, command(line)))],
     ["progress", "progress", job.progress === null ? null : [bar(job.progress, "progress"), ` ${percent(job.progress)} `, job.progress_desc ?? "", job.eta_s === null ? "" : `  ETA ${duration(job.eta_s)}`]],
     ["alarm", "alarm", job.alarm],
     ["tags", "tags", siblings(job)],
@@ -105,14 +134,22 @@ function factList(job, why) {
     h("div", {}, h("dt", {}, label), h("dd", { "data-field": name }, value))));
 }
 
-/** @param {Record<string, unknown>} nearest */
-function nearest(nearest) {
-  const known = new Map(Object.entries(nearest));
-  const id = String(known.get("id") ?? known.get("job") ?? "");
-  const differs = known.get("differs") ?? known.get("differences") ?? known.get("difference");
-  const state = known.get("state") ? ` (${known.get("state")})` : "";
-  return `${shortId(id)}${state}${differs ? `, differs in ${typeof differs === "string" ? differs : JSON.stringify(differs)}` : ""}`;
-}
+/** @param {NonNullable<Why["nearest"]>} found */
+const nearest = (found) => [
+  h("a", { href: address("job", { key: `experiments:${found.task}/${found.id}` }) }, shortId(found.id)),
+  found.changed.length ? ", differs in " : "",
+  found.changed.map((one) => h("span", { class: "chip" }, `${one.parameter} ${shownValue(one.here)} ← ${shownValue(one.there)}`)),
+];
+
+/** @param {unknown} value */
+const shownValue = (value) => (value === null || value === undefined ? "not set" : typeof value === "string" ? value : JSON.stringify(value));
+
+/**
+ * A command, with a button that copies it.
+ * @param {string} text
+ */
+const command = (text) => h("span", { class: "command" }, h("code", {}, lines(text)),
+  h("button", { type: "button", class: "quiet", "aria-label": `Copy ${text.split("\n")[0]}`, onclick: () => void copy(text) }, "copy"));
 
 /** @param {JobDetail} job */
 const siblings = (job) => [...Object.entries(job.tags)].map(([name, value]) =>
@@ -142,7 +179,7 @@ function more(job, open) {
     job.attempts.length > 0 && part("attempts", `Attempts (${job.attempts.length})`, plainTable("Attempts", ["", "state", "started", "took", "why", "host"], job.attempts.map(attemptRow))),
     job.result !== null && job.result !== undefined && part("result", "Result", h("pre", {}, lines(JSON.stringify(job.result, null, 2)))),
     job.events.length > 0 && part("events", `Events (${job.events.length})`, h("ol", { class: "plain events" }, job.events.map((event) => h("li", {}, JSON.stringify(event))))),
-    job.commands.length > 0 && part("commands", "Commands", h("div", {}, job.commands.map((command) => h("pre", {}, command)))),
+    job.commands.length > 0 && part("commands", "Commands", h("div", {}, job.commands.map((one) => h("div", {}, command(one))))),
     job.runs.length > 0 && part("runs", `Runs (${job.runs.length})`, h("ul", { class: "plain" }, job.runs.map((run) => h("li", {}, run)))),
   ];
 }

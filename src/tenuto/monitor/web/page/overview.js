@@ -7,7 +7,7 @@ import { h, keyed, put, svg } from "./dom.js";
 import { bar, countMarks, groupTitle, jobLink, keyLink, stateBar, stateMark, tagWords, throttled } from "./parts.js";
 import { address, clock, duration, energy, percent, short, STATES } from "./words.js";
 
-/** @import { Alarm, Archive, Failure, Group, History, Job, Overview, Place, View } from "./types.js" */
+/** @import { Alarm, Archive, Child, Failure, Group, History, Job, Overview, Place, View } from "./types.js" */
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function overview({ main, query, about }) {
@@ -36,13 +36,20 @@ export async function overview({ main, query, about }) {
   put(
     main, h("h1", {}, "Overview"), where, cards,
     h("div", { class: "columns" },
-      h("section", { "aria-label": "Now running" }, h("h2", {}, "Now running"), running, more),
-      h("section", { "aria-label": "Failures by cause" }, h("h2", {}, "Failures by cause"), failures)),
+      folded("Now running", running, more),
+      folded("Failures by cause", failures)),
     care,
   );
   const again = throttled(() => load().catch(() => undefined), 500);
   return at ? {} : { delta: again, reset: again };
 }
+
+/**
+ * A section that is folded on a narrow screen, where the cards come first.
+ * @param {string} title @param {...Child} content
+ */
+const folded = (title, ...content) => h("section", { "aria-label": title },
+  h("details", { open: !matchMedia("(max-width: 760px)").matches }, h("summary", {}, h("h2", {}, title)), content));
 
 /** @param {Job} job */
 const changing = (job) => `${job.attempt} ${job.state} ${percent(job.progress)} ${job.progress_desc} ${Math.round(job.eta_s ?? -1)}`;

@@ -6,7 +6,7 @@ import { h, put, say, svg } from "./dom.js";
 import { choice, groupChoice, plainTable, throttled } from "./parts.js";
 import { address, filterValue, nameOfKey, short } from "./words.js";
 
-/** @import { Cell, Column, Groups, Jobs, Place, Results, View } from "./types.js" */
+/** @import { Cell, Column, Groups, Place, Results, View } from "./types.js" */
 /** @typedef {Record<string, Cell>} Row */
 /** @typedef {Map<string, [low: number, high: number]>} Ranges */
 
@@ -25,7 +25,6 @@ export async function results({ main, query }) {
     main.append(h("p", { class: "soft" }, "No group is known here yet."));
     return {};
   }
-  const tags = new Set(/** @type {Jobs} */ (await get("jobs", { group, limit: 100 })).jobs.flatMap((job) => Object.keys(job.tags)));
   const task = query.get("task") ?? "";
   /** @type {Results} */
   let found = await get("results", { group, task, limit: MOST_ROWS });
@@ -56,7 +55,7 @@ export async function results({ main, query }) {
     put(scatter, drawScatter(found.rows, inside, columns, chosen, ranges, draw));
     put(parallel, drawParallel(found.rows, inside, columns, ranges, draw));
     drawRows(listing, [...inside], found.columns);
-    const text = written(ranges, tags, task);
+    const text = written(ranges, task);
     filter.value = text;
     see.setAttribute("href", address("jobs", { group, filter: text }));
     say(count, `${short(inside.size)} of ${short(found.total)} results`);
@@ -101,13 +100,14 @@ export async function results({ main, query }) {
 }
 
 /**
- * What is brushed, as a filter of the command line; results are no fields of a filter, so only tags are named.
- * @param {Ranges} ranges @param {Set<string>} tags @param {string} task
+ * What is brushed, as a filter of the command line: it knows tags, parameters, results, and how long a job took.
+ * @param {Ranges} ranges @param {string} task
  */
-function written(ranges, tags, task) {
+function written(ranges, task) {
   const parts = task ? [`task=${filterValue(task)}`] : [];
   for (const [name, [low, high]] of ranges) {
-    if (tags.has(name)) parts.push(`${filterValue(name)}>=${plain(low)}`, `${filterValue(name)}<=${plain(high)}`);
+    const [field, unit] = name === "took_s" ? ["duration", "s"] : [filterValue(name.replace(/^tag\./, "")), ""];
+    parts.push(`${field}>=${plain(low)}${unit}`, `${field}<=${plain(high)}${unit}`);
   }
   return parts.join(" and ");
 }

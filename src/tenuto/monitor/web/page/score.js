@@ -6,11 +6,12 @@ import { h, put, say } from "./dom.js";
 import { countMarks, groupChoice, keyLink, stateMark, throttled } from "./parts.js";
 import { address, clock, duration, glyph, nameOfKey, STATES } from "./words.js";
 
-/** @import { Bar, Groups, JobDetail, Lane, Overview, Place, Score, State, View, Why } from "./types.js" */
+/** @import { Bar, Groups, JobDetail, Lane, Overview, Place, Score, State, Token, View, Why } from "./types.js" */
 
 const LINE = 22;
 const HEAD = 20;
 const GAP = 10;
+const THIN = 14;
 const NAMES = 130;
 const MOST_LISTED = 200;
 const MOST_LINES = 40;
@@ -165,7 +166,8 @@ function drawn(canvas, box, found, playhead, selected, lit) {
   const names = box.clientWidth < 600 ? 70 : NAMES;
   const width = Math.max(box.clientWidth, 280);
   const tall = found.lanes.map((lane) => Math.min(MOST_LINES, Math.max(1, lane.lines, lane.bins.length ? 3 : 1)) * LINE);
-  const height = HEAD + tall.reduce((sum, one) => sum + one + GAP, 0) + GAP;
+  const held = found.tokens.map((token) => tokenNotes(token, found));
+  const height = HEAD + tall.reduce((sum, one) => sum + one + GAP, 0) + held.reduce((sum, one) => sum + Math.max(one.length, 1) * THIN + GAP, 0) + GAP;
   const ratio = devicePixelRatio || 1;
   canvas.width = width * ratio;
   canvas.height = height * ratio;
@@ -187,11 +189,35 @@ function drawn(canvas, box, found, playhead, selected, lit) {
     hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : notes(pen, lane, x, top, selected, lit, colour)));
     top += size + GAP;
   });
+  found.tokens.forEach((token, number) => {
+    const notes = held[number] ?? [];
+    pen.fillStyle = colour("ink");
+    pen.fillText(clipped(pen, `${token.name} ${token.held}/${token.capacity ?? "?"}`, names - 12), 4, top + THIN / 2);
+    notes.forEach((bar, line) => {
+      const [left, y] = [x(bar[1]), top + line * THIN + 2];
+      const wide = Math.max(2, x(bar[2]) - left - 1);
+      pen.globalAlpha = selected && !lit.has(bar[4]) ? 0.25 : 1;
+      pen.fillStyle = colour(bar[3]);
+      pen.fillRect(left, y, wide, THIN - 4);
+      pen.globalAlpha = 1;
+      hits.push({ x: left, y, width: Math.max(wide, 6), bar });
+    });
+    top += Math.max(notes.length, 1) * THIN + GAP;
+  });
   if (playhead !== null) {
     pen.fillStyle = colour("accent");
     pen.fillRect(Math.max(names, Math.min(x(playhead), width - 4)) - 1, 0, 2, height);
   }
   return hits;
+}
+
+/**
+ * The lane of a token: the notes of the jobs that hold its units now, one line each.
+ * @param {Token} token @param {Score} found @returns {Bar[]}
+ */
+function tokenNotes(token, found) {
+  const holders = new Set(token.holders.map((one) => one.key));
+  return found.lanes.flatMap((lane) => lane.bars.filter((bar) => bar[3] === "running" && holders.has(bar[4]))).slice(0, MOST_LINES);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {Score} found @param {(instant: number) => number} x @param {number} width @param {number} height @param {(name: string) => string} colour */

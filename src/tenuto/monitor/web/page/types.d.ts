@@ -51,7 +51,8 @@ export interface JobDetail extends Job, Stamp {
   commands: string[];
 }
 export interface Why {
-  key: string; because: string[]; reuse: string; nearest: Record<string, unknown> | null; code: string[]; next: string[];
+  key: string; because: string[]; reuse: string; code: string[]; next: string[];
+  nearest: { task: string; id: string; changed: { parameter: string; here: unknown; there: unknown }[] } | null;
 }
 export interface LogPart {
   key: string; stream: string; attempt: number; offset: number; next: number; text: string; whole: boolean;
