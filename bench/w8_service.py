@@ -17,7 +17,7 @@ from bench.w8_limits import limits
 from bench.workload import Workload
 
 SIZES = Sizes((3,), (40,), (200, 1000), (10_000,))
-RESULT_BYTES = {Scale.TINY: 1 << 20, Scale.QUICK: 50 << 20, Scale.FULL: 200 << 20, Scale.LARGE: 200 << 20}
+RESULT_BYTES = {Scale.TINY: 1 << 20, Scale.QUICK: 50 << 20, Scale.FULL: 2 << 30, Scale.LARGE: 2 << 30}
 SENDERS = 8
 USERS = 50
 

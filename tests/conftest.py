@@ -128,6 +128,7 @@ COMPONENTS: dict[str, Callable[[], bool]] = {
     "rabbitmq": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
     "redis": _command("redis-server"),
     "slurm": lambda: all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))),
+    "slurmdbd": lambda: all(map(shutil.which, ("slurmdbd", "mariadbd", "sacct"))),
     "tmpfs": _can_mount,
     "tmux": _command("tmux"),
     "unzip": _command("unzip"),

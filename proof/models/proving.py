@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, cleaning, handover, quotas, start, terminate, tokens
+from proof.models import cancel, claims, cleaning, handover, quotas, search, start, terminate, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -54,12 +54,26 @@ SUBJECTS: dict[str, Subject] = {
         small={"faults": 3},
         full={"faults": 3, "servers": 3},
     ),
+    search.OneCandidate.name: Subject(
+        search.OneCandidate,
+        "two schedulers, two workers, a broker that loses and repeats; all freeze or die, a person cancels",
+        search.PLANTED,
+        small={"faults": 2},
+        full={"faults": 4},
+    ),
+    search.CandidatesOfASearch.name: Subject(
+        search.CandidatesOfASearch,
+        "the same with two candidates, and one of the processes that freezes or dies",
+        search.PLANTED,
+        small={"candidates": 1, "faults": 2},
+        full={"candidates": 2, "faults": 1},
+    ),
     quotas.Quotas.name: Subject(
         quotas.Quotas,
         "two users; servers that claim within quotas, die, freeze, take over; nodes that refuse or are mute",
         quotas.PLANTED,
         small={"faults": 2},
-        full={"faults": 2, "places": 2},
+        full={"faults": 1, "places": 2},
     ),
     terminate.Terminate.name: Subject(
         terminate.Terminate,

@@ -148,7 +148,11 @@ def test_why_says_that_a_job_was_not_forked(shell: Shell) -> None:
 
 def test_logs_show_the_tail_of_either_stream(ended: Shell) -> None:
     job = ended.id("task~train and lr=0.9")
-    assert ended.run("logs", job, "-n", "1").stdout == "trained\n"
+    shown = ended.run("logs", job, "-n", "40")
+    assert "trained" in shown.stdout
+    assert "ValueError: diverged" in shown.stdout, "a failed job also shows why it failed"
+    assert "it failed; this is its standard error:" in shown.stderr
+    assert ended.run("logs", ended.id("task~train and lr=0.1"), "-n", "1").stdout == "trained\n"
     assert "ValueError: diverged" in ended.run("logs", job, "--err").stdout
     log = ended.json("logs", job)
     assert log["text"].endswith("trained\n")

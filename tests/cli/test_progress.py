@@ -112,7 +112,7 @@ def open_screen(columns: int) -> tuple[Terminal, Screen]:
 def test_lines_are_drawn_over_and_prints_go_above() -> None:
     terminal, screen = open_screen(40)
     screen.draw([Line("one"), Line("two")])
-    Above(cast("Any", terminal), screen).write("printed\nhalf")
+    Above(screen).write("printed\nhalf")
     screen.draw([Line("three")])
     assert terminal.lines == ["printed", "three"]
     screen.clear()
@@ -121,7 +121,7 @@ def test_lines_are_drawn_over_and_prints_go_above() -> None:
 
 def test_a_window_made_narrower_keeps_no_remains() -> None:
     terminal, screen = open_screen(60)
-    Above(cast("Any", terminal), screen).write("printed\n")
+    Above(screen).write("printed\n")
     screen.draw([Line("a" * 57), Line("b" * 50), Line("c")])
     terminal.narrow(20)
     screen.draw([Line("a" * 57), Line("d")])
@@ -130,7 +130,7 @@ def test_a_window_made_narrower_keeps_no_remains() -> None:
 
 def test_a_question_without_a_line_end_is_shown_when_it_is_flushed() -> None:
     terminal, screen = open_screen(40)
-    above = Above(cast("Any", terminal), screen)
+    above = Above(screen)
     above.write("really? ")
     assert terminal.lines == [""]
     above.flush()

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def test_without_a_terminal_each_event_is_a_line_and_failures_are_grouped(place:
         r"3 jobs failed: ValueError: f\d is bad",
         r"  and 2 other messages from the same line",
         r"  at script\.py:\d+",
-        rf"  to see why: python -m tenuto logs {job} -w {re.escape(str(place.workspace))}",
+        rf"  to see why: python -m tenuto why {job} -w ws",
         r"to try them again: python -m tenuto run .*script\.py",
     ]
     for pattern in patterns:
@@ -105,7 +106,7 @@ def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:
     assert run(tenuto("run", script), place.directory).returncode == 0
     again = run(tenuto("run", script), place.directory)
     assert again.returncode == 0
-    assert "all 1 jobs were done before, and are reused; nothing had to run" in again.stderr
+    assert "its job was done before, and is reused; nothing had to run" in again.stderr
     assert place.ledger() == ["a"]
 
 
@@ -302,6 +303,54 @@ def test_a_plan_says_what_failed_before(place: Place) -> None:
     assert (job["intent"], job["why"]) == ("RETRY", "failed before (FAILED)")
 
 
+def test_the_plan_of_a_script_that_uses_its_results_afterwards_ends_well(place: Place) -> None:
+    """As the example of the README does."""
+    body = """
+        with experiment(HERE / "ws", "x") as xp:
+            Note.C(name="a").submit()
+        assert [row["result"] for row in xp.results()] == ["a"]
+        """
+    script = place.script(dedent(body))
+    result = run(tenuto("plan", script), place.directory)
+    assert result.returncode == 0, result.stderr
+    assert "1 to run" in result.stdout
+    assert (
+        "after its experiments the script stopped (AssertionError: ): a plan has no results" in result.stderr
+    )
+
+
+POLYMORPHIC = (
+    TASKS
+    + """
+class Model(Config):
+    pass
+
+class Linear(Model):
+    width: Param[int]
+
+class Tree(Model):
+    depth: Param[int]
+
+class Train(Task):
+    model: Param[Model]
+    lr: Param[float]
+    def execute(self):
+        return 1
+"""
+)
+
+
+def test_a_plan_names_the_class_of_a_parameter_that_takes_several(place: Place) -> None:
+    body = "with experiment(HERE / 'ws', 'x'):\n    Train.C(model={}, lr=0.1).submit()"
+    script = place.script(body.format("Linear.C(width=3)"), tasks=POLYMORPHIC)
+    assert run(python(script), place.directory).returncode == 0
+    place.script(body.format("Tree.C(depth=2)"), tasks=POLYMORPHIC)
+    (job,) = plan(place, script)["jobs"]
+    assert job["why"].startswith("model is ")
+    assert "Tree" in job["why"].partition(", was ")[0]
+    assert "Linear" in job["why"].partition(", was ")[2]
+
+
 def test_a_script_that_needs_results_is_planned_as_far_as_it_goes(place: Place) -> None:
     script = place.script(
         """
@@ -356,7 +405,7 @@ if len(sys.argv) > 1:
 def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:
     script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
     result = run(tenuto("run", "--generate-only", script), place.directory)
-    assert "1 job directories are written" in result.stderr
+    assert "1 job directory is written" in result.stderr
     (said,) = re.findall(r"by hand: python (\S+)", result.stderr)
     assert run([sys.executable, said], place.directory).stdout == "a\n"
 

@@ -9,6 +9,7 @@ from proof.__main__ import PROOFS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+CLUSTERS = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`")
 ROWS = {row[2:5]: row for row in PAGE.splitlines() if re.match(r"\| [FH]\d\d \|", row)}
 SERVICE = [f"H{number:02}" for number in range(1, 33)]
@@ -19,7 +20,7 @@ F33 F34 F35 F38 F39 F40 F42 F44 F46 F47 F49 F51 F52 F53 F64 F67 F68""".split()
 
 
 def test_every_named_test_exists() -> None:
-    named = NAMED.findall(PAGE)
+    named = NAMED.findall(PAGE + CLUSTERS)
     assert len(named) > 50
     missing = [
         f"{file}::{name}"
@@ -32,6 +33,12 @@ def test_every_named_test_exists() -> None:
 def test_every_case_has_a_test_or_says_why_not() -> None:
     assert sorted(ROWS) == CASES + SERVICE
     assert [case for case, row in ROWS.items() if not NAMED.search(row) and "*open:" not in row] == []
+
+
+def test_every_fault_of_a_cluster_has_a_test() -> None:
+    rows = {row.split("|")[1].strip(): row for row in CLUSTERS.splitlines() if re.match(r"\| \d+ \|", row)}
+    assert list(rows) == [str(number) for number in range(1, 28)]
+    assert [number for number, row in rows.items() if not NAMED.search(row)] == []
 
 
 def test_every_proof_is_described() -> None:

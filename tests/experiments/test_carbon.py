@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -64,7 +63,6 @@ def tracked(place: Place) -> Place:
 
 
 def shown(place: Place, *names: str, **variables: str) -> tuple[list[float | None], list[float] | None]:
-    variables = {"PYTHONPATH": f"{place.directory}:{os.environ.get('PYTHONPATH', '')}", **variables}
     result = run(python(place.script(SHOW.format(names=names), tasks=TASKS)), place.directory, **variables)
     assert result.returncode == 0, result.stderr
     return tuple(json.loads(result.stdout))  # type: ignore[return-value]
@@ -82,6 +80,8 @@ def test_what_jobs_used_is_added_up_for_the_run(tracked: Place) -> None:
     assert f"used {total[0]:.3g} kWh" in text
     why = run(tenuto("why", "Quick", "-w", tracked.workspace, "--json"), tracked.directory).stdout
     assert json.loads(why)["carbon"] is None
+    told = run(tenuto("why", "Quick", "-w", tracked.workspace), tracked.directory).stdout
+    assert "its energy was not measured: a job that runs for less than 0.1 s is not" in told
 
 
 def test_a_reused_job_costs_the_second_run_nothing(tracked: Place) -> None:

@@ -306,3 +306,46 @@ if __name__ == "__main__":
     (failed,) = place.workspace.glob("jobs/*/*/*.failed")
     assert json.loads(failed.read_text())["reason"] == "CANCELLED"
     assert (failed.parent / "half").exists()
+
+
+def test_a_relative_path_in_a_job_is_explained_with_the_line_of_the_user(place: Place) -> None:
+    tasks = TASKS + textwrap.dedent("""
+        import json
+
+        class Reads(Task):
+            def execute(self):
+                with open("data/in.json") as stream:  # the user's line
+                    json.load(stream)
+        """)
+    script = place.script('with experiment("ws", "x"):\n    Reads.C().submit()', tasks=tasks)
+    done = run(python(script), place.directory)
+    line = 1 + [row.endswith("# the user's line") for row in script.read_text().splitlines()].index(True)
+    assert f"(script.py:{line})" in done.stderr.replace(f"{place.directory}/", "")
+    assert "a job runs in its own directory, " in done.stderr
+    assert "or use Path(__file__).parent / 'data/in.json'" in done.stderr
+
+
+def test_after_the_first_failure_nothing_more_is_started(place: Place) -> None:
+    body = """
+        with experiment("ws", "x"):
+            Fail.C(name="bad").submit(priority=1)
+            for number in range(5):
+                Note.C(name=str(number)).submit()
+        """
+    script = place.script(textwrap.dedent(body))
+    done = run(tenuto("run", "--fail-fast", script), place.directory, TENUTO_SLOTS="1")
+    assert done.returncode == 1
+    assert len(place.ledger()) < 6, "most jobs were never started"
+    assert "not started" in done.stderr
+    assert place.state("x") == "failed"
+
+
+def test_setenv_leaves_what_is_set_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET_HERE", "before")
+    with experiment(tmp_path / "ws", "x", run_mode="dry_run") as xp:
+        xp.setenv("A", 1)
+        xp.setenv("A", 2, override=False)
+        xp.setenv("SET_HERE", 3, override=False)
+    assert dict(xp.environment) == {"A": "1"}

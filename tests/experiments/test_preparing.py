@@ -85,7 +85,7 @@ def test_only_that_is_done_in_its_mode(place: Place) -> None:
     script = place.script(SWEEP.format(options=", run_mode=RunMode.PREPARE"), tasks=TASKS)
     result = run(python(script), place.directory)
     assert result.returncode == 0, result.stderr
-    assert "2 prepared; 5 jobs were looked at, none was started" in result.stderr
+    assert "2 prepared; 5 jobs looked at, none started" in result.stderr
     assert place.ledger() == ["download mnist in the script", "words"]
     assert not (place.workspace / "jobs").exists()
     assert not (place.workspace / "experiments").exists()

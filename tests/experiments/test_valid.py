@@ -190,3 +190,26 @@ def test_markers_tell_the_defaults(place: Place) -> None:
     run(python(fit(place, '"lbfgs"')), place.directory)
     (done,) = place.workspace.glob("jobs/*/*/*.done")
     assert len(json.loads(done.read_text())["provenance"]["defaults"]) == 16
+
+
+def test_two_projects_with_a_package_of_one_name_do_not_share_results(place: Place) -> None:
+    outputs = []
+    for project in ("one", "two"):
+        package = place.directory / project / "lab"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "models.py").write_text(
+            f"from tenuto import Param, Task\n"
+            f"class Fit(Task):\n    x: Param[int]\n    def execute(self):\n        return {project!r}\n"
+        )
+        script = place.directory / project / f"run_{project}.py"
+        script.write_text(
+            "from tenuto import experiment\nfrom lab.models import Fit\n"
+            "if __name__ == '__main__':\n"
+            f"    with experiment({str(place.workspace)!r}, {project!r}):\n"
+            "        print(Fit.C(x=1).submit().result())\n"
+        )
+        outputs.append(run(python(script), script.parent))
+    assert outputs[0].stdout == "one\n", outputs[0].stderr
+    assert outputs[1].returncode == 1
+    assert "two/lab/models.py would share its results with the class of the same name in" in outputs[1].stderr

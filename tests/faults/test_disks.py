@@ -221,7 +221,7 @@ def test_a_job_whose_directory_is_deleted_while_it_runs_has_failed(tmp_path: Pat
         shutil.rmtree(job.paths.directory)
         reason, message = failure(job)  # its runner notices, and ends it
         assert not Path(f"/proc/{lines(started)[0]}").exists()
-        assert reason is JobFailureStatus.LOST
+        assert reason is JobFailureStatus.DELETED
         assert message.startswith("DIR_GONE")
         assert len(lines(started)) == 1
         assert bench.command("other", "true").wait(WAIT_S) is S.DONE

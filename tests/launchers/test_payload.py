@@ -150,7 +150,7 @@ def test_an_exception_is_in_the_log_and_its_gist_in_the_marker(task: TaskBuilder
         ("sys.exit(7)", JobFailureStatus.FAILED, 7, "sys.exit(7)"),
         ("sys.exit(256)", JobFailureStatus.FAILED, 0, "sys.exit(256)"),
         ("sys.exit('a reason')", JobFailureStatus.FAILED, 1, "a reason"),
-        ("os._exit(0)", None, 0, None),
+        ("os._exit(0)", JobFailureStatus.FAILED, 0, "before execute() returned"),
         ("os._exit(9)", JobFailureStatus.FAILED, 9, "code 9"),
         ("raise KeyboardInterrupt", JobFailureStatus.FAILED, 1, "KeyboardInterrupt"),
         ("raise MemoryError('all gone')", JobFailureStatus.MEMORY, 1, "all gone"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -135,16 +134,10 @@ def test_probes(shared: Process, tmp_path: Path) -> None:
     assert "/download/{id}" in page
 
 
-def test_head_answers_at_once(shared: Process, tmp_path: Path) -> None:
+def test_head_is_the_answer_without_its_body(shared: Process, tmp_path: Path) -> None:
     id = submitted(shared, tmp_path, "head -c 30000000 /dev/urandom > large\n")
     shared.final(id)
     full, head = shared.get(f"/download/{id}"), shared.request("HEAD", f"/download/{id}")
     assert head.body == b""
     for name in ("content-length", "etag", "content-disposition", "repr-digest", "content-type"):
         assert head.headers[name] == full.headers[name]
-    took = []
-    for _ in range(20):
-        began = time.monotonic()
-        shared.request("HEAD", f"/download/{id}")
-        took.append(time.monotonic() - began)
-    assert min(took) < 0.05

@@ -37,6 +37,9 @@ def test_an_end_is_told_with_its_code_and_its_files(
     job = shared.run(script + ("" if script.endswith("\n") else "\n"))
     assert (job["status"], job["exit_code"]) == (status, code), job
     assert words in job["message"]
+    if status == "Failed":  # acceptance 30: also where its stderr is
+        told = shared.get(job["message"].partition("its stderr: ")[2])
+        assert (told.status, "no-such" in script) == (200, b"no-such-command" in told.body)
     answer = shared.get(f"/download_partial/{job['id']}")
     made = zipfile.ZipFile(io.BytesIO(answer.body))
     assert made.read("kept") == b"x\n"

@@ -52,6 +52,16 @@ class After(Task):
 """
 
 
+SAYING = """
+class Said:
+    def job_explained(self, job, message):
+        note(f"said {message}")
+
+Scheduler.instance().add_listener(Said())
+"""
+"""Has a driver note how its jobs explain that they wait."""
+
+
 class Driver:
     """A directory with a script, its workspace, and a Slurm; a shim may stand before its commands."""
 
@@ -106,10 +116,10 @@ class Driver:
         path.write_text(f"{TASKS}\n{classes}\nif __name__ == '__main__':\n{indented}", encoding="utf-8")
         return path
 
-    def start(self, script: Path, **variables: str) -> subprocess.Popen[str]:
-        """Starts a driver; it is ended with the test."""
+    def start(self, script: Path, *before: str, **variables: str) -> subprocess.Popen[str]:
+        """Starts a driver; it is ended with the test. `before`: a command that runs it."""
         process = subprocess.Popen(
-            [sys.executable, str(script)],
+            [*before, sys.executable, str(script)],
             cwd=self.directory,
             env={**self.environment, **variables},
             stdout=subprocess.PIPE,

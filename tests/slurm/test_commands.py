@@ -26,6 +26,15 @@ def left(driver: Driver, state: str) -> None:
     process.communicate()
 
 
+def kill(driver: Driver, job: str) -> list[str]:
+    """Kills a job; what became of that."""
+    return [one["outcome"] for one in json.loads(driver.tenuto("kill", job, "--json", code=None))]
+
+
+LONG_AGO = '$REAL "$@" | sed -E "s/[0-9]{4}-[0-9-]+T[0-9:]+/2020-01-01T00:00:00/"; exit 0'
+"""A queue whose jobs ended long ago: an end of this minute may be ahead of what the disk shows."""
+
+
 @pytest.fixture(autouse=True)
 def open_partition(driver: Driver) -> object:
     yield
@@ -49,6 +58,27 @@ def test_a_job_without_a_driver_is_shown_explained_kept_and_killed(
     assert (job["state"], job["reason"]) == ("error", "cancelled")
     eventually(lambda: not driver.running(), "the end of the job in Slurm")
     assert len(driver.ledger()) == (state == "running")
+
+
+def test_a_job_that_is_long_gone_is_shown_explained_retried_and_cleaned(driver: Driver) -> None:
+    left(driver, "running")
+    driver.slurm.run("scancel", *driver.running())
+    eventually(lambda: "CANCELLED" in dict(driver.queue()).values(), "the end of the job in Slurm")
+    driver.shim("squeue", LONG_AGO)
+    # A command asks for two seconds, in which a crowded machine may give no answer.
+    (job,) = eventually(lambda: [one for one in driver.jobs() if one["state"] == "error"], "the verdict")
+    assert job["reason"] == "cancelled"
+    why = json.loads(driver.tenuto("why", job["id"], "--json"))
+    assert "CANCELLED" in json.dumps(why)
+    assert "what failed: tenuto jobs state=error" in driver.tenuto("status")
+    eventually(lambda: kill(driver, job["id"]) == ["not_running"], "the word that there is nothing to kill")
+    driver.release()
+    retried = json.loads(driver.tenuto("retry", job["id"], "--json"))
+    assert [one["state"] for one in retried] == ["done"]
+    assert len(driver.ledger()) == 2
+    cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json"))
+    assert [one["outcome"] for one in cleaned] == ["deleted"]
+    assert driver.jobs() == []
 
 
 def test_a_failed_job_is_run_again_by_slurm(driver: Driver) -> None:

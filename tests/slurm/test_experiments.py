@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -25,6 +26,9 @@ with experiment(HERE / "ws", "x"):
 
 
 def test_arrays_and_the_queue_are_no_larger_than_the_settings_say(driver: Driver) -> None:
+    counts = driver.directory / "counts"
+    queued = f"squeue -h -r -t PENDING,RUNNING --me | wc -l >> {counts}"
+    driver.shim("sbatch", f'$REAL "$@"; code=$?; {queued}; exit $code')
     driver.run(
         """
 with experiment(HERE / "ws", "x"):
@@ -39,6 +43,7 @@ with experiment(HERE / "ws", "x"):
         "--array" not in call or "--array=0-1" in call or "--array=0-2" in call
         for call in driver.calls("sbatch")
     )
+    assert max(map(int, counts.read_text().split())) <= 4
 
 
 def test_a_refused_job_is_rejected_with_slurms_words(driver: Driver) -> None:
@@ -91,21 +96,29 @@ class Wide(Note):
 
 def test_nothing_of_a_path_or_a_setting_is_read_by_a_shell(driver: Driver) -> None:
     strange = "a 'b\" %j $HOME `x` ; c"
+    long = "L" * 193  # with the name of its module 200 bytes
     driver.run(
         f"""
 with experiment(HERE / {strange!r}, "x"):
-    note = Note.C(name="n").submit()
+    note = {long}.C(name="n").submit()
     assert note.job.result()[0] == "n"
-"""
+""",
+        classes=f"class {long}(Note):\n    pass\n",
     )
     assert driver.began() == ["n"]
+    (call,) = driver.calls("sbatch")
+    assert f"--job-name={'L' * 40}-" in call
 
 
 def test_the_environment_of_a_job_is_the_drivers(driver: Driver) -> None:
     driver.script("pass")
     (driver.directory / "tenuto.toml").write_text(
         '[slurm]\nsetup = """export FROM_SETUP=\'a b\'"""\nwrap = "env FROM_WRAP=1"\n'
+        f'python = "{driver.directory}/other python"\n'
     )
+    other = driver.directory / "other python"
+    other.write_text(f'#!/bin/sh\nFROM_PYTHON=1 exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
     driver.run(
         """
 with experiment(HERE / "ws", "x"):
@@ -115,7 +128,8 @@ with experiment(HERE / "ws", "x"):
         classes="""
 class Env(Task):
     def execute(self):
-        names = ("FROM_SETUP", "FROM_WRAP", "MINE", "SLURM_RESTART_COUNT", "SLURM_CONF", "SLURM_JOB_ID")
+        ours = ("FROM_SETUP", "FROM_WRAP", "FROM_PYTHON", "MINE")
+        names = (*ours, "SLURM_RESTART_COUNT", "SLURM_CONF", "SLURM_JOB_ID")
         return {name: os.environ.get(name) for name in names}
 """,
         MINE="mine",
@@ -124,6 +138,7 @@ class Env(Task):
     seen = json.loads((driver.directory / "seen").read_text())
     assert seen["FROM_SETUP"] == "a b"
     assert seen["FROM_WRAP"] == "1"
+    assert seen["FROM_PYTHON"] == "1"
     assert seen["MINE"] == "mine"
     assert seen["SLURM_RESTART_COUNT"] is None
     assert seen["SLURM_CONF"]

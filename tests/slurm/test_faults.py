@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.slurm.drivers import Driver, eventually
+from tests.slurm.drivers import SAYING, Driver, eventually
 
 HOLD_THREE = """
 with experiment(HERE / "ws", "x"):
@@ -48,16 +48,6 @@ def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     second.communicate(timeout=100)
     assert second.returncode == 0
     assert driver.began() == ["n"]
-
-
-SAYING = """
-class Said:
-    def job_explained(self, job, message):
-        note(f"said {message}")
-
-Scheduler.instance().add_listener(Said())
-"""
-"""Has a driver note how its jobs explain that they wait."""
 
 
 def test_a_lost_answer_is_found_in_the_queue_and_the_job_says_why_it_waits(driver: Driver) -> None:
@@ -152,36 +142,3 @@ class Kill(Task):
     )
     assert "['FAILED', 'LOST']" in driver.ledger(), said
     assert {state for _, state in driver.queue()[-2:]} == {"FAILED"}
-
-
-@pytest.mark.slow
-@pytest.mark.watchdog(240)
-def test_a_preempted_job_is_tried_again(own_driver: Driver) -> None:
-    process = own_driver.start(
-        own_driver.script(HOLD_THREE.replace('"abc"', '"a"')), TENUTO_SLURM__PARTITION="cheap"
-    )
-    eventually(own_driver.ledger, "the job to run")
-    slurm = own_driver.slurm
-    slurm.run("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
-    eventually(lambda: len(own_driver.ledger()) == 2, "the second attempt")
-    own_driver.release()
-    own_driver.ended(process)
-    (job,) = own_driver.jobs()
-    assert (job["state"], job["attempt"]) == ("done", 2)
-
-
-@pytest.mark.slow
-@pytest.mark.watchdog(240)
-def test_a_controller_that_is_away_delays_and_loses_nothing(own_driver: Driver) -> None:
-    process = own_driver.start(own_driver.script(HOLD_THREE))
-    eventually(lambda: len(own_driver.ledger()) == 3, "three running jobs")
-    own_driver.slurm.crash("slurmctld")
-    try:
-        asked = len(own_driver.calls("squeue"))
-        eventually(lambda: len(own_driver.calls("squeue")) > asked, "a question that nobody answers")
-    finally:
-        own_driver.slurm.again("slurmctld")
-    own_driver.release()
-    own_driver.ended(process)
-    assert own_driver.began() == ["a", "b", "c"]
-    assert all(job["attempt"] == 1 for job in own_driver.jobs())

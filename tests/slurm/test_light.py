@@ -42,6 +42,6 @@ def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path
     attempt = Attempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)
     place = Place(layout.launchers, "0123456789abcdef")
     attempt.take_found(Found(place, 0, False, "7", Header(30.0)))
-    ours = Row("7", "RUNNING", "None", "2030-01-01T00:00:00", 0, f"Task{place.suffix}")
+    ours = Row("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
     assert attempt.own(ours) is ours
     assert attempt.own(ours._replace(name="Task-fedcba98")) is None

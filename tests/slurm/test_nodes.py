@@ -19,6 +19,13 @@ with experiment(HERE / "ws", "x"):
     for name in "ab":
         Hold.C(name=name).submit()
 """
+NOTES = """
+with experiment(HERE / "ws", "x"):
+    assert [line for line in open("/proc/mounts") if str(HERE) in line and "fuse" in line]
+    for i in range(6):
+        note = Note.C(name=f"n{i}").submit()
+    After.C(before=note).submit()
+"""
 WIDE = {"TENUTO_SLURM__CPUS": "3"}
 """A node has four cores, so that each job has a node to itself."""
 
@@ -96,9 +103,18 @@ with experiment(HERE / "ws", "x"):
     assert Mounts.C().submit().job.result(), "the nodes have a mount of their own"
     for i in range(6):
         Note.C(name=f"n{i}").submit()
+    again = Again.C().submit()
     After.C(before=Hold.C(name="h").submit()).submit()
+    assert again.job.result() == 2
 """,
         classes="""
+class Again(ResumableTask):
+    def execute(self):
+        print("attempt", self.job_attempt, flush=True)
+        if self.job_attempt == 1:
+            raise GracefulTimeout
+        return self.job_attempt
+
 class Mounts(Task):
     def execute(self):
         return [line for line in open("/proc/mounts") if str(HERE) in line and "fuse" in line]
@@ -114,6 +130,27 @@ class Mounts(Task):
     assert second.returncode == 0
     assert driver.began() == sorted(["after", "h", *(f"n{i}" for i in range(6))])
     assert not list(driver.workspace.glob("jobs/*/*/*.failed"))
+
+
+@pytest.mark.prove("a second of patience for each file")
+@pytest.mark.slow
+@pytest.mark.watchdog(240)
+def test_a_submit_host_that_sees_the_disk_late_loses_no_job(
+    require: Callable[[str], None], driver: Driver
+) -> None:
+    require("bindfs")
+    if not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("this kernel has no /dev/fuse, so late disks are NOT tested here")
+    here, behind = driver.directory, driver.directory.with_name("behind")
+    behind.mkdir()
+    times = "nonempty,attr_timeout=2,entry_timeout=2,negative_timeout=2"
+    late = f'mount --bind {here} {behind} && bindfs -o {times} {behind} {here} && cd {here} && exec "$@"'
+    apart = "unshare --mount --pid --fork --kill-child --mount-proc sh -c".split()
+    process = driver.start(driver.script(NOTES), *apart, late, "sh")
+    driver.ended(process)
+    assert driver.began() == sorted(["after", *(f"n{i}" for i in range(6))])
+    assert not list(driver.workspace.glob("jobs/*/*/*.failed"))
+    assert {job["attempt"] for job in driver.jobs()} == {1}
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

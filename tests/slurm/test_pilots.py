@@ -94,3 +94,89 @@ def test_pilots_that_run_nothing_are_given_up(driver: Driver) -> None:
     said = driver.run(HOLD, code=1, **PILOT)
     assert "3 pilots in a row" in said
     assert len(driver.calls("sbatch")) == 3
+
+
+def test_a_runner_that_is_killed_in_a_pilot_is_seen_at_once(driver: Driver) -> None:
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    held = Hold.C(name="h").submit()
+    killed = Kill.C().submit().job
+    killed.wait()
+    note(killed.failure_status.name)
+    (HERE / "release").touch()
+    held.job.wait()
+""",
+        code=1,
+        classes="""
+class Kill(Task):
+    def execute(self):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+""",
+        **PILOT,
+    )
+    assert "KILLED: its runner vanished in pilot" in said
+    assert "LOST" in driver.ledger()
+    assert sorted(job["state"] for job in driver.jobs()) == ["done", "error"]
+
+
+@pytest.mark.slow
+def test_a_node_that_is_short_of_something_costs_a_job_in_a_pilot_no_try(driver: Driver) -> None:
+    """A runner whose pid record cannot be written says so, and its pilot starts it again."""
+    (driver.directory / "sitecustomize.py").write_text(
+        f"""
+import errno, os
+opened = os.open
+def open_(path, *arguments, **named):
+    if ".pid" in str(path):
+        try:
+            os.rmdir({str(driver.directory / "short")!r})
+        except FileNotFoundError:
+            return opened(path, *arguments, **named)
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return opened(path, *arguments, **named)
+os.open = open_
+"""
+    )
+    (driver.directory / "short").mkdir()
+    driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    assert Note.C(name="n").submit().job.result()[2] == 1
+""",
+        PYTHONPATH=str(driver.directory),
+        **PILOT,
+    )
+    assert not (driver.directory / "short").exists()
+    assert driver.began() == ["n"]
+
+
+@pytest.mark.prove("Slurm looks at time limits every half minute")
+@pytest.mark.slow
+@pytest.mark.watchdog(300)
+def test_jobs_of_a_pilot_whose_time_is_over_run_again(driver: Driver) -> None:
+    process = driver.start(
+        driver.script(
+            """
+with experiment(HERE / "ws", "x"):
+    jobs = [Second.C(name=name).submit().job for name in "abcdef"]
+    note(sorted(job.result() for job in jobs))
+""",
+            classes="""
+class Second(Task):
+    name: Param[str]
+    def execute(self):
+        note(self.name)
+        while self.job_attempt == 1 and self.name in "ab":
+            time.sleep(0.1)
+        return self.job_attempt
+""",
+        ),
+        **{**PILOT, "TENUTO_SLURM__PILOT_TIME_S": "60"},
+    )
+    _, said = process.communicate(timeout=250)
+    assert process.returncode == 0, said
+    assert driver.ledger().count("a") == 2
+    assert all(driver.ledger().count(name) == 1 for name in "cdef"), "they had not begun, and ran once"
+    assert len(driver.calls("sbatch")) >= 2

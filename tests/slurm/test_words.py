@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tenuto.launchers.slurm.states import meaning_of, pending_text
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.derive_table import ClusterSays
 
+ENDED = datetime.fromisoformat("2026-01-01T00:00:00").timestamp()
+"""In the time of the place, as Slurm writes it."""
 LOST, CANCELLED = JobFailureStatus.LOST, JobFailureStatus.CANCELLED
 
 
@@ -112,9 +115,9 @@ def test_the_queue_is_read_row_by_row(shim: Shim) -> None:
         "echo '2|RUNNING|None|2026-01-01T00:00:00|0|t|'; echo '3|FAILED|None|x|9|t|'; echo garbage",
     )
     assert commands.queue() == [
-        Row("1_0", "FAILED", "NonZeroExitCode", "2026-01-01T00:00:00", 3, "a|b-12345678"),
-        Row("2", "RUNNING", "None", "2026-01-01T00:00:00", 0, "t"),
-        Row("3", "FAILED", "None", "x", None, "t"),
+        Row("1_0", "FAILED", "NonZeroExitCode", ENDED, 3, "a|b-12345678"),
+        Row("2", "RUNNING", "None", ENDED, 0, "t"),
+        Row("3", "FAILED", "None", None, None, "t"),
     ]
 
 

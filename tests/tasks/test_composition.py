@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto import (
+    STDOUT,
     Config,
     Constant,
     LightweightTask,
@@ -458,6 +459,25 @@ def test_a_live_object_finds_the_files_of_submitted_tasks(experiment: Any, tmp_p
     trained = train().submit()
     live = Evaluate.C(trained=trained).instance(tmp_path / "here")
     assert live.trained.log == trained.jobpath / "log.txt"
+
+
+class Logs(Task):
+    printed: Meta[Path] = field(default_factory=PathGenerator(STDOUT))
+    folder: Meta[Path] = field(default_factory=PathGenerator())
+    named: Meta[Path] = field(default_factory=PathGenerator(lambda config: f"{config.name}.txt"))
+    fixed: Meta[Path] = field(default_factory=PathGenerator(lambda: "always.txt"))
+    name: Param[str] = "x"
+
+
+def test_a_path_is_a_log_the_directory_or_what_a_function_makes(experiment: Any, tmp_path: Path) -> None:
+    logs = Logs.C(name="mine").submit()
+    job = logs.jobpath
+    assert (logs.printed, logs.folder) == (job / "stdout", job)
+    assert (logs.named, logs.fixed) == (job / "mine.txt", job / "always.txt")
+    stored = job_document(logs, job, tmp_path / "partials", [])["objects"][0]["generated"]
+    assert stored == {"printed": "stdout", "folder": ".", "named": "mine.txt", "fixed": "always.txt"}
+    with pytest.raises(DeclarationError, match="stays inside the job's directory"):
+        PathGenerator(lambda: "../out").place(logs)
 
 
 # -- partials ----------------------------------------------------------------------------------------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from tenuto.errors import NotFound, SettingsError
+from tenuto.errors import NotFound, SettingsError, TenutoError
+from tenuto.experiments.last_used import last_workspace
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.directories import job_keys
 from tenuto.settings import Settings, load_settings
@@ -23,14 +25,24 @@ MOST_LOOKED_AT = 1000
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _complete_workspaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The workspaces that the settings name, and directories."""
+    try:
+        named = [name for name in load_settings().workspaces if name.startswith(incomplete)]
+    except TenutoError:
+        named = []  # a person is just typing
+    return [*map(CompletionItem, named), CompletionItem(incomplete, type="dir")]
+
+
 def workspace_option(command: F) -> F:
     """`-w`, `--workspace`."""
     return click.option(
         "-w",
         "--workspace",
         metavar="NAME|PATH",
+        shell_complete=_complete_workspaces,
         help="The workspace: a name from the settings, or a path. By default the one around the working "
-        "directory, then the one that the settings name.",
+        "directory, the one that the settings name, the only one inside, or the last used from there.",
     )(command)
 
 
@@ -61,7 +73,8 @@ def looks_like_workspace(path: Path) -> bool:
 
 
 def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
-    """The workspace that a command is about: given, around the working directory, or from the settings."""
+    """The workspace that a command is about: given, around the working directory, from the settings, one
+    level down, or the last one that was used from here."""
     if given is None:
         for path in (here, *here.parents):
             if looks_like_workspace(path):
@@ -69,10 +82,33 @@ def workspace_path(given: str | None, settings: Settings, here: Path) -> Path:
     try:
         return Path(os.path.abspath(settings.workspace(given)))
     except SettingsError as error:
-        raise NotFound(
-            f"no workspace here ({here}): give one with -w, go into one, or write "
-            'default_workspace = "main" and [workspaces.main] path = "..." into tenuto.toml'
-        ) from error
+        return _nearby(here, error)
+
+
+def _nearby(here: Path, error: SettingsError) -> Path:
+    """The only workspace in a directory, or the last one that was used from there."""
+    inside = [path for path in _directories(here) if looks_like_workspace(path)]
+    if len(inside) == 1:
+        return inside[0]
+    last = last_workspace(this_machine().files, here)
+    if last is not None and looks_like_workspace(last):
+        return last
+    if inside:
+        names = ", ".join(path.name for path in inside[:10])
+        raise NotFound(f"{len(inside)} workspaces are here ({names}): choose one, as in -w {inside[0].name}")
+    raise NotFound(
+        f"no workspace here ({here}): use -w or TENUTO_DEFAULT_WORKSPACE=./path, go into one, or "
+        'write default_workspace = "main" and [workspaces.main] path = "..." into tenuto.toml'
+    ) from error
+
+
+def _directories(here: Path) -> list[Path]:
+    try:
+        with os.scandir(here) as entries:
+            names = [entry.name for entry in islice(entries, MOST_LOOKED_AT) if entry.is_dir()]
+    except OSError:
+        return []
+    return [here / name for name in sorted(names)]
 
 
 def open_workspace(given: str | None, settings: Settings | None = None) -> WorkspaceView:

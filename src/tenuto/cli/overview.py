@@ -13,6 +13,7 @@ from tenuto.clock import Clock
 from tenuto.experiments.run import Run
 from tenuto.jobs.forecast import Durations, Running, remaining_s
 from tenuto.jobs.model import Counts, Kind, Model
+from tenuto.jobs.names import VaryingNames
 from tenuto.jobs.progress import ProgressSoFar
 from tenuto.jobs.rows import after_event, identity_row
 from tenuto.lifecycle.events import (
@@ -25,6 +26,7 @@ from tenuto.lifecycle.events import (
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Row, RowId, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.work import TaskWork
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
@@ -48,6 +50,7 @@ class Overview:
         self._durations: dict[str, Durations] = {}
         self._slots: dict[str, int] = {}
         self._failures: deque[RowId] = deque(maxlen=RECENT_FAILURES)
+        self._names = VaryingNames()
 
     # Hearing
 
@@ -74,6 +77,8 @@ class Overview:
         known = self._model.row(workspace, row_key(Door.EXPERIMENTS, event.task_id, event.job_id))
         if known is not None:
             return known
+        if not job.tag_texts and isinstance(job.work, TaskWork):
+            self._names.add(job.task_id, job.job_id, job.work.task)
         self._slots[job.launcher.name] = job.launcher.slots
         if workspace not in self._durations:
             self._durations[workspace] = Durations(self._files, job.layout)
@@ -110,13 +115,17 @@ class Overview:
                 if row is not None and self._reports.get(name) is report:
                     self._model.put(report.shown(row))
             found = [self._model.row(*name) for name in self._reports]
-        return [row for row in found if row is not None]
+            return [self._named(row) for row in found if row is not None]
 
     def failures(self) -> list[Row]:
         """The most recent failures, the latest first."""
         with self._lock:
             found = [self._model.row(*name) for name in reversed(self._failures)]
-        return [row for row in found if row is not None and row.state is JobState.ERROR]
+            return [self._named(row) for row in found if row is not None and row.state is JobState.ERROR]
+
+    def _named(self, row: Row) -> Row:
+        """A row to be shown: in place of missing tags it has the parameters that tell the job from others."""
+        return row if row.tags else row._replace(tags=self._names.name(row.task, row.id))
 
     def rows(self) -> list[Row]:
         """Every job."""

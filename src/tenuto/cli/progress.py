@@ -306,7 +306,9 @@ def _running(one: ShownJob, columns: int, signs: Signs) -> str:
     if one.left_s is not None:
         right += f" ETA {duration(one.left_s):>6}"
         room -= 11
-    return truncate(f"  {fit(one.label, min(room - 12, 40))} {right}  {one.desc}".rstrip(), columns)
+    return truncate(
+        f"  {fit(one.label, min(room - 12, max(40, columns // 2)))} {right}  {one.desc}".rstrip(), columns
+    )
 
 
 def _bar(fraction: float, cells: int, signs: Signs) -> str:

@@ -7,12 +7,13 @@ since it counts the rows that it drew, not those that the terminal made of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, unique
-from typing import Any, NamedTuple, TextIO, cast
+from typing import NamedTuple, TextIO
 
 from tenuto.jobs.text import truncate, width
 
@@ -67,6 +68,8 @@ class Screen:
         self, stream: TextIO, *, color: bool = True, size: Callable[[TextIO], Size] = size_of
     ) -> None:
         self._stream = stream
+        self._print = stream.write  # as it is now: `PrintingAbove` puts another in its place
+        self._flush = stream.flush
         self._color = color
         self._size = size
         self._lock = threading.RLock()
@@ -127,66 +130,85 @@ class Screen:
         if self._gone or not text:
             return
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            self._print(text)
+            self._flush()
         except (OSError, ValueError):  # the window was closed; the jobs go on
             self._gone = True
 
 
 class Above:
-    """Stands in for a standard stream while a screen is shown: what is printed goes above the lines."""
+    """Writes for a standard stream while a screen is shown: what is printed goes above the lines."""
 
-    def __init__(self, stream: TextIO, screen: Screen) -> None:
-        self._stream = stream
+    def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._begun = ""
         self._lock = threading.RLock()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
     def write(self, text: str) -> int:
-        """Keeps what has no line end yet."""
+        """Keeps what has no line end yet; of what was written over, as bars are, only the last."""
         with self._lock:
+            if "\r" in self._begun and text[:1] not in ("\r", "\n"):
+                self._begun = ""  # another writer; the bar is written again with its next step
             whole, end, begun = (self._begun + text).rpartition("\n")
             self._begun = begun
         if end:
-            self._screen.print(whole + end)
+            lines = [line.rstrip("\r").rpartition("\r")[2] for line in whole.split("\n")]
+            self._screen.print("\n".join(lines) + end)
         return len(text)
 
-    def writelines(self, lines: Sequence[str]) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         """As of a file."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Shows what has no line end: it may be a question that the script waits for an answer to."""
+        """Shows what has no line end: it may be a question to a person; but no bar that is unfinished."""
         with self._lock:
+            if "\r" in self._begun:
+                return
             begun, self._begun = self._begun, ""
+        if begun:
+            self._screen.print(begun + "\n")
+
+    def end(self) -> None:
+        """Shows what is left."""
+        with self._lock:
+            begun, self._begun = self._begun.rstrip("\r").rpartition("\r")[2], ""
         if begun:
             self._screen.print(begun + "\n")
 
 
 class PrintingAbove:
-    """Has `sys.stdout` and `sys.stderr` print above a screen, as far as they lead to a terminal."""
+    """Has `sys.stdout` and `sys.stderr` print above a screen, as far as they lead to a terminal.
+
+    The streams stay the objects that they are, and only write in another way: a handler of `logging` keeps
+    the stream that it was made with. What it wrote into another was drawn over, and moved the lines.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._before: dict[str, TextIO] = {}
+        self._changed: list[tuple[TextIO, Above]] = []
 
     def begin(self) -> None:
         """From now on."""
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if name not in self._before and stream is not None and stream.isatty():
-                self._before[name] = stream
-                setattr(sys, name, cast("TextIO", Above(stream, self._screen)))
+        for stream in dict.fromkeys((sys.stdout, sys.stderr)):
+            known = [one for one, _ in self._changed]
+            if stream is None or stream in known or not stream.isatty():
+                continue
+            above = Above(self._screen)
+            with contextlib.suppress(AttributeError):  # an object of another program's, which stays as it is
+                for name in _WRITING:
+                    setattr(stream, name, getattr(above, name))
+                self._changed.append((stream, above))
 
     def end(self) -> None:
         """No more."""
-        for name, stream in self._before.items():
-            ours = getattr(sys, name)
-            if isinstance(ours, Above):
-                ours.flush()
-                setattr(sys, name, stream)
-        self._before.clear()
+        for stream, above in self._changed:
+            for name in _WRITING:
+                with contextlib.suppress(AttributeError):
+                    delattr(stream, name)
+            above.end()
+        self._changed.clear()
+
+
+_WRITING = ("write", "writelines", "flush")

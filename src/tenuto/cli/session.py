@@ -8,11 +8,9 @@ import contextlib
 import logging
 import os
 import os.path
-import shutil
 import sys
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from tenuto.cli import exits
@@ -25,7 +23,7 @@ from tenuto.clock import SystemClock
 from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
-from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
+from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
@@ -51,6 +49,8 @@ class Request(NamedTuple):
     """The file is the name of a module, as after ``python -m``."""
     rerun_changed: bool | None = None
     """Whether jobs are run again whose code has changed; None: as the script and the settings say."""
+    fail_fast: bool = False
+    """Whether nothing more is started after the first failure."""
 
     @property
     def is_yaml(self) -> bool:
@@ -90,6 +90,7 @@ class Session:
         reporting, imposed = current_reporter.set(self.progress), imposed_mode.set(mode)
         _LAUNCHERS.addHandler(self.remarks)
         rerun = imposed_rerun.set(request.rerun_changed)
+        fail_fast = imposed_fail_fast.set(request.fail_fast or None)
         try:
             code = self._run(request)
         finally:
@@ -98,6 +99,7 @@ class Session:
             current_reporter.reset(reporting)
             imposed_mode.reset(imposed)
             imposed_rerun.reset(rerun)
+            imposed_fail_fast.reset(fail_fast)
         if code == exits.OK and self.progress.failed():
             return exits.FAILED  # the script may have caught the error
         return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
@@ -230,20 +232,3 @@ def let_go_of_closed_streams() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-
-
-def called_as() -> list[str]:
-    """How this program was called, so that a command we show can be typed: it need not be on the PATH."""
-    name = sys.argv[0]
-    if os.path.basename(name) == "__main__.py":
-        return ["python", "-m", "tenuto"]
-    found = shutil.which("tenuto", path=process_environment().get("PATH"))
-    if found is not None and os.path.exists(name) and os.path.samefile(found, name):
-        return ["tenuto"]
-    return [short_path(name)]
-
-
-def short_path(path: str | Path) -> str:
-    """A path as a person here would write it."""
-    near = os.path.relpath(path)
-    return str(path) if near.startswith("..") else near

@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tenuto.cli.program import short_path
 from tenuto.cli.progress import ClosedRun, tag_text
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
-from tenuto.jobs.text import duration, safe, truncate
+from tenuto.jobs.text import counted, duration, safe, truncate
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.layout import Layout
@@ -67,7 +68,9 @@ class Summary(NamedTuple):
         yield from map(safe, self.remarks)
         for run in self.left:
             running = self.counts.running
-            yield f"{safe(run.name)} was left" + (f"; {running} jobs go on" if running else "")
+            yield f"{safe(run.name)} was left" + (
+                f"; {counted(running, 'job')} still running" if running else ""
+            )
         for note in (note for run in self.runs for note in run.notes):
             yield f"note: {safe(note)}"
         for group in self.failures[:SHOWN_GROUPS]:
@@ -86,6 +89,8 @@ class Summary(NamedTuple):
         names = ", ".join(f"{safe(run.name)} {run.run_id}" for run in self.runs)
         counts = self.counts
         if counts.known and counts.reused == counts.known:
+            if counts.known == 1:
+                return f"{names}: its job was done before, and is reused; nothing had to run"
             return f"{names}: all {counts.known} jobs were done before, and are reused; nothing had to run"
         parts = [f"{counts.reused} reused", f"{counts.ran} ran", f"{counts.failed} failed"]
         if counts.stranded:
@@ -109,12 +114,9 @@ class Summary(NamedTuple):
             yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{tag_text(row.tags, ' ')}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
-        yield f"  to see why: {shlex.join([*self.program, *logs_arguments(group.rows[0])])}"
-
-
-def logs_arguments(row: Row) -> list[str]:
-    """The command that shows what a job printed; the group of its row is its workspace."""
-    return ["logs", row.id[:SHORT_ID], "-w", row.group]
+        row = group.rows[0]  # the group of a row is its workspace
+        command = [*self.program, "why", row.id[:SHORT_ID], "-w", short_path(row.group)]
+        yield f"  to see why: {shlex.join(command)}"
 
 
 def _near(path: str, directory: str) -> str:

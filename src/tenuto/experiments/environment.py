@@ -229,11 +229,17 @@ def git_state(path: str | Path, environ: Mapping[str, str]) -> GitState:
     if top is None:
         return GitState(shown, problem="not a git repository")
     kept = tuple((name, environ[name]) for name in _PASSED_ON if name in environ)
-    return _git_state(top, kept)._replace(path=shown)
+    return _git_state(top, kept, _script())._replace(path=shown)
+
+
+def _script() -> str:
+    """The file of the program that runs; empty at a prompt."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.realpath(file) if file else ""
 
 
 @functools.lru_cache(maxsize=256)
-def _git_state(top: str, kept: tuple[tuple[str, str], ...]) -> GitState:
+def _git_state(top: str, kept: tuple[tuple[str, str], ...], script: str) -> GitState:
     git = _Git(top, dict(kept))
     commit = branch = remote = None
     try:
@@ -241,6 +247,7 @@ def _git_state(top: str, kept: tuple[tuple[str, str], ...]) -> GitState:
         remote = _remote(configuration)
         options = _without_filters(configuration)
         headers, dirty = git.status(options)
+        dirty = dirty or git.leaves_out(script)
         commit = headers.get("branch.oid")
         branch = headers.get("branch.head")
     except _GitFailed as failure:
@@ -285,6 +292,13 @@ class _Git:
         lines = [line for line in self._run([*options, *command]).split("\0") if line]
         headers = [line[2:].partition(" ") for line in lines if line.startswith("# ")]
         return {key: value for key, _, value in headers}, any(not line.startswith("# ") for line in lines)
+
+    def leaves_out(self, file: str) -> bool:
+        """True if a file lies in the repository, and no commit will ever have it: it was never added."""
+        inside = os.path.relpath(file, self._top) if file else ".."
+        if inside.startswith("..") or "/.git/" in file or "-packages/" in file or not os.path.isfile(file):
+            return False
+        return not self._run(["ls-files", "--", inside])
 
     def _run(self, arguments: list[str], allowed: tuple[int, ...] = (0,)) -> str:
         if self._program is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
@@ -27,11 +29,13 @@ from tenuto.experiments.arguments import (
     settings_of,
     workspace_of,
 )
+from tenuto.experiments.disk_errors import worded_error
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
+from tenuto.experiments.last_used import remember_workspace
 from tenuto.experiments.locking import wait_for_lock
-from tenuto.experiments.modes import RunMode, imposed_mode, imposed_rerun
+from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.notes import notes_of
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import clear_after_kills, prune_history
@@ -49,6 +53,7 @@ from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
 from tenuto.jobs.table import jobs_html
+from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.launchers.carbon.plan import carbon_plan
 from tenuto.launchers.choice import Launchers
@@ -57,7 +62,7 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.events import CarbonMetricsData, Event
-from tenuto.lifecycle.states import TransientMode
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -116,12 +121,14 @@ class experiment:
         raise_on_failure: bool | None = None,
         submit_hooks: Iterable[SubmitHook] = (),
         rerun_changed: bool | None = None,
+        fail_fast: bool | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         """Checks what it is given; nothing is opened before the `with` statement.
 
         `workdir`: a path, or the name of a workspace in the settings. `launcher`: also by its name, such as
         ``"warm"``. `rerun_changed`: jobs that were done are run again if the file of their task has changed.
+        `fail_fast`: after the first failure nothing more is started, and what runs is waited for.
         `settings`: also a dict such as ``{"slots": 2}``, over those that hold here. Members of
         enums can be given by their names. `ParameterError` names an argument that cannot be used.
         """
@@ -135,6 +142,8 @@ class experiment:
         self._carbon_plan = carbon_plan(self.settings.carbon)
         self.plan: list[PlannedJob] = []
         """What a dry run found, job by job."""
+        self.is_cut = False
+        """Whether an error ended the block of an experiment that runs nothing: its plan may not be whole."""
         self.environment: Mapping[str, str] = {}
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         self._launcher = launcher_of(launcher, "experiment(launcher=)")
@@ -153,6 +162,9 @@ class experiment:
             else flag(raise_on_failure, "experiment(raise_on_failure=)")
         )
         """Whether a failed job makes the run raise, and the exit code 1."""
+        imposed = imposed_fail_fast.get()
+        self.fails_fast = flag(bool(imposed) if fail_fast is None else fail_fast, "experiment(fail_fast=)")
+        """Whether the first failure keeps further jobs from being started."""
         is_signalled = flag(register_signals, "experiment(register_signals=)")
         self._interrupts = Interrupts(self._stop_on_interrupt, say) if is_signalled else None
         self.submit_hooks = hooks_of(submit_hooks)
@@ -215,12 +227,16 @@ class experiment:
         """A directory of this run for whatever the script wants to keep."""
         return Path(self.run.paths.results)
 
-    def setenv(self, name: str, value: str | int | float | Path) -> None:
+    def setenv(self, name: str, value: str | int | float | Path, override: bool = True) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
 
-        A number or a path is written as text. `ParameterError` for what no process can have in its
-        environment.
+        A number or a path is written as text. With ``override=False`` a variable that is set, here or for
+        this process, stays. `ParameterError` for what no process can have in its environment.
         """
+        if not flag(override, "setenv(override=)") and (
+            name in self.environment or name in process_environment()
+        ):
+            return
         is_written = isinstance(value, int | float | Path) and not isinstance(value, bool)
         text_of = str(value) if is_written else value
         try:
@@ -334,6 +350,14 @@ class experiment:
         self.run.is_stopping = True
         self._scheduler.changed()
 
+    def __repr__(self) -> str:
+        at = (
+            f", run {self._run.run_id}, {counted(len(self._run.jobs), 'job')}"
+            if self._run is not None
+            else ""
+        )
+        return f"<experiment {self.name!r} in {self.workspace.path}{at}>"
+
     def _repr_html_(self) -> str:
         """The experiment in a notebook."""
         run_id = f" {self._run.run_id}" if self._run is not None else ""
@@ -434,7 +458,7 @@ class experiment:
         if lock is not None:
             with contextlib.closing(lock):
                 job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
-                job_directory.write_script(machine.files, job.paths, job_script())
+                job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))
 
     # Entering and leaving
 
@@ -462,11 +486,8 @@ class experiment:
         try:
             yield
         except OSError as error:
-            place = error.filename or self.workspace.path
-            raise DirectoryUnusable(
-                f"{place} cannot be used ({error.strerror or error}): {what}. Check the permissions and the "
-                f"free space of the workspace {self.workspace.path}, and run the script again"
-            ) from error
+            worded = worded_error(error, self.workspace.layout.root)
+            raise DirectoryUnusable(f"{worded} ({error.strerror or error}); {what}") from error
 
     def _enter_run(self, opening: contextlib.ExitStack) -> None:
         machine, layout = self._scheduler.machine, self.workspace.layout
@@ -476,8 +497,9 @@ class experiment:
         with contextlib.ExitStack() as undo:
             undo.callback(machine.files.remove_tree, layout.run(self.name, run_id).directory)
             self._record_environment(layout.run(self.name, run_id))
-            self._run = Run(self._scheduler, layout, self.name, run_id)
+            self._run = Run(self._scheduler, layout, self.name, run_id, fails_fast=self.fails_fast)
             undo.pop_all()
+        remember_workspace(machine.files, self.workspace.path)
         self._scheduler.experiments[self.name] = self._run
         reporter = current_reporter.get()
         if reporter is not None:
@@ -522,6 +544,7 @@ class experiment:
         if self.run_mode is RunMode.PREPARE and error is None:
             self._tell_prepared()
         elif self.run_mode is not RunMode.NORMAL:
+            self.is_cut = error is not None
             self._tell_plan()
         is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
         if is_interrupted and (error is None or left):
@@ -538,7 +561,7 @@ class experiment:
         if reporter is not None:
             reporter.planned(self)
         done = self._preparations.done_here
-        say(f"{len(done)} prepared; {len(self._not_run)} jobs were looked at, none was started")
+        say(f"{len(done)} prepared; {counted(len(self._not_run), 'job')} looked at, none started")
 
     def _tell_plan(self) -> None:
         self.plan = without_unneeded(self.plan)
@@ -558,8 +581,11 @@ class experiment:
             if is_leaving(error):
                 state = RunState.INTERRUPTED
                 self._say_what_goes_on(run)
+        elif run.unfinishedJobs and run.failedJobs and self.fails_fast:
+            left = counted(run.unfinishedJobs, "job")
+            state, message = RunState.FAILED, f"stopped at the first failure; {left} not started"
         elif run.unfinishedJobs:
-            state, message = RunState.INTERRUPTED, f"{run.unfinishedJobs} jobs were not started"
+            state, message = RunState.INTERRUPTED, f"{counted(run.unfinishedJobs, 'job')} not started"
         else:
             message = "jobs failed" if run.failedJobs else run.counts.problem or ""
             state = RunState.FAILED if message else RunState.DONE
@@ -569,25 +595,39 @@ class experiment:
         if reporter is not None:
             reporter.closed(self, state)
         else:
-            for note in self.notes:
-                say(note)
+            self._say_what_came_of_it(run)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
 
+    def _say_what_came_of_it(self, run: Run) -> None:
+        """For a script that was started by itself: notes, and at a terminal what was done."""
+        for note in self.notes:
+            say(note)
+        if run.jobs and sys.stderr is not None and sys.stderr.isatty():
+            done = sum(job.state is JobState.DONE for job in run.jobs.values())
+            reused = len(run.reused)
+            place = os.path.relpath(self.workspace.path)
+            say(
+                f"{self.name}: {counted(len(run.jobs), 'job')}, {reused} reused, {done - reused} ran, "
+                f"{run.failedJobs} failed; to see results: tenuto results -w {shlex.quote(place)}"
+            )
+
     def _say_what_goes_on(self, run: Run) -> None:
         running = len(run.running_jobs())
         if running:
-            say(f"{running} jobs go on; run the script again to wait for them and to go on.")
+            goes = "goes" if running == 1 else "go"
+            say(f"{counted(running, 'job')} {goes} on; run the script again to wait for them and to go on.")
 
     def _stop_on_interrupt(self) -> str:
         if self._run is None:
             return "nothing runs"
         self._run.is_stopping = True
         self._scheduler.changed()
-        return f"{len(self._run.running_jobs())} running jobs are waited for"
+        running = len(self._run.running_jobs())
+        return f"{counted(running, 'running job')} {'is' if running == 1 else 'are'} waited for"
 
 
 def _reset_submitter(outer: Token[Submitter | None]) -> None:
@@ -637,7 +677,8 @@ def failure_text(run: Run) -> str:
     failed = run.failed_jobs()
     first = failed[0]
     reason = first.failure_status.name if first.failure_status else "FAILED"
-    text = f"{len(failed)} of {len(run.jobs)} jobs failed; the first: {first.task_id} ({reason})"
+    jobs = counted(len(run.jobs), "job")
+    text = f"{len(failed)} of {jobs} failed; the first: {first.task_id} ({reason})"
     if first.standing.message:
         text += f": {printable(first.standing.message)}"
     return f"{text}\nits output: {first.stderr}"

@@ -20,3 +20,5 @@ imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", defa
 """Whether the command line has jobs run again whose code has changed; None: as the script says."""
 imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)
 """What the command line makes of every experiment that a script opens, whatever the script says."""
+imposed_fail_fast: ContextVar[bool | None] = ContextVar("tenuto_fail_fast", default=None)
+"""Set by `tenuto run --fail-fast`."""

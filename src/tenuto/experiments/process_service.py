@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -43,7 +44,7 @@ class ProcessService(Service):
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | str,
         *,
         id: str | None = None,
         port: int | None = None,
@@ -51,6 +52,8 @@ class ProcessService(Service):
         directory: Path | str | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
+        if isinstance(command, str):
+            command = shlex.split(command)
         if not command:
             raise ServiceError("a ProcessService needs a command: the program and its arguments")
         self.command = tuple(map(str, command))

@@ -28,7 +28,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.journals import OwnerJournal
 from tenuto.scheduler.listeners import StateListener, Subscriber
 from tenuto.workspace import journal
-from tenuto.workspace.carbon import job_total, total
+from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout, RunPaths
 from tenuto.workspace.ports import Machine
@@ -39,7 +39,17 @@ logger = logging.getLogger("tenuto.experiments")
 class Run:
     """Lists the jobs of a run, and writes what happens to them."""
 
-    def __init__(self, scheduler: Scheduler, layout: Layout, experiment_id: str, run_id: str) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        layout: Layout,
+        experiment_id: str,
+        run_id: str,
+        *,
+        fails_fast: bool = False,
+    ) -> None:
+        """`fails_fast`: nothing more is started once a job has failed."""
+        self._fails_fast = fails_fast
         self.id = run_owner(experiment_id, run_id)
         self.is_stopping = False
         """Nothing more of this run is started."""
@@ -104,6 +114,9 @@ class Run:
         if isinstance(event, JobStateChangedEvent):
             if event.state is JobState.WAITING and self.reused:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
+            elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
+                self.is_stopping = True
+                self._scheduler.changed()
             elif event.state is JobState.DONE and not event.submittime and not event.starttime:
                 self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
         self._events.hear(event)
@@ -219,6 +232,12 @@ class Run:
         ran = [job for key, job in list(self.jobs.items()) if key not in self.reused]
         found = [job_total(files, job.paths, self.started) for job in ran]
         return total(one for one in found if one is not None)
+
+    def unmeasured(self) -> int:
+        """How many jobs that ran in this run were to be measured, and were not."""
+        ran = [job for key, job in list(self.jobs.items()) if key not in self.reused and job.state.finished()]
+        files = self._machine.files
+        return sum(job.carbon_plan is not None and not read_carbon(files, job.paths) for job in ran)
 
     def finish(
         self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None

@@ -52,6 +52,8 @@ def kill(
     if isinstance(launch, LaunchRecord) and launch.external and found.derived.action is Action.WATCH:
         if attempt is not None and attempt != now:
             return Killing(Acted(key, Outcome.STALE, f"attempt {now} runs, not {attempt}", now))
+        if not really:
+            return Killing(Acted(key, Outcome.WOULD_KILL, f"attempt {now}, by {launch.launcher}", now))
         return _kill_elsewhere(view, key, launch, message)
     if not found.derived.state.running():
         return Killing(Acted(key, Outcome.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.errors import ClassNotFound, ParameterError, TokenError, UnsubmittedTask
+from tenuto.errors import ClassNotFound, DeclarationError, ParameterError, TokenError, UnsubmittedTask
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.key import JobKey
 from tenuto.launchers.instructions import CarbonPlan, Limits
@@ -21,10 +21,11 @@ from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import locate, module_name
+from tenuto.tasks.location import locate
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
+from tenuto.tasks.task import CommandTask, Task
 from tenuto.workspace.classes import claim_task_id
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Durability
@@ -80,6 +81,10 @@ def make_job(
     is the answer, and none is opened after it.
     """
     locate(live_class(type(task)))
+    if type(task).execute is Task.execute and not isinstance(task, CommandTask):
+        raise DeclarationError(
+            f"{class_name(task)} has no execute(), so there is nothing to run, at {caller()}: define it"
+        )
     resumable = getattr(type(task), "__is_resumable__", False)
     lost = defaults.max_lost_retries
     has_requirement = submission.requires is not None or getattr(type(task), "__requires__", None) is not None
@@ -127,12 +132,12 @@ def _priority(task: Any, submission: Submission) -> int:
 
 
 def check_script(files: Files, layout: Layout, task: Any) -> None:
-    """Refuses a class of a script or module if another file of that name has its task id in this workspace.
+    """Refuses a class if another file, of a module of the same name, has its task id in this workspace.
 
-    A class inside a package, or of an installed module, is told apart by its module's name.
+    A class of an installed module is told apart by its module's name, and one with an ``__xpmid__`` by that.
     """
     cls = live_class(type(task))
-    if "." in module_name(cls.__module__) or "__xpmid__" in cls.__dict__:
+    if "__xpmid__" in cls.__dict__:
         return
     location = locate(cls)
     if "-packages/" in location.file:

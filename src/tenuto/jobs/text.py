@@ -132,3 +132,8 @@ def duration(seconds: float | None) -> str:
 def energy(used: CarbonMetricsData) -> str:
     """``0.12 kWh, 45 g CO2, in 2h03m``."""
     return f"{used.energy_kwh:.3g} kWh, {used.co2_kg * 1000:.3g} g CO2, in {duration(used.duration_s)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -53,6 +53,8 @@ class CarbonPlan(NamedTuple):
     country: str | None = None
     tracker: str = CODECARBON
     """`module:function`; see `carbon.meter`."""
+    beside: str = ""
+    """The directory of the script, where a tracker is looked for after all other places."""
 
 
 class Confinement(NamedTuple):

@@ -18,6 +18,8 @@ from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
+CLOCKS_DIFFER_S = 60.0
+"""How far the clocks of two hosts may be apart."""
 SUBMISSION_PATIENCE_S = 60.0
 """How long an attempt may be unknown to its cluster before it counts as never submitted."""
 
@@ -43,6 +45,8 @@ class Sighting(NamedTuple):
     confirmed: bool = True
     """False if the cluster cannot know that nothing of the job runs any more: it lost the node."""
     blameless: bool = False
+    ended_s_ago: float | None = None
+    """How long ago it ended, by two clocks that may differ; None if that is not known."""
     untried: bool = False
     """True if an attempt that has not begun would be no try: there was no machine for it."""
 
@@ -59,6 +63,8 @@ _WORDS = {
 
 class Observer:
     """Remembers, for each attempt, since when its cluster says that it is gone."""
+
+    __slots__ = ("_beat_s", "_fences", "_gone_since", "_machine")
 
     def __init__(self, machine: Machine, beat_s: float = BEAT_S) -> None:
         self._machine = machine
@@ -81,17 +87,21 @@ class Observer:
         is_missing = found.seen is Seen.MISSING
         if not has_begun:
             patience_s = SUBMISSION_PATIENCE_S if is_missing else PATIENCE_S
-            return ended if self._has_waited(launch.nonce, patience_s) else _UNSURE
+            return ended if self._has_waited(launch.nonce, patience_s, found) else _UNSURE
         if is_missing or not found.confirmed or found.exit_code == STALE:
             return ended._replace(blameless=True) if self._is_fenced(paths, launch.nonce) else _UNSURE
-        return ended if self._has_waited(launch.nonce, marker_patience_s(found.exit_code)) else _UNSURE
+        patience_s = marker_patience_s(found.exit_code)
+        return ended if self._has_waited(launch.nonce, patience_s, found) else _UNSURE
 
     def forget(self, nonce: str) -> None:
         """Nothing is remembered of the attempt any more."""
         self._gone_since.pop(nonce, None)
         self._fences.pop(nonce, None)
 
-    def _has_waited(self, nonce: str, patience_s: float) -> bool:
+    def _has_waited(self, nonce: str, patience_s: float, found: Sighting) -> bool:
+        """True if the disk had its time: since the end was first seen here, or since an end long ago."""
+        if found.ended_s_ago is not None and found.ended_s_ago >= patience_s + CLOCKS_DIFFER_S:
+            return True
         now = self._machine.clock.monotonic()
         return now - self._gone_since.setdefault(nonce, now) >= patience_s
 

@@ -5,7 +5,7 @@ No launcher uses it.
 from __future__ import annotations
 
 _SCRIPT = """\
-# Runs this job by hand, in the foreground: python {scriptname}.py
+# Runs this job by hand, in the foreground: python %s.py
 # It takes the job's lock and writes no marker; to run the job for good, submit it again.
 import sys
 
@@ -16,7 +16,7 @@ main(__file__)
 """
 
 
-def job_script() -> bytes:
-    """The content of the script; the same for every job."""
+def job_script(name: str) -> bytes:
+    """The content of the script, which has this name without its ending."""
     root = __file__.rpartition("/tenuto/launchers/")[0]
-    return (_SCRIPT % root).encode()
+    return (_SCRIPT % (name, root)).encode()

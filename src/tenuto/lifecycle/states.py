@@ -32,6 +32,12 @@ class JobState(IntEnum):
     DONE = 5
     ERROR = 6
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
     @property
     def meaning(self) -> str:
         return _STATE_MEANINGS[self]

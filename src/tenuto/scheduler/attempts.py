@@ -318,7 +318,7 @@ class Attempts:
         files = self.machine.files
         params = job.work.params(job.layout, job.paths)
         job_directory.write_params(files, job.paths, params)
-        job_directory.write_script(files, job.paths, job_script())
+        job_directory.write_script(files, job.paths, job_script(job.paths.script_name))
         job_directory.write_status(files, job.paths, _status(job, launch, job.standing))
         if grant.units:
             locks = LocksRecord(launch.attempt, grant.units, grant.directory)
@@ -354,7 +354,7 @@ class Attempts:
             if _answers(job, found):
                 return self._verdict(job, found)
             if known and found.derived.action is Action.START and not found.derived.attempt:
-                return Verdict(JobState.ERROR, JobFailureStatus.LOST, DIRECTORY_GONE)
+                return Verdict(JobState.ERROR, JobFailureStatus.DELETED, DIRECTORY_GONE)
             known = max(known, found.derived.attempt)
             if found.derived.action is not Action.WATCH:
                 verdict = await self._judge(job)

@@ -194,6 +194,8 @@ class Getter:
             await parts.files(os.replace, target, parts.place(row).result)
             log("retrieved", job=row.id, bytes=packed.bytes)
         message = TERMINATED if to is ServiceState.KILLED else status.message
+        if to is ServiceState.FAILED and packed is not None:
+            message = f"{message}; its stderr: /jobs/{row.id}/logs?stream=stderr"
         return await parts.move(
             row,
             to,

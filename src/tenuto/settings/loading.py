@@ -214,8 +214,8 @@ def _entries(
 def _check_names(settings: Settings) -> None:
     """Refuses a setting that names an entry of a table which is not there."""
     chosen = settings.default_workspace
-    if chosen is not None and chosen not in settings.workspaces:
-        remedy = f'add [workspaces.{chosen}] path = "..."'
+    if chosen is not None and chosen not in settings.workspaces and "/" not in chosen:
+        remedy = f'add [workspaces.{chosen}] path = "...", or write ./{chosen} for a path'
         raise _no_entry(settings, "default_workspace", "workspace", chosen, settings.workspaces, remedy)
     for service, offered in settings.services.items():
         for node in offered.nodes:

@@ -125,7 +125,9 @@ class Settings:
     """Every setting of Tenuto. ``Settings()`` holds the built-in defaults; `load_settings` reads the rest."""
 
     default_workspace: str | None = setting(
-        optional(TEXT), None, "The workspace used where none is given: a name under `workspaces`."
+        optional(TEXT),
+        None,
+        "The workspace used where none is given: a name under `workspaces`, or a path with a `/`.",
     )
     launcher: str = setting(
         choice_or_plugin("tenuto.launchers", "warm", "spawn", "slurm", "auto"),

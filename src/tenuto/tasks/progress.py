@@ -4,6 +4,7 @@ Shows nothing, and keeps no time: the job decides how often it passes on what it
 
 from __future__ import annotations
 
+import sys
 from _thread import get_ident
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, ClassVar, Generic, TypeVar, overload
@@ -20,9 +21,14 @@ _FOR_THE_EYE = frozenset(
 """What `tqdm` of the package of that name takes to draw a bar: accepted, and without effect here."""
 
 
-def progress(value: float, level: int = 0, desc: str | None = None) -> None:
-    """Reports how far the job is, from 0 to 1; `level` 1 is a loop inside that of level 0, and so on."""
+def progress(value: float, level: int = 0, desc: str | None = None, console: bool = False) -> None:
+    """Reports how far the job is, from 0 to 1; `level` 1 is a loop inside that of level 0, and so on.
+
+    `console`: it is also printed to standard error, the log of a job.
+    """
     job = current_job.get()
+    if console:
+        sys.stderr.write(f"{'  ' * level}{value:4.0%} {desc or ''}".rstrip() + "\n")
     if job is not None:
         job.progress(value, level, desc)
 

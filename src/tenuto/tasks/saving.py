@@ -67,10 +67,11 @@ def save(value: Any, directory: Path | str) -> None:
     os.replace(part, directory / CONFIG_FILE)
 
 
-def load(directory: Path | str) -> Any:
-    """What `save` was given, as configs."""
+def load(directory: Path | str, *, as_instance: bool = False) -> Any:
+    """What `save` was given, as configs, or as live objects with `as_instance`."""
     directory = os.path.abspath(directory)
-    return read_value(_read(f"{directory}/{CONFIG_FILE}"), directory, no_upstream)
+    value = read_value(_read(f"{directory}/{CONFIG_FILE}"), directory, no_upstream)
+    return instantiate(value, directory) if as_instance else value
 
 
 def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:

@@ -118,7 +118,7 @@ class ReadyJob:
         )
         if self._params is not None:
             job_directory.write_params(self.machine.files, self.paths, self._params)
-        job_directory.write_script(self.machine.files, self.paths, job_script())
+        job_directory.write_script(self.machine.files, self.paths, job_script(self.paths.script_name))
         self.order = StartOrder(self.paths, self.launch, lock, descendants, self._tokens, behind=self._behind)
         if self._external:  # its runner takes the locks, and the tokens stay where they are
             lock.close()

@@ -1,5 +1,5 @@
-"""Which script a task id of this workspace belongs to: two scripts of one name must not share results.
-A class inside a package is told apart by its module's name, and is no business of this module.
+"""Which file a task id of this workspace belongs to: two modules of one name must not share results.
+It decides by the place and the content of the file; which classes are asked for is the caller's decision.
 """
 
 from __future__ import annotations

@@ -94,7 +94,10 @@ class DiskFiles:
         try:
             os.mkdir(path, DIRECTORY_MODE)
         except FileNotFoundError:
-            self.make_directory(os.path.dirname(path))
+            parent = os.path.dirname(path)
+            if os.path.isdir(parent):
+                raise  # as below /proc, where nothing can be made
+            self.make_directory(parent)
             self.make_directory(path)
         except FileExistsError:
             if not os.path.isdir(path):

@@ -18,6 +18,8 @@ from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.outcome import Acted, Outcome, Seen
 from tenuto.jobs.removal import delete
 from tenuto.jobs.stop import kill
+from tenuto.jobs.text import counted
+from tenuto.lifecycle.states import JobState
 
 MOST_SHOWN = 50
 SPARED = (Outcome.IN_USE, Outcome.STALE)
@@ -65,7 +67,11 @@ def command(
         acted = [move(view.machine, view.layout, one, really=yes) for one in moves]
         return _told(acted, yes, as_json, "moved")
     jobs = view.orphans() if orphans else view.strays() if strays else view.all_jobs()
-    seen = {job.key: job.attempt for job in matching(view, jobs, wanted)}
+    chosen = list(matching(view, jobs, wanted))
+    seen = {job.key: job.attempt for job in chosen}
+    done = sum(job.state is JobState.DONE for job in chosen)
+    if done and not as_json:
+        note(f"{counted(done, 'job')} of {len(chosen)} {'is' if done == 1 else 'are'} done, with results")
     acted = (
         _end_and_delete(view, seen, yes)
         if strays
@@ -137,7 +143,7 @@ def _show(acted: list[Acted], really: bool, what: str) -> None:
     total = sum(one.size for one in acted)
     size = f", {size_text(total)}" if total else ""
     count = sum(one.outcome.acts for one in acted)
-    jobs = "1 job" if count == 1 else f"{count} jobs"
+    jobs = counted(count, "job")
     if really:
         note(f"{jobs} {what}{size}; {len(spared)} spared")
     else:

@@ -18,7 +18,7 @@ SHELLS = {
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the code that lets a SHELL complete commands, options and files of `tenuto`."""
+    """Print the code that lets a SHELL complete commands, options, jobs, runs and files of `tenuto`."""
     completion = get_completion_class(shell)
     assert completion is not None
     root = ctx.find_root().command

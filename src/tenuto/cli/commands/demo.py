@@ -10,7 +10,8 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.commands.run import run_request
-from tenuto.cli.session import Request, called_as, short_path, tell
+from tenuto.cli.program import called_as, short_path
+from tenuto.cli.session import Request, tell
 
 SCRIPT = "sweep.py"
 DIRECTORY = "tenuto-demo"

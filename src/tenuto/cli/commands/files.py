@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
@@ -13,7 +14,7 @@ from tenuto.workspace.ports import FileKind
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
 @workspace_option
 @json_option

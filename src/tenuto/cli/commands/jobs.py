@@ -6,6 +6,7 @@ from datetime import datetime
 
 import click
 
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
@@ -18,7 +19,13 @@ MOST_TAG_COLUMNS = 12
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option(
+    "-r",
+    "--run",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="An experiment (its last run), or one of its runs.",
+)
 @click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
 @click.option(
     "-s", "--sort", metavar="FIELD", help="Sort by a field, tag, parameter or result; -FIELD: largest first."

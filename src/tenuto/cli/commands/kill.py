@@ -9,6 +9,7 @@ import time
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
@@ -26,7 +27,7 @@ LOOK_S = 0.2
 
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--where", metavar="FILTER", help="The running jobs that a filter matches; needs --yes.")
 @click.option("--strays", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")

@@ -7,8 +7,10 @@ import codecs
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import Follower, read_tail
@@ -23,14 +25,14 @@ TAIL_LIMIT = 1 << 20
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--err", is_flag=True, help="What it printed to standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
 @workspace_option
 @json_option
 def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None, as_json: bool) -> int:
-    """Show what JOB printed.
+    """Show what JOB printed; of a failed job also what it printed to standard error.
 
     JOB is the beginning of its id, TASK/ID, or a task that has one job. With --follow the exit code is 1 if
     the job failed.
@@ -52,11 +54,26 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
     for line in kept:
         click.echo(safe_lines(line))
     if not follow:
-        if not found:
+        has_more = not err and _show_errors(view, key, lines)
+        if not found and not has_more:
             other = "it printed nothing" if tail else "it has printed nothing yet"
-            note(f"{other}; try {'without --err' if err else '--err'}, or: tenuto why {key.job_id[:8]}")
+            why = hint(f"tenuto why {key.job_id[:8]}")
+            note(f"{other}; try {'without --err' if err else '--err'}, or: {why}")
         return exits.OK
     return _follow(view, key, Follower(view.machine.files, path, tail))
+
+
+def _show_errors(view: WorkspaceView, key: JobKey, lines: int) -> bool:
+    """Shows what a failed job printed to standard error, where the reason is; False if that is nothing."""
+    if view.look(key).state is not JobState.ERROR:
+        return False
+    tail = read_tail(view.machine.files, view.layout.job(*key).err, limit=TAIL_LIMIT)
+    found = tail.text.splitlines() if tail else []
+    if found:
+        note("it failed; this is its standard error:")
+    for line in found[max(len(found) - lines, 0) :]:
+        click.echo(safe_lines(line))
+    return bool(found)
 
 
 def _follow(view: WorkspaceView, key: JobKey, log: Follower) -> int:

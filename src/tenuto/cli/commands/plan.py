@@ -32,7 +32,8 @@ def command(
     The predicted time takes for each job the median of the earlier jobs of its task, and runs them in
     thought: as many at once as there are slots, each after what it depends on.
 
-    Exit codes: 0 planned; 1 the script raised, so that the plan may not be whole; 2 wrong usage.
+    Exit codes: 0 planned; 1 the script raised in an experiment, so that the plan may not be whole; 2 wrong
+    usage. What a script does with results, after its experiments, does not matter to the plan.
     """
     request = request_of(file, arguments, overrides, name, workspace, module, rerun_changed)
     ctx.exit(show_plan(request, json=json, everything=everything))

@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.plots import Point, bars, histogram, scatter
+from tenuto.cli.program import hint
 from tenuto.cli.selection import jobs_of_runs, matching, read_filter
 from tenuto.errors import NotFound
 from tenuto.jobs.results import (
@@ -34,7 +36,13 @@ PLOT_COLUMNS = 80
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option("-r", "--run", metavar="RUN", help="An experiment (its last run), or one of its runs.")
+@click.option(
+    "-r",
+    "--run",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="An experiment (its last run), or one of its runs.",
+)
 @click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
 @click.option(
     "-s",
@@ -106,7 +114,7 @@ def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
     if not found:
         return f"none of {jobs} jobs matches"
     if not read:
-        return f"none of {len(found)} jobs is done yet; `tenuto jobs` lists them"
+        return f"none of {len(found)} jobs is done yet; `{hint('tenuto jobs')}` lists them"
     return f"{len(read)} jobs are done, but none returned a result: what execute() returns is kept"
 
 

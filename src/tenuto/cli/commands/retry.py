@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from tenuto.cli import exits
+from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.cli.selection import named, need_one_of
 from tenuto.experiments.actions import failed_jobs
 from tenuto.jobs.outcome import Outcome
@@ -21,10 +23,16 @@ from tenuto.settings import load_settings
 
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--failed", is_flag=True, help="All failed jobs of a run.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the last one.")
-@click.option("-r", "--run", metavar="RUN", help="The run for --failed; by default each experiment's last.")
+@click.option(
+    "-r",
+    "--run",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="The run for --failed; by default each experiment's last.",
+)
 @workspace_option
 @json_option
 @click.pass_context
@@ -71,7 +79,7 @@ def command(
         scheduler.wait(owner)
         scheduler.drain()
     except KeyboardInterrupt:
-        note("the jobs go on; see them with: tenuto status")
+        note(f"the jobs go on; see them with: {hint('tenuto status')}")
         return exits.INTERRUPTED
     finally:
         launchers.close()

@@ -10,16 +10,17 @@ from typing import Any
 
 import click
 
+from tenuto.cli import exits
+from tenuto.cli.completions import complete_files
 from tenuto.cli.plans import plan_of
+from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import (
     Request,
     Session,
-    called_as,
     is_yaml,
     let_go_of_closed_streams,
     open_progress,
     output_for_json,
-    short_path,
     tell,
 )
 from tenuto.experiments.modes import RunMode
@@ -43,7 +44,7 @@ def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The file, and what can be said of it."""
     for decorate in (
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
-        click.argument("file", metavar="FILE"),
+        click.argument("file", metavar="FILE", shell_complete=complete_files),
         click.option(
             "-m", "--module", is_flag=True, help="FILE is the name of a module, such as package.module."
         ),
@@ -98,6 +99,7 @@ def request_of(
 @click.option("--dry-run", is_flag=True, help="Only say what would run, as `tenuto plan` does.")
 @click.option("--generate-only", is_flag=True, help="Write the jobs' directories, and run nothing.")
 @click.option("--prepare", is_flag=True, help="Only do what tasks need prepared, such as downloads.")
+@click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure.")
 @click.option("--json", is_flag=True, help="Print the summary as JSON to standard output.")
 @click.pass_context
 def command(
@@ -112,6 +114,7 @@ def command(
     dry_run: bool,
     generate_only: bool,
     prepare: bool,
+    fail_fast: bool,
     json: bool,
 ) -> None:
     """Run an experiment: a Python script, or a YAML file.
@@ -127,6 +130,7 @@ def command(
         raise click.UsageError("one of --dry-run, --generate-only and --prepare, not several")
     if dry_run:
         ctx.exit(show_plan(request, json=json, everything=False))
+    request = request._replace(fail_fast=fail_fast)
     mode = RunMode.GENERATE_ONLY if generate_only else RunMode.PREPARE if prepare else None
     ctx.exit(run_request(request, sys.argv[1:], json=json, mode=mode))
 
@@ -158,17 +162,22 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
     with output_for_json(True):
         code = session.run(request, RunMode.DRY_RUN)
     plans = [plan_of(xp, this_machine().files) for xp in session.progress.plans]
+    is_whole = bool(plans) and not any(xp.is_cut for xp in session.progress.plans)
     if json:
         click.echo(
             jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
         )
-        return code
+        return exits.OK if is_whole else code
     for plan in plans:
         for line in plan.lines(everything=everything):
             click.echo(line)
-    if session.problem:
-        stopped = f"the script stopped there ({safe(session.problem)})"
-        tell(f"{stopped}: it may need results that a plan does not have")
+    if not session.problem:
+        return code
+    if is_whole:
+        tell(f"after its experiments the script stopped ({safe(session.problem)}): a plan has no results")
+        return exits.OK
+    stopped = f"the script stopped there ({safe(session.problem)})"
+    tell(f"{stopped}: it may need results that a plan does not have")
     return code
 
 
@@ -178,6 +187,7 @@ def _show_generated(session: Session, json: bool) -> None:
         written = [{"task": job.task_id, "job": job.job_id, "script": job.paths.script} for job in jobs]
         click.echo(jsons.dumps({"jobs": written, "problem": session.problem}))
         return
-    tell(f"{len(jobs)} job directories are written, and nothing was run")
+    directories = "1 job directory is" if len(jobs) == 1 else f"{len(jobs)} job directories are"
+    tell(f"{directories} written, and nothing was run")
     if jobs:
         tell(f"to run the first by hand: python {short_path(jobs[0].paths.script)}")

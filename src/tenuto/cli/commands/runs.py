@@ -6,8 +6,10 @@ import click
 
 from tenuto.cli import exits
 from tenuto.cli.commands.jobs import show_jobs
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.actions import prune_runs
 from tenuto.experiments.run_tags import add_tags, remove_tags
@@ -45,7 +47,7 @@ def list_command(experiment: str | None, tag: str | None, workspace: str | None,
 
 
 @command.command("tag")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
 def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
@@ -57,7 +59,7 @@ def tag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> None:
 
 
 @command.command("untag")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.argument("tags", nargs=-1, required=True)
 @workspace_option
 def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int:
@@ -72,7 +74,7 @@ def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int
 
 
 @command.command("show")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @workspace_option
 @json_option
 def show_command(run: str, workspace: str | None, as_json: bool) -> None:
@@ -149,7 +151,9 @@ def prune_command(
         total = size_text(sum(size for _, size in pruned))
         counted = f"{len(pruned)} runs, {total},"
         if yes:
-            note(f"{counted} removed; tenuto clean --orphans deletes jobs that no run needs any more")
+            note(
+                f"{counted} removed; {hint('tenuto clean --orphans')} deletes jobs that no run needs any more"
+            )
         else:
             note(f"{counted} would be removed{'; add --yes to do it' if pruned else ''}")
     return exits.LOCKED if locked else exits.OK

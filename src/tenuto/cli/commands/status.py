@@ -9,6 +9,7 @@ import click
 
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
@@ -176,7 +177,7 @@ def _show_running(view: WorkspaceView, running: list[JobView]) -> None:
         rows,
     )
     if len(running) > MOST_RUNNING:
-        say(f"and {len(running) - MOST_RUNNING} more: tenuto jobs state=running")
+        say(f"and {len(running) - MOST_RUNNING} more: {hint('tenuto jobs state=running')}")
 
 
 def _show_hints(counted: list[tuple[RunView, Counter[JobState]]], running: list[JobView]) -> None:
@@ -189,7 +190,8 @@ def _show_hints(counted: list[tuple[RunView, Counter[JobState]]], running: list[
         if (job.experiment_id, job.run_id) == (run.experiment_id, run.run_id)
     ]
     if strays:
-        say(f"no run waits for {len(strays)} of them: run the experiment again, or tenuto kill --strays")
+        kill = hint("tenuto kill --strays")
+        say(f"no run waits for {len(strays)} of them: run the experiment again, or {kill}")
     if any(counts[JobState.ERROR] for _, counts in counted):
-        say("what failed: tenuto jobs state=error")
-        say("why, and again: tenuto why ID, tenuto retry ID")
+        say(f"what failed: {hint('tenuto jobs state=error')}")
+        say(f"why, and again: {hint('tenuto why ID')}, {hint('tenuto retry ID')}")

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.program import hint
 from tenuto.experiments.reasons import explain_job
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.difference import ABSENT, plain_side
@@ -16,6 +18,7 @@ from tenuto.jobs.results import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
 from tenuto.jobs.why import Why
+from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import plain_metrics, total
@@ -25,7 +28,7 @@ MOST_JOBS = 10
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @workspace_option
 @json_option
 def command(job: str, workspace: str | None, as_json: bool) -> None:
@@ -82,6 +85,14 @@ def _used(detail: JobDetail) -> CarbonMetricsData | None:
     return total(one.metrics for one in detail.carbon.values() if one.metrics is not None)
 
 
+def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
+    """How its energy was to be measured; None if it was not."""
+    try:
+        return None if detail.launch is None else Instructions.of(detail.launch).carbon
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 def _show(view: WorkspaceView, why: Why) -> None:
     detail, job = why.detail, why.detail.job
     now = view.machine.clock.now()
@@ -101,6 +112,9 @@ def _show(view: WorkspaceView, why: Why) -> None:
     for attempt, measured in detail.carbon.items():
         if measured.problem is not None:
             _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
+    if not detail.carbon and job.state.finished() and (plan := _carbon_plan(detail)) is not None:
+        short = f"a job that runs for less than {plan.after_s:g} s is not (carbon.after_s of the settings)"
+        _bullet(f"its energy was not measured: {short}")
     if detail.launch is not None and detail.launch.retry_count:
         _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     result = _result(view, detail)
@@ -132,7 +146,7 @@ def _show(view: WorkspaceView, why: Why) -> None:
     if why.next_steps:
         _heading("next")
         for step in why.next_steps:
-            _bullet(step)
+            _bullet(hint(step))
 
 
 def _heading(text: str) -> None:

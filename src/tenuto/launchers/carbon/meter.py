@@ -1,8 +1,9 @@
 """The meter: a program beside a runner that asks a tracker now and then, and prints what it says.
 It ends with its runner, whatever the tracker does, and runs only when the machine has nothing better to do.
 
-Arguments: TRACKER RUNNER EVERY_S COUNTRY. A tracker is `module:function`; the function is called with the pid
-of the runner and the country, and returns an object whose `sample()` gives the totals so far.
+Arguments: TRACKER RUNNER EVERY_S COUNTRY DIRECTORY. A tracker is `module:function`, and its module may lie in
+the directory; the function is called with the pid of the runner and the country, and returns an object whose
+`sample()` gives the totals so far.
 """
 
 import json
@@ -39,8 +40,10 @@ def _step_back() -> None:
         group.write("19")
 
 
-def main(name: str, runner: str, every_s: str, country: str) -> None:
+def main(name: str, runner: str, every_s: str, country: str, directory: str = "") -> None:
     """Runs until it is killed, or the tracker gives up."""
+    if directory:
+        sys.path.append(directory)
     die_with_parent(signal.SIGKILL)
     if os.getppid() != int(runner):
         return  # it died before the kernel was told

@@ -84,7 +84,7 @@ class Sampler:
 
     def _start(self) -> None:
         plan = self._plan
-        arguments = [plan.tracker, str(os.getpid()), str(plan.every_s), plan.country or ""]
+        arguments = [plan.tracker, str(os.getpid()), str(plan.every_s), plan.country or "", plan.beside]
         # A meter that had the lock would keep it when the runner is killed.
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):

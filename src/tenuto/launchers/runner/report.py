@@ -19,6 +19,8 @@ class Report(NamedTuple):
     message: str | None = None
     provenance: Mapping[str, str] = {}
     flags: tuple[str, ...] = ()
+    executes: bool = False
+    """It is a Python task, which tells when it has returned."""
 
 
 def open_report() -> int:
@@ -46,7 +48,7 @@ def read_report(fd: int) -> Report:
 def _said(line: Any) -> dict[str, Any]:
     """What a line says, as fields of the report."""
     if "provenance" in line:
-        return {"provenance": line["provenance"]}
+        return {"provenance": line["provenance"], "executes": line.get("executes") is True}
     if "done" in line:
         return {
             "done": True,

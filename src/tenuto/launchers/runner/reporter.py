@@ -22,8 +22,9 @@ class Reporter:
         self._fd = fd
         self._pid = os.getpid()
 
-    def provenance(self, provenance: Mapping[str, str]) -> None:
-        self._say({"provenance": dict(provenance)})
+    def provenance(self, provenance: Mapping[str, str], *, executes: bool = False) -> None:
+        """`executes`: what follows is a Python task, and no end is a good one that it does not tell of."""
+        self._say({"provenance": dict(provenance), "executes": executes})
 
     def done(self, result: Any = None, *, message: str | None = None, flags: tuple[str, ...] = ()) -> None:
         """`result` is plain data; `TypeError`, `ValueError` or `RecursionError` for what JSON cannot say.

@@ -210,7 +210,7 @@ class Supervisor:
         lock = self._payload.lock
         if lock is not None and is_unlinked(lock):
             self._beside = None  # the journal is the next runner's
-            self._end_at_once(Stop(JobFailureStatus.LOST, "DIR_GONE: its directory was deleted"), now)
+            self._end_at_once(Stop(JobFailureStatus.DELETED, "DIR_GONE: its directory was deleted"), now)
 
     def _end_at_once(self, stop: Stop, now: float) -> None:
         self._stop = self._stop or stop

@@ -82,7 +82,8 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
         assignment.preloaded.end_fully()
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
-    reporter.provenance({**_provenance(type(task), assignment), **_defaults(params)})
+    about = {**_provenance(type(task), assignment), **_defaults(params)}
+    reporter.provenance(about, executes=not isinstance(task, CommandTask))
     job.holds(hold_partials(assignment, task))
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted

@@ -51,7 +51,8 @@ def judge(ending: Ending) -> Verdict:
     said = ending.report
     # A task that returned is done, even if a person asked it to stop a moment before. A command's zero after
     # a request to stop says nothing: it may have caught the signal and given up tidily.
-    if ending.exit_code == 0 and (said.done or ending.stop is None) and said.reason is None:
+    is_told = said.done or (ending.stop is None and not said.executes)
+    if ending.exit_code == 0 and is_told and said.reason is None:
         return Verdict(message=said.message)
     if ending.stop is not None:
         message = ending.stop.message
@@ -64,6 +65,10 @@ def judge(ending: Ending) -> Verdict:
         return Verdict(said.reason, said.message)
     if said.done:
         return Verdict(JobFailureStatus.FAILED, f"the task returned, but its process then {_how(ending)}")
+    if ending.exit_code == 0:
+        return Verdict(
+            JobFailureStatus.FAILED, "its process ended before execute() returned, as by os._exit(0)"
+        )
     return Verdict(JobFailureStatus.FAILED, _how(ending))
 
 

@@ -40,7 +40,33 @@ class Wish(IntEnum):
 
 
 class Attempt:
-    """One attempt."""
+    """One attempt; a thousand of them may wait, so that each is kept small."""
+
+    __slots__ = (
+        "_machine",
+        "_observer",
+        "beat_s",
+        "found",
+        "granted",
+        "has_begun",
+        "has_vanished",
+        "is_forgotten",
+        "is_marked",
+        "is_new",
+        "is_replaced",
+        "is_submitting",
+        "is_to_be_judged",
+        "job",
+        "launch",
+        "listeners",
+        "missing",
+        "paths",
+        "processes",
+        "report",
+        "row",
+        "since",
+        "wish",
+    )
 
     def __init__(self, machine: Machine, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> None:
         self._machine = machine
@@ -93,8 +119,8 @@ class Attempt:
     def is_watched_closely(self) -> bool:
         """True while its end is believed and not yet certain."""
         is_over = self.row is not None and meaning_of(self.row.state).says is ClusterSays.ENDED
-        is_over = is_over or self.has_vanished
-        return self.is_active and (is_over or self.missing > 0 or self.is_forgotten)
+        is_over = is_over or self.has_vanished or self.missing > 0 or self.is_forgotten
+        return is_over and self.is_active and not self.is_submitting
 
     def take_found(self, found: Found) -> None:
         """Takes the submission that names it."""
@@ -183,7 +209,11 @@ class Attempt:
             self._text(self.row) if meaning.says is ClusterSays.ENDED else None,
             meaning.confirmed,
             meaning.blameless or (is_exit and self.row.exit_code == STALE),
+            self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
         )
+
+    def _ended_s_ago(self, row: Row) -> float | None:
+        return None if row.ended is None else self._machine.clock.now().timestamp() - row.ended
 
     def _text(self, row: Row) -> str:
         state = row.state.partition(" ")[0]

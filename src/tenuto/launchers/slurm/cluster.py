@@ -98,8 +98,15 @@ class SlurmCluster:
     def told(
         self, paths: JobPaths, launch: LaunchRecord, tell: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """Calls `tell`, in another thread, whenever `report` may say something new of an attempt."""
-        return self.listening(self._known(paths, launch), tell)
+        """Calls `tell`, in another thread, whenever `report` may say something new of an attempt.
+
+        One that nothing is known of is about to be submitted: Slurm is not asked for it before.
+        """
+        with self._roster.lock:
+            is_known = launch.nonce in self._roster
+            attempt = self._roster.known(paths, launch, self.settings.beat_s)
+            attempt.is_submitting = attempt.is_submitting or not is_known
+        return self.listening(attempt, tell)
 
     # What the launcher and its processes ask
 
@@ -213,7 +220,8 @@ class SlurmCluster:
             bells.listen(path)
         rung = bells.rung()
         new = [a for a in attempts if a.is_new and not a.is_submitting]
-        self._find_submissions(new)
+        # To read every submission for each job that this process submits takes time by the square.
+        self._find_submissions([attempt for attempt in new if attempt.found is None])
         self._poller.recall(new, now)
         for attempt in attempts:
             self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
@@ -227,7 +235,9 @@ class SlurmCluster:
     def _look_again(self, attempt: Attempt, *, is_rung: bool) -> None:
         with self._roster.lock:
             before = attempt.has_begun, attempt.is_active
-            if is_rung or attempt.is_new or attempt.is_watched_closely:
+            # An attempt that waits to be submitted is looked at when a runner rings, not at every step.
+            is_unseen = attempt.is_new and not attempt.is_submitting
+            if is_rung or is_unseen or attempt.is_watched_closely:
                 attempt.is_new = attempt.is_submitting
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ _LATER = (
 )
 _FULL = ("accounting/qos policy", "maxsubmit", "maxjobcount", "job violates", "limit on the number")
 _UNKNOWN_JOB = "invalid job id"
-_FIELDS = "JobArrayID:|,State:|,Reason:|,SubmitTime:|,exit_code:|,Name:|"
+_FIELDS = "JobArrayID:|,State:|,Reason:|,EndTime:|,exit_code:|,Name:|"
 _IDS_A_CALL = 200
 _ACCOUNTING_DAYS = "now-7days"
 
@@ -57,7 +58,8 @@ class Row(NamedTuple):
     job: str
     state: str
     reason: str
-    submitted: str
+    ended: float | None
+    """Seconds since the epoch by the clock of the controller; None if it has not ended."""
     exit_code: int | None
     """The runner's own; None if it was ended by a signal."""
     name: str
@@ -198,8 +200,16 @@ def _queue_row(line: str) -> Row | None:
     parts = line.split("|", 5)
     if len(parts) != 6:
         return None
-    job, state, reason, submitted, status, name = parts
-    return Row(job, state, reason, submitted, _exit_code(status), name.removesuffix("|"))
+    job, state, reason, ended, status, name = parts
+    return Row(job, state, reason, _instant(ended), _exit_code(status), name.removesuffix("|"))
+
+
+def _instant(text: str) -> float | None:
+    """A time as Slurm writes it, which is the local one; of a job that runs it is the end that is due."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def _exit_code(status: str) -> int | None:
@@ -214,17 +224,17 @@ def _from_accounting(jobs: list[str]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for first in range(0, len(jobs), _IDS_A_CALL):
         ids = ",".join(jobs[first : first + _IDS_A_CALL])
-        fields = "JobID,State,ExitCode,Submit,JobName"
+        fields = "JobID,State,ExitCode,End,JobName"
         done = _run(["sacct", "-X", "-n", "-P", "-S", _ACCOUNTING_DAYS, "-o", fields, "-j", ids], ASK_S)
         if done.returncode:
             raise SlurmError(_first_line(done.stderr) or f"sacct ended with {done.returncode}")
         for line in done.stdout.splitlines():
             parts = line.split("|", 4)
             if len(parts) == 5:
-                job, state, code, submitted, name = parts
+                job, state, code, ended, name = parts
                 exit_, _, number = code.partition(":")
                 exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None
-                found[job] = Row(job, state, "", submitted, exit_code, name)
+                found[job] = Row(job, state, "", _instant(ended), exit_code, name)
     return found
 
 
@@ -254,7 +264,7 @@ def _shown_row(job: str, fields: Mapping[str, str]) -> Row | None:
         job,
         fields["JobState"],
         fields.get("Reason", ""),
-        fields.get("SubmitTime", ""),
+        _instant(fields.get("EndTime", "")),
         exit_code,
         fields.get("JobName", ""),
     )

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tenuto.launchers.local import resolve
 from tenuto.launchers.slurm.attempt import Attempt, Wish
 from tenuto.workspace.attempt_files import read_pid
 from tenuto.workspace.ports import RUNNER_BYTE
@@ -23,6 +26,8 @@ LAST_STEPS = 100
 
 class SlurmProcess:
     """A `Process`; pending or running."""
+
+    __slots__ = ("_attempt", "_cluster", "_is_closed")
 
     exit_code: int | None = None
 
@@ -66,13 +71,14 @@ class SlurmProcess:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
+        while not condition():
+            changed: asyncio.Future[None] = loop.create_future()  # an Event would take 700 bytes a job
+            with self._cluster.listening(self._attempt, partial(_wake, loop, changed)):
+                if not condition():  # or it came true before anything listened
+                    await changed
 
-        def tell() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(changed.set)
 
-        with self._cluster.listening(self._attempt, tell):
-            while not condition():
-                await changed.wait()
-                changed.clear()
+def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Future[None]) -> None:
+    """Called in a thread of the cluster's."""
+    with suppress(RuntimeError):  # the loop was closed meanwhile
+        loop.call_soon_threadsafe(resolve, changed)

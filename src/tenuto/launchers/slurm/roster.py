@@ -5,8 +5,7 @@ Asks no command and judges nothing; its lock is the lock of the whole cluster.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from tenuto.launchers.slurm.attempt import Attempt, Wish
 from tenuto.workspace.layout import JobPaths
@@ -15,6 +14,25 @@ from tenuto.workspace.records import LaunchRecord
 
 UNASKED_S = 300.0
 """How long an attempt without a `Process` is followed after the last question about it."""
+
+
+class Listening:
+    """A context in which a listener is told of an attempt."""
+
+    __slots__ = ("_attempt", "_lock", "_tell")
+
+    def __init__(self, lock: threading.RLock, attempt: Attempt, tell: Callable[[], None]) -> None:
+        self._lock = lock
+        self._attempt = attempt
+        self._tell = tell
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._attempt.listeners.append(self._tell)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._attempt.listeners.remove(self._tell)
 
 
 class Roster:
@@ -77,16 +95,9 @@ class Roster:
             attempt.wish = max(attempt.wish, wish)
             self.keep(attempt)
 
-    @contextmanager
-    def listening(self, attempt: Attempt, tell: Callable[[], None]) -> Iterator[None]:
+    def listening(self, attempt: Attempt, tell: Callable[[], None]) -> Listening:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
-        with self.lock:
-            attempt.listeners.append(tell)
-        try:
-            yield
-        finally:
-            with self.lock:
-                attempt.listeners.remove(tell)
+        return Listening(self.lock, attempt, tell)
 
     def _drop(self, nonce: str) -> None:
         self._attempts.pop(nonce, None)

@@ -1,0 +1,88 @@
+"""Owns what Slurm's accounting is asked for: jobs that its queue no longer shows, on a real slurmdbd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.parts.slurm import PrivateSlurm
+from tests.parts.slurm_configuration import Shape
+from tests.slurm.drivers import Driver, eventually
+
+FORGETS = 'if [ -e {0}/forget ]; then case "$*" in *-O*) exit 0;; esac; fi'
+"""The queue of a driver, which shows nothing from some moment on."""
+HOLD = """
+with experiment(HERE / "ws", "x"):
+    Hold.C(name="h").submit()
+"""
+ENDS = """
+class Ends(Task):
+    how: Param[str]
+    def execute(self):
+        note(self.how)
+        (HERE / "forget").touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def accounted(require: Callable[[str], None], tmp_path: Path) -> Iterator[Driver]:
+    """Drivers on a cluster with accounting, whose queue can be made to forget."""
+    require("slurm")
+    require("slurmdbd")
+    tmp_path.chmod(0o755)
+    cluster = PrivateSlurm(Shape(accounting=True))
+    made = Driver(tmp_path, cluster)
+    made.shim("squeue", FORGETS.replace("{0}", str(tmp_path)))
+    yield made
+    made.close()
+    cluster.close()
+
+
+@pytest.mark.prove("a database has to start")
+@pytest.mark.slow
+@pytest.mark.watchdog(240)
+def test_accounting_says_how_a_job_ended_that_the_queue_forgot(accounted: Driver) -> None:
+    driver = accounted
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    Ends.C(how="killed").submit()
+""",
+        code=1,
+        classes=ENDS,
+    )
+    assert "LOST" in said
+    assert "of Slurm ended" in said
+    assert driver.ledger() == ["killed"], "nothing was tried again"
+    assert driver.calls("sacct")
+    assert not [call for call in driver.calls("scontrol") if "show job" in call]
+    _cancelled_elsewhere(driver)
+    _failing(driver)
+
+
+def _cancelled_elsewhere(driver: Driver) -> None:
+    """Of a job that the queue forgot, accounting says that a person has cancelled it."""
+    (driver.directory / "forget").unlink()
+    process = driver.start(driver.script(HOLD))
+    eventually(lambda: len(driver.ledger()) == 2, "the payload")
+    (driver.directory / "forget").touch()
+    driver.slurm.run("scancel", *driver.running())
+    assert "CANCELLED" in driver.ended(process, 1)
+
+
+def _failing(driver: Driver) -> None:
+    """Accounting that fails tells nothing: the job goes on, and its marker decides."""
+    (driver.directory / "forget").unlink()
+    driver.shim("sacct", "echo 'sacct: error: slurmdbd is away' >&2; exit 1")
+    process = driver.start(driver.script(HOLD.replace('"h"', '"again"')))
+    eventually(lambda: len(driver.ledger()) == 3, "the payload")
+    (driver.directory / "forget").touch()
+    asked = len(driver.calls("sacct"))
+    eventually(lambda: len(driver.calls("sacct")) > asked + 1, "questions in vain")
+    driver.release()
+    driver.ended(process)
+    assert {job["attempt"] for job in driver.jobs()} == {1}

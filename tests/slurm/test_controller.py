@@ -1,0 +1,89 @@
+"""Owns a controller that dies: for a while, or so early that it forgets jobs and starts them twice."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.slurm.drivers import Driver, eventually
+
+ALONE = """
+import fcntl
+
+class Alone(Task):
+    name: Param[str]
+    def execute(self):
+        with (HERE / f"alone-{self.name}").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the job runs twice at once
+            note(f"{self.name} {self.job_attempt}")
+            while not (HERE / "release").exists():
+                time.sleep(0.05)
+"""
+RUN = """
+with experiment(HERE / "ws", "x"):
+    for name in "abc":
+        Alone.C(name=name).submit()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(240)
+def test_a_controller_that_is_away_delays_and_loses_nothing(own_driver: Driver) -> None:
+    process = own_driver.start(own_driver.script(RUN.replace("Alone", "Hold")))
+    eventually(lambda: len(own_driver.ledger()) == 3, "three running jobs")
+    own_driver.slurm.crash("slurmctld")
+    try:
+        asked = len(own_driver.calls("squeue"))
+        eventually(lambda: len(own_driver.calls("squeue")) > asked, "a question that nobody answers")
+    finally:
+        own_driver.slurm.again("slurmctld")
+    own_driver.release()
+    own_driver.ended(process)
+    assert own_driver.began() == ["a", "b", "c"]
+    assert all(job["attempt"] == 1 for job in own_driver.jobs())
+
+
+@pytest.mark.prove("the node is given up, and registers again")
+@pytest.mark.slow
+@pytest.mark.watchdog(300)
+def test_a_controller_that_forgets_jobs_and_starts_them_twice_loses_none(own_driver: Driver) -> None:
+    driver = own_driver
+    process = driver.start(driver.script(RUN, classes=ALONE))
+    eventually(driver.ledger, "the first payload")
+    driver.slurm.crash("slurmctld")  # within a second of the start: its state on disk is older
+    driver.slurm.again("slurmctld")
+    eventually(lambda: len({line.split()[0] for line in driver.ledger()}) == 3, "three payloads", 120)
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 15, "the controller to hear of its nodes")
+    driver.release()
+    process.communicate(timeout=180)
+    assert process.returncode == 0
+    assert [job["state"] for job in driver.jobs()] == ["done"] * 3
+
+
+@pytest.mark.prove("each command waits 19 s for a controller that is away")
+@pytest.mark.slow
+@pytest.mark.watchdog(300)
+def test_a_job_is_cancelled_while_the_controller_is_away(own_driver: Driver) -> None:
+    driver = own_driver
+    driver.run('experiment(HERE / "ws", "first").__enter__().__exit__(None, None, None)')
+    driver.slurm.crash("slurmctld")
+    said = driver.run(
+        """
+with experiment(HERE / "ws", "x"):
+    job = Hold.C(name="h").submit().job
+    while not (HERE / "calls").exists() or "sbatch" not in (HERE / "calls").read_text():
+        time.sleep(0.05)
+    began = time.monotonic()
+    Scheduler.instance().cancel(job, "enough")
+    job.wait()
+    assert time.monotonic() - began < 5
+""",
+        code=1,
+    )
+    assert "CANCELLED" in said
+    driver.slurm.again("slurmctld")
+    eventually(lambda: "idle" in driver.slurm.run("sinfo", "-h", "-o", "%T", check=False), "the nodes")
+    eventually(lambda: not driver.running(), "the end of what was queued late")
+    assert driver.ledger() == []
