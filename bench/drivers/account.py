@@ -19,10 +19,10 @@ class Account:
         wall_s = time.perf_counter() - self._began - ago_s
         self._cost = {"wall_s": wall_s, "living_s": self._living_s()}
 
-    def report(self):
+    def report(self, **more):
         """Prints the result; called once other children are reaped, since only then their CPU time counts."""
         living_s = self._cost.pop("living_s")
-        cost = {**self._cost, "cpu_s": cpu_s() + living_s - self._used, "peak_kb": peak_kb()}
+        cost = {**self._cost, "cpu_s": cpu_s() + living_s - self._used, "peak_kb": peak_kb(), **more}
         print(json.dumps(cost), flush=True)
 
     def _living_s(self):

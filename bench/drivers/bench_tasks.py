@@ -14,6 +14,15 @@ class Work(Task):
         return None
 
 
+class Scored(Task):
+    """Does nothing, and is worth something."""
+
+    number: Param[int]
+
+    def execute(self):
+        return 1.0
+
+
 class Link(Task):
     """Does nothing, after another."""
 

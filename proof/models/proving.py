@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, cleaning, handover, quotas, start, terminate, tokens
+from proof.models import cancel, claims, cleaning, handover, quotas, search, start, terminate, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -53,6 +53,20 @@ SUBJECTS: dict[str, Subject] = {
         handover.PLANTED,
         small={"faults": 3},
         full={"faults": 3, "servers": 3},
+    ),
+    search.OneCandidate.name: Subject(
+        search.OneCandidate,
+        "two schedulers, two workers, a broker that loses and repeats; all freeze or die, a person cancels",
+        search.PLANTED,
+        small={"faults": 2},
+        full={"faults": 4},
+    ),
+    search.CandidatesOfASearch.name: Subject(
+        search.CandidatesOfASearch,
+        "the same with two candidates, and one of the processes that freezes or dies",
+        search.PLANTED,
+        small={"candidates": 1, "faults": 2},
+        full={"candidates": 2, "faults": 1},
     ),
     quotas.Quotas.name: Subject(
         quotas.Quotas,

@@ -44,6 +44,25 @@ class Whole(Task):
         return self.n
 
 
+class Ball(Task):
+    """The sphere of the benchmarks, with the sums of both halves as measures."""
+
+    x: Param[list[float]]
+
+    def execute(self) -> Outcome:
+        half = len(self.x) // 2
+        return Outcome(-sum((v - 2.048) ** 2 for v in self.x), [sum(self.x[:half]), sum(self.x[half:])])
+
+
+class Device(Task):
+    """Says which GPU it has."""
+
+    x: Param[float]
+
+    def execute(self) -> dict[str, Any]:
+        return {"objective": self.x, "device": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
 class Failing(Task):
     """Cannot be evaluated."""
 

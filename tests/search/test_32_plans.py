@@ -56,7 +56,8 @@ def test_32_a_hot_query_uses_its_partial_index(store: Store, call: str) -> None:
     plans = [
         store.database.read(lambda c, s=statement, p=parameters: str(c.exec_driver_sql(explain + s, p).all()))
         for statement, parameters in sent(store, call)
-        if statement.lstrip().startswith("SELECT") and "evolution_jobs" in statement
+        if statement.lstrip().startswith(("SELECT", "INSERT INTO evolution_jobs"))
+        and "evolution_jobs" in statement
     ]
     wanted = [f"evolution_jobs_{call}"]
     if call == "to_tell":  # as good: only what is in flight is not told
@@ -64,3 +65,11 @@ def test_32_a_hot_query_uses_its_partial_index(store: Store, call: str) -> None:
     assert any(name in plan for plan in plans for name in wanted), plans
     scans = ("SCAN evolution_jobs", "Seq Scan on evolution_jobs")
     assert not any(scan in plan for plan in plans for scan in scans), plans
+
+
+def test_32_a_candidate_is_added_by_three_statements(store: Store) -> None:
+    opened(store)
+    statements = [text for text, _ in sent(store, "known") if not text.startswith("BEGIN")]
+    assert len(statements) == 3, statements
+    again = [text for text, _ in sent(store, "dispatch") if not text.startswith("BEGIN")]
+    assert len(again) <= 5, again  # for all that are due: select, update, moves, counter, wake-up

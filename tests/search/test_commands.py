@@ -247,6 +247,16 @@ def test_24_an_interrupt_drains_and_a_second_one_leaves(folder: Path) -> None:
     assert process.returncode == 5
     assert time.monotonic() - began < 20
     assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
+    process = evolving(folder, "--slots", "2", "one.py", "400", "3")
+    deadline = time.monotonic() + 60
+    while f"-{process.pid}-" not in tenuto(folder, "search", "workers", "-w", "workspace", "--json").stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)  # signals of one kind are not counted by the kernel
+    process.communicate(timeout=60)
+    assert process.returncode == 5
     last = tenuto(folder, "evolve", "--slots", "2", "--once", "one.py", "400", "0.1")
     assert last.returncode == 0, last.stderr
 
@@ -261,3 +271,11 @@ def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path) -> None:
     assert "tenuto-search-demo/arm.py" in ran.stderr
     assert "the arm reaches" in ran.stdout
     assert "arm: ended (TOTAL): 6 candidates" in ran.stderr
+
+
+def test_the_example_of_objects_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "objects.py"
+    (tmp_path / "objects.py").write_text(example.read_text().replace("TOTAL = 300", "TOTAL = 8"))
+    done = tenuto(tmp_path, "evolve", "objects.py")
+    assert done.returncode == 0, done.stderr
+    assert "tour: ended (TOTAL): 8 candidates, 8 succeeded" in done.stderr

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+from pathlib import Path
+
+import pytest
 
 from tenuto.cli.screen import Screen, Size
 from tenuto.cli.search_screen import LiveReporter
@@ -13,6 +17,8 @@ from tenuto.search.heatmap import heat_map, spark_line
 from tenuto.search.reporting import Progress
 from tenuto.search.result import SearchResult
 from tenuto.testing.clock import FakeClock
+
+GOLDEN = Path(__file__).with_name("golden")
 
 
 def archive(maximize: bool = True) -> Archive:
@@ -91,6 +97,18 @@ def test_34_a_frame_fits_and_shows_hostile_text_as_text() -> None:
         assert all(width(line) <= columns for line in lines)
         assert "\x1b]0" not in frame
         assert "\x1b[31m" not in frame
+
+
+@pytest.mark.parametrize("color", [True, False], ids=["color", "plain"])
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
+def test_34_a_frame_is_golden(columns: int, rows: int, color: bool) -> None:
+    """Looked at by a person; drawn anew by deleting the file and running this with GOLDEN=1."""
+    path = GOLDEN / f"{columns}x{rows}-{'color' if color else 'plain'}.txt"
+    frame = drawn(columns, rows, color=color)
+    if os.environ.get("GOLDEN") and not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(frame, "utf-8")
+    assert frame == path.read_text("utf-8")
 
 
 def test_34_the_frame_of_a_small_terminal_is_golden() -> None:

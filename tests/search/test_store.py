@@ -379,3 +379,12 @@ def test_every_move_leaves_a_line(store: Store) -> None:
         store.database.read(lambda c: c.execute(select(func.count()).select_from(evolution_moves)).scalar())
         == 4
     )
+
+
+def test_time_that_two_schedulers_count_together_counts_once(store: Store) -> None:
+    opened(store)
+    for _ in range(3):
+        store.spend_time("s", 60_000)  # three of them, of the same minute
+    search = store.search("s")
+    assert search is not None
+    assert 60_000 <= search.active_ms < 90_000

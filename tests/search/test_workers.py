@@ -20,6 +20,7 @@ from tenuto.search.opening import MIGRATIONS
 from tenuto.search.store import Store
 from tests.parts.redis import Redis
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os, sys, time
 from tenuto import Meta, Param, Task
@@ -34,12 +35,12 @@ class Slow(Task):
     log: Meta[str]
     seconds: Meta[float]
     def execute(self):
-        note(self.log, "start", self.x, time.time(), os.getcwd())
+        note(self.log, "start", self.x, time.time(), os.getcwd(), os.getpid())
         end = time.monotonic() + self.seconds
         while time.monotonic() < end:
             time.sleep(0.05)
-            note(self.log, "alive", self.x, time.time(), os.getcwd())
-        note(self.log, "end", self.x, time.time(), os.getcwd())
+            note(self.log, "alive", self.x, time.time(), os.getcwd(), os.getpid())
+        note(self.log, "end", self.x, time.time(), os.getcwd(), os.getpid())
         return Outcome(self.x, cost=1)
 
 if __name__ == "__main__":
@@ -56,7 +57,8 @@ class Theatre:
         self.folder = folder
         self.log = folder / "log"
         (folder / "slow.py").write_text(SCRIPT)
-        self._environment = {**os.environ, "TENUTO_DATABASE__URL": url, **settings}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._environment = {**os.environ, "PYTHONPATH": path, "TENUTO_DATABASE__URL": url, **settings}
         if queue is not None:
             self._environment["TENUTO_QUEUE__URL"] = queue
         self._processes: list[subprocess.Popen[str]] = []
@@ -65,12 +67,15 @@ class Theatre:
         migrate(database, MIGRATIONS)
         database.close()
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+        return self.start_module("tenuto", *arguments, **settings)
+
+    def start_module(self, module: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             # Nothing of it outlives the test, also if the watchdog ends that.
-            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tenuto", *arguments],
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *arguments],
             cwd=self.folder,
-            env=self._environment,
+            env={**self._environment, **settings},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -80,8 +85,8 @@ class Theatre:
     def evolve(self, total: int, seconds: float) -> subprocess.Popen[str]:
         return self.start("evolve", "--no-workers", "slow.py", str(total), str(seconds), str(self.log))
 
-    def worker(self, *options: str, workspace: str = "workspace") -> subprocess.Popen[str]:
-        process = self.start("worker", "-w", f"./{workspace}", *options)
+    def worker(self, *options: str, workspace: str = "workspace", **settings: str) -> subprocess.Popen[str]:
+        process = self.start("worker", "-w", f"./{workspace}", *options, **settings)
         assert process.stderr is not None
         line = process.stderr.readline()
         assert "ready" in line, line

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tenuto.search.proposals import Candidate, Proposal
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
+    from tenuto.search.ribs_sampler import RibsSampler
     from tenuto.search.sampling import MapElitesSampler
     from tenuto.search.spaces import Choice, Integer, Real
     from tenuto.search.study import Study
@@ -45,6 +46,7 @@ _ON_DEMAND = {
     "RandomSearch": "plain_samplers",
     "Real": "spaces",
     "Repository": "repository",
+    "RibsSampler": "ribs_sampler",
     "SearchResult": "result",
     "Study": "study",
     "Verdict": "archive",
@@ -73,6 +75,7 @@ __all__ = [
     "RandomSearch",
     "Real",
     "Repository",
+    "RibsSampler",
     "SearchDiffers",
     "SearchError",
     "SearchInJob",

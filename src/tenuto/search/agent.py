@@ -18,26 +18,21 @@ from sqlalchemy import Connection
 
 from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed
-from tenuto.jobs.stored_work import StoredWork
-from tenuto.launchers.choice import AUTO, LOCAL, choose_launcher
-from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
-from tenuto.search.evaluation import end_of, is_answer
+from tenuto.scheduler.tokens import GpuToken
+from tenuto.search.candidate_jobs import LEASE_FILE, CandidateJobs
+from tenuto.search.evaluation import end_of, failed_end, is_answer
 from tenuto.search.moves import WORK
 from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings
-from tenuto.workspace.layout import Layout
-from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
 
 T = TypeVar("T")
-LEASE_FILE = "search.lease"
 _AFTER_TROUBLE_S = 1.0
 
 log = logging.getLogger("tenuto.search")
@@ -46,9 +41,11 @@ log = logging.getLogger("tenuto.search")
 class Held:
     """A row that the agent runs; the row changes if it is claimed again."""
 
-    def __init__(self, row: Claimed) -> None:
+    def __init__(self, row: Claimed, now: float) -> None:
         self.row = row
         self.job: Job | None = None
+        self.claimed_at = now
+        """On the monotonic clock."""
 
 
 class Agent:
@@ -65,10 +62,11 @@ class Agent:
         only: Collection[str] | None = None,
         is_leased: bool = False,
         is_passing: bool = False,
+        gpus: GpuToken | None = None,
     ) -> None:
         """`only`: the searches to work for. `is_leased`: payloads end when the agent cannot renew its leases,
         since another machine may take their rows; not needed where all share one workspace. `is_passing`: it
-        ends when nothing is left to claim."""
+        ends when nothing is left to claim. `gpus`: of which each candidate has one to itself."""
         self._store = store
         self._settings = settings
         self._machine = machine
@@ -77,9 +75,10 @@ class Agent:
         self._is_leased = is_leased
         self._is_passing = is_passing
         self._workspace = workspace
-        self._layout = Layout(str(workspace))
         self._lease_ms = int(settings.search.lease_s * 1000)
-        self._launcher = choose_launcher(LOCAL if settings.launcher == AUTO else settings.launcher, slots)
+        self._jobs = CandidateJobs(
+            settings, workspace, machine.clock, slots=slots, is_leased=is_leased, gpus=gpus
+        )
         own = machine.processes.own()
         self.name = f"{own.host[:32]}-{own.pid}-{machine.randomness.nonce()[:8]}"
         self._member = Member(
@@ -161,7 +160,7 @@ class Agent:
             log.exception("the agent ended")
         finally:
             self._calls.shutdown(wait=False)
-            self._launcher.close()
+            self._jobs.close()
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -234,13 +233,16 @@ class Agent:
         if held is not None:  # it runs here already: its lease was lost and found
             held.row = row
             return
-        held = self._held[row.id] = Held(row)
+        held = self._held[row.id] = Held(row, self._machine.clock.monotonic())
         task = asyncio.create_task(self._evaluate(held))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _evaluate(self, held: Held) -> None:
         try:
+            if await self._is_lost(held):
+                self._held.pop(held.row.id, None)
+                return
             job, owner = await self._submitted(held, once=True)
             if not is_answer(job, held.row):
                 self._scheduler.forget(job, owner)
@@ -251,49 +253,32 @@ class Agent:
             return
         except Exception as error:  # whatever goes wrong, the row must not hang
             log.exception("a candidate could not be run")
-            end = _failed(held.row, f"{type(error).__name__}: {error}")
+            end = failed_end(held.row, f"{type(error).__name__}: {error}")
         if self._is_abandoning and end.status is not EvolutionStatus.SUCCEEDED:
             return  # stopped by ourselves: the row is given back
         self._ends.append(end)
         self._wake_event.set()
+
+    async def _is_lost(self, held: Held) -> bool:
+        """Whether the row went to another worker between its claim and its start: this process was frozen."""
+        late = self._machine.clock.monotonic() - held.claimed_at > self._settings.search.lease_s / 2
+        if not self._is_leased or not late:
+            return False
+        try:
+            return held.row.key in await self._call(self.renew)
+        except DatabaseError:
+            self._is_suspicious = True  # the row is given back, if it is ours, once the database answers
+            return True
 
     async def _submitted(self, held: Held, *, once: bool) -> tuple[Job, PlainOwner]:
         row = held.row
         owner = self._owners.get(row.search_id)
         if owner is None:
             owner = self._owners[row.search_id] = PlainOwner(f"search/{row.search_id}")
-        job = await self._scheduler.submit_async(self._job(row, once=once), owner)
+        job = await self._scheduler.submit_async(self._jobs.make(row, once=once), owner)
         held.job = job
         await job.finished()
         return job, owner
-
-    def _job(self, row: Claimed, *, once: bool) -> Job:
-        return Job(
-            row.task_id,
-            row.job_id,
-            layout=self._layout,
-            launcher=self._launcher,
-            work=StoredWork(row.params.encode("ascii")),
-            clock=self._machine.clock,
-            limits=self._limits(row),
-            durability=Durability(self._settings.durability),
-            once=once,
-            priority=row.priority,
-        )
-
-    def _limits(self, row: Claimed) -> Limits:
-        settings = self._settings
-        walltime_s = row.definition.get("walltime_s")
-        limits = Limits(
-            settings.walltime_s if walltime_s is None else walltime_s,
-            settings.memory_bytes,
-            settings.log_bytes,
-            settings.grace_s,
-        )
-        if self._is_leased:
-            path = str(self._workspace / LEASE_FILE)
-            limits = limits._replace(lease_path=path, lease_s=settings.search.lease_s)
-        return limits
 
     async def _finish(self) -> None:
         """Writes all ends that came together in one transaction."""
@@ -355,18 +340,6 @@ class Agent:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path)
-
-
-def _failed(row: Claimed, message: str) -> End:
-    failure = JobFailureStatus.REJECTED.name
-    return End(
-        row.id,
-        row.attempt,
-        EvolutionStatus.FAILED,
-        failure=failure,
-        message=message,
-        job_attempt=row.job_attempt,
-    )
 
 
 def _join(member: Member, connection: Connection) -> None:

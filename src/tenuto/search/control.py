@@ -46,10 +46,6 @@ class ControlStore:
 
         return self.database.write(work)
 
-    def cancel_waiting(self, connection: Connection, name: str, message: str) -> int:
-        """Cancels what is PENDING or QUEUED, inside a transaction."""
-        return _cancel(connection, name, None, (S.PENDING, S.QUEUED), message)
-
     def cancel(
         self, name: str, numbers: Collection[int] | None, message: str = "cancelled by a person"
     ) -> int:
@@ -135,6 +131,11 @@ class ControlStore:
 
 
 _ENDED_BADLY = (S.FAILED, S.CANCELLED)
+
+
+def cancel_waiting(connection: Connection, name: str, message: str) -> int:
+    """Cancels what is PENDING or QUEUED, inside a transaction."""
+    return _cancel(connection, name, None, (S.PENDING, S.QUEUED), message)
 
 
 def _cancel(

@@ -60,6 +60,19 @@ def end_of(files: Files, job: Job, row: Claimed) -> End:
     )
 
 
+def failed_end(row: Claimed, message: str) -> End:
+    """The end of a row whose job could not be run."""
+    failure = JobFailureStatus.REJECTED.name
+    return End(
+        row.id,
+        row.attempt,
+        EvolutionStatus.FAILED,
+        failure=failure,
+        message=message,
+        job_attempt=row.job_attempt,
+    )
+
+
 def _outcome(files: Files, job: Job, row: Claimed) -> Outcome:
     if job.marker is None:
         return Outcome(failure="the job is done, and left no marker")

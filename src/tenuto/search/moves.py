@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, update
 
 from tenuto.database import announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -28,23 +28,12 @@ def record(
     message: str | None = None,
 ) -> None:
     """Writes one line for each row, given as (number, attempt), by one INSERT."""
-    at = None
-    lines = []
-    for number, attempt in rows:
-        if at is None:
-            at = connection.execute(select(now_ms())).scalar_one()
-        lines.append(
-            {
-                "search_id": name,
-                "number": number,
-                "status": status.value,
-                "attempt": attempt,
-                "message": message,
-                "at": at,
-            }
-        )
+    lines = [
+        {"search_id": name, "number": number, "status": status.value, "attempt": attempt, "message": message}
+        for number, attempt in rows
+    ]
     if lines:
-        connection.execute(insert(evolution_moves), lines)
+        connection.execute(insert(evolution_moves).values(at=now_ms()), lines)
 
 
 def bump(connection: Connection, name: str, **values: Any) -> None:

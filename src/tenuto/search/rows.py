@@ -34,6 +34,7 @@ class SearchRow:
     changed: int
     cost: float
     active_ms: int
+    active_at: int | None
     best_number: int | None
     best_objective: float | None
     created_at: int

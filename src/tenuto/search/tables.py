@@ -50,6 +50,7 @@ searches = Table(
     Column("changed", Integer, nullable=False, server_default="0"),
     Column("cost", Double, nullable=False, server_default="0"),
     Column("active_ms", BigInteger, nullable=False, server_default="0"),
+    Column("active_at", BigInteger),
     Column("best_number", Integer),
     Column("best_objective", Double),
     Column("created_at", BigInteger, nullable=False),

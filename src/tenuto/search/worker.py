@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from tenuto.search.agent import Agent
+from tenuto.search.candidate_jobs import gpus_of
 from tenuto.search.opening import open_database
 from tenuto.search.queues import open_listener
 from tenuto.search.store import Store
@@ -35,8 +36,14 @@ class Worker:
         slots: int | None = None,
         only: Collection[str] | None = None,
         once: bool = False,
+        with_gpus: bool = False,
     ) -> None:
-        """`only`: the searches to work for; `once`: until nothing is left to claim."""
+        """`only`: the searches to work for; `once`: until nothing is left to claim; `with_gpus`: each
+        candidate has a GPU to itself, and there are as many slots as GPUs unless `slots` says otherwise."""
+        machine = this_machine()
+        gpus = gpus_of(settings, machine) if with_gpus else None
+        if gpus is not None and slots is None:
+            slots = len(gpus.devices)
         if slots is not None:
             settings = dataclasses.replace(settings, slots=slots)
         self._settings = settings
@@ -46,11 +53,12 @@ class Worker:
             Store(self._database),
             settings,
             workspace,
-            this_machine(),
+            machine,
             slots=settings.slots,
             only=only or None,
             is_leased=True,
             is_passing=once,
+            gpus=gpus,
         )
         self._interrupts = 0
 

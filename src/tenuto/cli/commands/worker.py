@@ -26,10 +26,16 @@ from tenuto.settings.search import SEARCH_SECTIONS
 @click.option(
     "--search", "searches", multiple=True, metavar="NAME", help="Work only for this search; several times."
 )
+@click.option("--gpus", is_flag=True, help="Each candidate has a GPU to itself; by default as many slots.")
 @click.option("--once", is_flag=True, help="Leave when nothing is left to claim.")
 @click.pass_context
 def command(
-    ctx: click.Context, workspace: str | None, slots: int | None, searches: tuple[str, ...], once: bool
+    ctx: click.Context,
+    workspace: str | None,
+    slots: int | None,
+    searches: tuple[str, ...],
+    gpus: bool,
+    once: bool,
 ) -> None:
     """Evaluate the candidates of searches, beside other workers, on this machine or others.
 
@@ -41,6 +47,15 @@ def command(
     """
     settings = load_settings(foreign=SEARCH_SECTIONS)
     path = Path(os.path.abspath(settings.workspace(workspace))) if workspace else default_workspace(settings)
-    code = Worker(settings, path, lambda text: tell(safe(text)), slots=slots, only=searches, once=once).run()
+    worker = Worker(
+        settings,
+        path,
+        lambda text: tell(safe(text)),
+        slots=slots,
+        only=searches,
+        once=once,
+        with_gpus=gpus,
+    )
+    code = worker.run()
     let_go_of_closed_streams()
     ctx.exit(code)

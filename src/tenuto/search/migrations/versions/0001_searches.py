@@ -44,6 +44,7 @@ def _searches() -> None:
         sa.Column("changed", sa.Integer, nullable=False, server_default="0"),
         sa.Column("cost", sa.Double, nullable=False, server_default="0"),
         sa.Column("active_ms", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("active_at", sa.BigInteger),
         sa.Column("best_number", sa.Integer),
         sa.Column("best_objective", sa.Double),
         sa.Column("created_at", sa.BigInteger, nullable=False),

@@ -1,0 +1,160 @@
+"""Owns the driver of W9: candidates of a search, and what runs the same work without one.
+
+search.py embedded|experiment|optuna|dramatiq COUNT [URL], or search.py tick ROWS [URL]; in an empty directory
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from account import Account
+
+SLOTS = 2
+TICKS = 15
+
+
+def evolution(name, count, url=None):
+    from bench_tasks import Scored
+
+    from tenuto.search import Evolution, Integer, RandomSearch
+
+    if url:
+        os.environ["TENUTO_DATABASE__URL"] = url
+    space = {"number": Integer(0, 10**9)}
+    sampler = RandomSearch()
+    return Evolution(name, Scored, space=space, sampler=sampler, max_total_jobs=count, workdir="ws")
+
+
+def embedded(count, url):
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    statements = [0]
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def note(*_):
+        statements[0] += 1
+
+    search = evolution("w9", count)
+    account = Account()
+    result = search.run(slots=SLOTS)
+    account.stop()
+    assert result.succeeded == count, result
+    account.report(statements=statements[0] / count)
+
+
+def plain_experiment(count, url):
+    from bench_tasks import Scored
+
+    from tenuto import experiment
+    from tenuto.launchers.choice import choose_launcher
+
+    account = Account()
+    chosen = choose_launcher("warm", SLOTS)
+    with experiment("ws", "w9", launcher=chosen):
+        for number in range(count):
+            Scored.C(number=number).submit()
+    account.stop()
+    chosen.close()
+    account.report()
+
+
+def optuna_alone(count, url):
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    account = Account()
+    study.optimize(lambda trial: trial.suggest_int("number", 0, 10**9), n_trials=count)
+    account.stop()
+    account.report()
+
+
+def bare_dramatiq(count, url):
+    """Each message starts the process that a job would, without directory, marker or row."""
+    import threading
+
+    import dramatiq
+    import redis
+    from dramatiq.brokers.redis import RedisBroker
+
+    broker = RedisBroker(client=redis.Redis.from_url(url), middleware=[])
+    done = threading.Semaphore(0)
+
+    @dramatiq.actor(broker=broker)
+    def work(number):
+        subprocess.run([sys.executable, "-c", "import bench_tasks"], check=True, env=os.environ)
+        done.release()
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
+    worker = dramatiq.Worker(broker, worker_threads=SLOTS)
+    worker.start()
+    account = Account()
+    for number in range(count):
+        work.send(number)
+    for _ in range(count):
+        assert done.acquire(timeout=60)
+    account.stop()
+    worker.stop()
+    account.report()
+
+
+def tick(rows, url):
+    """The time of a tick in which a candidate was told, and one made; and of a restart."""
+    from sqlalchemy import text
+
+    first = evolution("w9", None, url)
+    opened = first.open()
+    database = opened.store.database
+    counter = f"WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {rows})"
+    series = f"generate_series(1, {rows}) AS g(n)" if url else f"({counter} SELECT n FROM c)"
+    fill = f"""
+        INSERT INTO evolution_jobs (id, search_id, number, status, created_at, scheduled_at, task_id, job_id,
+            params, proposal, asked_after, completed_at, told, outcome, objective, cost, verdict)
+        SELECT CAST(n AS VARCHAR(32)), 'w9', n, 'SUCCEEDED', n, n, 'bench_tasks.Scored',
+            CAST(n AS VARCHAR(32)), '{{}}', '{{"values": {{"number": 1}}, "inspirations": []}}', 0, n, n,
+            '{{"objective": 1, "measures": []}}', 1, 0, 'worse' FROM {series}"""
+    counted = f"UPDATE searches SET scheduled = {rows}, told = {rows} WHERE id = 'w9'"
+    database.write(lambda c: (c.execute(text(fill)), c.execute(text(counted))))
+    database.write(lambda c: c.execute(text("ANALYZE")))
+    first.close()
+    began = time.perf_counter()
+    search = evolution("w9", None, url)
+    scheduler = search.scheduler()
+    scheduler.tick()
+    restart_s = time.perf_counter() - began
+    took = []
+    store = search.open().store
+    for _ in range(TICKS):
+        finish_one(store)
+        began = time.perf_counter()
+        counts = scheduler.tick()
+        took.append(time.perf_counter() - began)
+        assert counts["ingested"] == 1, counts
+    account = Account()
+    account.stop()
+    account.report(tick_s=statistics.median(took), restart_s=restart_s)
+    search.close()
+
+
+def finish_one(store):
+    from tenuto.lifecycle.evolution import EvolutionStatus
+    from tenuto.search.rows import End
+
+    (row,) = store.claim("bench", 1, 60_000)
+    outcome = '{"objective": 1, "measures": []}'
+    store.finish([End(row.id, row.attempt, EvolutionStatus.SUCCEEDED, outcome, 1.0, 0.0)], 3)
+
+
+MODES = {
+    "embedded": embedded,
+    "experiment": plain_experiment,
+    "optuna": optuna_alone,
+    "dramatiq": bare_dramatiq,
+    "tick": tick,
+}
+
+if __name__ == "__main__":
+    MODES[sys.argv[1]](int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)

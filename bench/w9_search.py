@@ -1,0 +1,110 @@
+"""Owns W9, searches: no-op candidates beside the same tasks in an experiment, ticks with many rows.
+
+Peers do less: Optuna calls a function, bare Dramatiq starts a process; neither keeps a directory or a row.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from bench import ours
+from bench.measure import Broken
+from bench.rows import OURS, Row, missing, plain
+from bench.scale import Options, Scale, Sizes
+from bench.workload import Workload
+from tests.parts.postgresql import PostgreSQL
+from tests.parts.redis import Redis
+
+MANY = Sizes((4,), (60,), (1_000,))
+ROWS = Sizes((20,), (2_000,), (2_000, 200_000))
+EACH_S = 0.010
+OVER_EXPERIMENT = 1.5
+TICK_S = 0.020
+RESTART_S = 10.0
+STATEMENTS = 30.0
+
+
+def own(options: Options) -> Iterator[Row]:
+    yield from _candidates(options)
+    yield from _ticks(options)
+
+
+def _candidates(options: Options) -> Iterator[Row]:
+    for size in MANY.at(options.scale):
+        if not options.budget.affords("W9", "no-op candidates", size, 0.06 * size, smallest=True):
+            continue
+        load = os.getloadavg()[0]
+        try:
+            beside = ours.run(options, "search.py", "experiment", size)["wall_s"]
+            found = ours.run(options, "search.py", "embedded", size)
+        except Broken as broken:
+            yield missing("W9", "no-op candidates", OURS, size, f"failed: {broken}")
+            continue
+        took = found["wall_s"]
+        row = plain("W9", "no-op candidates: each", OURS, size, "s", [took / size], load, "<= 10 ms", EACH_S)
+        yield replace(row, note=f"{size / took:.0f}/s; start and end of the search included")
+        ratio = took / beside
+        text = f"<= {OVER_EXPERIMENT} x the same tasks in an experiment"
+        yield plain("W9", "beside an experiment", OURS, size, "x", [ratio], load, text, OVER_EXPERIMENT)
+        text = f"<= {STATEMENTS:g}"
+        yield plain(
+            "W9", "statements a candidate", OURS, size, "", [found["statements"]], load, text, STATEMENTS
+        )
+
+
+def _ticks(options: Options) -> Iterator[Row]:
+    with ExitStack() as servers:
+        kinds: dict[str, PostgreSQL | None] = {"SQLite": None}
+        if options.scale is not Scale.TINY and _has_postgresql():
+            kinds["PostgreSQL"] = started = PostgreSQL()
+            servers.callback(started.end)
+        for name, server in kinds.items():
+            for rows in ROWS.at(options.scale):
+                smallest = rows == ROWS.at(options.scale)[0]
+                if options.budget.affords("W9", f"tick, {name}", rows, 10 + rows / 5_000, smallest=smallest):
+                    with nullcontext(None) if server is None else server.database() as url:
+                        yield from _tick(options, name, rows, url)
+
+
+def _tick(options: Options, name: str, rows: int, url: str | None) -> Iterator[Row]:
+    load = os.getloadavg()[0]
+    try:
+        found = ours.run(options, "search.py", "tick", rows, *([url] if url else []))
+    except Broken as broken:
+        yield missing("W9", f"tick, {name}", OURS, rows, f"failed: {broken}")
+        return
+    target = ("<= 20 ms", TICK_S)
+    yield plain("W9", f"tick, {name}", OURS, rows, "s", [found["tick_s"]], load, *target)
+    target = ("<= 10 s", RESTART_S)
+    yield plain("W9", f"restart, {name}", OURS, rows, "s", [found["restart_s"]], load, *target)
+
+
+def peers(options: Options) -> Iterator[Row]:
+    size = MANY.at(options.scale)[-1]
+    load = os.getloadavg()[0]
+    case = "no-op candidates: each"
+    for name in ("optuna", "dramatiq"):
+        if name == "dramatiq" and shutil.which("redis-server") is None:
+            yield missing("W9", case, name, size, "redis-server is not installed")
+            continue
+        server = Redis() if name == "dramatiq" else None
+        try:
+            took = ours.run(options, "search.py", name, size, *([server.url] if server else []))["wall_s"]
+            yield plain("W9", case, name, size, "s", [took / size], load)
+        except Broken as broken:
+            yield missing("W9", case, name, size, f"failed: {broken}")
+        finally:
+            if server is not None:
+                server.end()
+
+
+def _has_postgresql() -> bool:
+    return bool(shutil.which("initdb") or list(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
+
+
+WORKLOAD = Workload("W9", "searches: candidates, and ticks with many rows", own, peers, share=0.08)

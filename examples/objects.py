@@ -1,0 +1,1 @@
+../src/tenuto/examples/objects.py

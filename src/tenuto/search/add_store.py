@@ -1,0 +1,170 @@
+"""A candidate added to a search: three statements, in which caps, order and identity are checked.
+Each method is one transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    true,
+    update,
+)
+
+from tenuto.database import Database, now_ms
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.search.moves import record, wake_search
+from tenuto.search.rows import Added, Caps, NewCandidate, Refusal
+from tenuto.search.tables import UNFINISHED, evolution_jobs, is_status, jobs, searches
+
+S = EvolutionStatus
+_OPEN = (SearchState.RUNNING.value, SearchState.PAUSED.value)
+
+
+class Refused(Exception):
+    """The transaction is undone, with what is to be answered instead."""
+
+    def __init__(self, answer: Added | Refusal) -> None:
+        super().__init__(str(answer))
+        self.answer = answer
+
+
+class AddStore:
+    """What a sampler, or a person, adds to a search."""
+
+    database: Database
+
+    def add(self, name: str, new: NewCandidate, caps: Caps, is_ordered: bool = True) -> Added | Refusal:
+        """Adds a candidate, unless a cap or a race forbids it, which is found out in the same transaction.
+
+        `is_ordered`: only if the search stands where the candidate was proposed; otherwise the number is the
+        next one, and the cap on unfinished candidates does not count (`enqueue`).
+        """
+
+        def work(connection: Connection) -> Added:
+            number = _next_number(connection, name, new, caps, is_ordered)
+            if number is None:
+                raise Refused(_refusal(connection, name, new, caps, is_ordered))
+            most = caps.max_unfinished if is_ordered else None
+            status = connection.execute(_insertion(name, new, number, most)).scalar_one_or_none()
+            if status is None:
+                raise Refused(_known(connection, new) or _clash(connection, name, new))
+            is_reused = status == S.SUCCEEDED.value
+            record(connection, name, [(number, 0)], S(status), "known from before" if is_reused else None)
+            if not is_ordered or is_reused:
+                wake_search(connection, name)  # what is new, the scheduler that adds it promotes itself
+            return Added(new.id, number, is_reused)
+
+        try:
+            return self.database.write(work)
+        except Refused as refused:
+            return refused.answer
+
+
+def _next_number(
+    connection: Connection, name: str, new: NewCandidate, caps: Caps, is_ordered: bool
+) -> int | None:
+    """Takes the next number, which also locks the search's row; None if it may not be taken."""
+    statement = update(searches).where(searches.c.id == name)
+    if is_ordered:
+        statement = statement.where(
+            searches.c.state == SearchState.RUNNING.value,
+            searches.c.scheduled == new.number - 1,
+            searches.c.told == new.asked_after,
+        )
+    else:
+        statement = statement.where(searches.c.state.in_(_OPEN))
+    if caps.max_total is not None:
+        statement = statement.where(searches.c.scheduled < caps.max_total)
+    statement = statement.values(scheduled=searches.c.scheduled + 1, changed=searches.c.changed + 1)
+    number: int | None = connection.execute(statement.returning(searches.c.scheduled)).scalar_one_or_none()
+    return number
+
+
+def _insertion(name: str, new: NewCandidate, number: int, most: int | None) -> Any:
+    """Inserts the row, as SUCCEEDED if its identity did anywhere; nothing if it may not be added.
+
+    A statement of its own after the lock: on PostgreSQL a count beside the lock is as old as the wait for it.
+    """
+    known = (
+        select(jobs.outcome, jobs.objective, jobs.directory, literal_column("1").label("is_known"))
+        .where(is_status(S.SUCCEEDED), jobs.task_id == new.task_id, jobs.job_id == new.job_id)
+        .limit(1)
+        .subquery("known")
+    )
+    one = select(literal_column("1").label("one")).subquery("one")
+    is_new = known.c.is_known.is_(None)
+    given = {
+        "id": new.id,
+        "search_id": name,
+        "number": number,
+        "priority": new.priority,
+        "task_id": new.task_id,
+        "job_id": new.job_id,
+        "params": new.params,
+        "proposal": new.proposal,
+        "asked_after": new.asked_after,
+        "island": new.island,
+        "parent": new.parent,
+    }
+    columns: dict[str, Any] = {key: literal(value, jobs[key].type) for key, value in given.items()}
+    columns |= {
+        "created_at": now_ms(),
+        "scheduled_at": now_ms(),
+        "status": case((is_new, literal_column("'PENDING'")), else_=literal_column("'SUCCEEDED'")),
+        "outcome": known.c.outcome,
+        "objective": known.c.objective,
+        "directory": known.c.directory,
+        "cost": case((is_new, None), else_=literal_column("0.0")),
+        "reused": case((is_new, literal(False, Boolean)), else_=literal(True, Boolean)),
+        "completed_at": case((is_new, None), else_=now_ms()),
+    }
+    other = evolution_jobs.alias("other")
+    is_there = exists().where(
+        other.c.search_id == name, other.c.task_id == new.task_id, other.c.job_id == new.job_id
+    )
+    rows = select(*columns.values()).select_from(one.outerjoin(known, true())).where(~is_there)
+    if most is not None:
+        count = select(func.count()).select_from(evolution_jobs).where(jobs.search_id == name, UNFINISHED)
+        rows = rows.where(count.scalar_subquery() < most)
+    return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.status)
+
+
+def _known(connection: Connection, new: NewCandidate) -> Added | None:
+    """The candidate itself, of a commit whose answer was lost."""
+    query = select(jobs.number, jobs.reused).where(jobs.id == new.id)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else Added(new.id, row.number, bool(row.reused))
+
+
+def _refusal(
+    connection: Connection, name: str, new: NewCandidate, caps: Caps, is_ordered: bool
+) -> Added | Refusal:
+    """Why no number could be taken."""
+    known = _known(connection, new)
+    if known is not None:
+        return known
+    query = select(searches.c.state, searches.c.scheduled).where(searches.c.id == name)
+    here = connection.execute(query).one()
+    if here.state not in (_OPEN[:1] if is_ordered else _OPEN):
+        return Refusal.STATE
+    if caps.max_total is not None and here.scheduled >= caps.max_total:
+        return Refusal.TOTAL
+    return Refusal.MOVED
+
+
+def _clash(connection: Connection, name: str, new: NewCandidate) -> Refusal:
+    """Why the row could not be inserted."""
+    query = select(func.count()).where(
+        jobs.search_id == name, jobs.task_id == new.task_id, jobs.job_id == new.job_id
+    )
+    return Refusal.DUPLICATE if connection.execute(query).scalar_one() else Refusal.UNFINISHED

@@ -1,0 +1,243 @@
+"""Archives and emitters of pyribs as the sampler of a search, asked and told in generations of their own.
+Keeps no state that the log does not give back: what was told is replayed into fresh copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import SearchError
+from tenuto.light import import_module
+from tenuto.search.archive import Archive, Verdict
+from tenuto.search.outcome import Outcome, point
+from tenuto.search.proposals import InFlight, Proposal, Setup
+from tenuto.search.spaces import Real, Space
+
+if TYPE_CHECKING:
+    from random import Random
+
+_NUDGE = 1e-9
+_LARGEST_SEED = 1 << 64
+
+log = logging.getLogger("tenuto.search")
+
+
+class RibsSampler:
+    """Emitters of pyribs (CMA-ME, CMA-MAE, ...) on one of its archives, as a user of pyribs builds them.
+
+    `archive`, `emitters`: not used themselves but copied, so that a search can begin anew; give each emitter
+    a seed, or a search that is killed goes on with other proposals. `batch`: how many solutions all emitters
+    ask for together, where they do not say so themselves; the next generation begins when all were evaluated.
+    `measures`: their names, where the task gives them by name.
+    """
+
+    def __init__(
+        self,
+        archive: Any,
+        emitters: Iterable[Any],
+        *,
+        batch: int | None = None,
+        measures: Sequence[str] | None = None,
+    ) -> None:
+        self._pristine = (archive, list(emitters))
+        if not self._pristine[1]:
+            raise SearchError("RibsSampler: give at least one emitter")
+        if any(emitter.archive is not archive for emitter in self._pristine[1]):
+            raise SearchError("RibsSampler: every emitter is to be made with the archive that is given here")
+        sizes = [getattr(emitter, "batch_size", None) for emitter in self._pristine[1]]
+        known = None if None in sizes else sum(size for size in sizes if size is not None)
+        if known is None and batch is None:
+            raise SearchError("RibsSampler: an emitter has no batch_size: give batch=, for all together")
+        if batch is not None and known not in (None, batch):
+            raise SearchError(f"RibsSampler: batch={batch}, but the emitters ask for {known} solutions")
+        self.batch: int = known if known is not None else batch or 1
+        self.measure_count = int(archive.measure_dim)
+        self.measures = tuple(measures or ())
+        if self.measures and len(self.measures) != self.measure_count:
+            raise SearchError(
+                f"RibsSampler: measures={list(self.measures)}, but the archive has {self.measure_count}"
+            )
+
+    def definition(self) -> dict[str, Any]:
+        archive, emitters = self._pristine
+        return {
+            "kind": "ribs",
+            "archive": type(archive).__name__,
+            "cells": int(archive.cells),
+            "solution_dim": int(archive.solution_dim),
+            "measures": list(self.measures),
+            "measure_count": self.measure_count,
+            "emitters": [type(emitter).__name__ for emitter in emitters],
+            "batch": self.batch,
+        }
+
+    def begin(self, setup: Setup) -> RibsRun:
+        """The sampler of one search, on copies of archive and emitters."""
+        if not isinstance(setup.domain, Space) or not all(
+            isinstance(dimension, Real) for dimension in setup.domain.dimensions.values()
+        ):
+            raise SearchError("RibsSampler varies real numbers only: give a space of Real(...)")
+        size = sum(dimension.size for dimension in setup.domain.dimensions.values())
+        wanted = int(self._pristine[0].solution_dim)
+        if size != wanted:
+            raise SearchError(f"RibsSampler: the space has {size} numbers, and the archive {wanted}")
+        archive, emitters = import_module("copy").deepcopy(self._pristine)
+        for part in (archive, *emitters):
+            if not is_seeded(part):
+                kind = type(part).__name__
+                log.warning("a %s has no seed: a restart goes on with other proposals", kind)
+        return RibsRun(archive, emitters, self.batch, setup.domain, setup.maximize)
+
+
+class RibsRun:
+    """pyribs in the course of one search.
+
+    A proposal's `island` is one more than its place among all that emitters asked for; 0: not asked by them.
+    """
+
+    def __init__(
+        self, archive: Any, emitters: Sequence[Any], batch: int, space: Space, maximize: bool
+    ) -> None:
+        self._numpy = import_module("numpy")
+        self._ribs = archive
+        self._emitters = emitters
+        self._batch = batch
+        self._space = space
+        self._sign = 1.0 if maximize else -1.0
+        self.archive = _mirror(archive, maximize)
+        self._generation = 0
+        self._asked: list[Any] | None = None
+        """What each emitter asked for in this generation."""
+        self._told: dict[int, tuple[list[float], Outcome | None]] = {}
+        self._highest = -1
+        self._keys: set[str] = set()
+
+    def ask(self, number: int, rng: Random, in_flight: Sequence[InFlight]) -> Proposal | None:
+        flying = [one.proposal for one in in_flight if one.proposal.island]
+        place = max([self._highest, *(proposal.island - 1 for proposal in flying)]) + 1
+        generation, at = divmod(place, self._batch)
+        if generation > self._generation:
+            return None  # until all of this generation were told
+        solution = self._numpy.concatenate(self._solutions())[at].tolist()
+        values = self._values(solution)
+        taken = self._keys | {self._space.key(proposal.values) for proposal in flying}
+        while self._space.key(values) in taken:  # equal ones are evaluated once only
+            values = self._values([x + rng.gauss(0, _NUDGE) * max(abs(x), 1.0) for x in solution])
+        return Proposal(values, island=place + 1)
+
+    def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
+        place = proposal.island - 1
+        if place >= 0 and place not in self._told and place >= self._generation * self._batch:
+            self._told[place] = (self._flat(proposal.values), outcome)
+            self._highest = max(self._highest, place)
+            self._keys.add(self._space.key(proposal.values))
+            while self._is_told():
+                self._close()
+        if outcome is None or outcome.objective is None:
+            return Verdict.FAILED, None
+        return self.archive.add(number, proposal.values, outcome.objective, point(outcome))
+
+    def _solutions(self) -> list[Any]:
+        if self._asked is None:
+            self._asked = [emitter.ask() for emitter in self._emitters]
+            count = sum(len(solutions) for solutions in self._asked)
+            if count != self._batch:
+                raise SearchError(f"RibsSampler: the emitters asked for {count} solutions, not {self._batch}")
+        return self._asked
+
+    def _places(self) -> range:
+        return range(self._generation * self._batch, (self._generation + 1) * self._batch)
+
+    def _is_told(self) -> bool:
+        return all(place in self._told for place in self._places())
+
+    def _close(self) -> None:
+        """Tells the emitters of a generation, in the order in which they asked."""
+        sizes = [len(solutions) for solutions in self._solutions()]
+        rows = [self._told.pop(place) for place in self._places()]
+        data = self._data(rows)
+        added = self._add(data, [outcome is not None for _, outcome in rows])
+        begin = 0
+        # Emitters restart from elites: as long as there is none they learn nothing, and ask anew.
+        for emitter, size in zip(self._emitters, sizes, strict=True) if len(self._ribs) else ():
+            part = slice(begin, begin + size)
+            emitter.tell(
+                **{name: column[part] for name, column in data.items()},
+                add_info={name: column[part] for name, column in added.items()},
+            )
+            begin += size
+        self._generation += 1
+        self._asked = None
+
+    def _data(self, rows: list[tuple[list[float], Outcome | None]]) -> dict[str, Any]:
+        """A generation as columns; a failed solution is as bad as the worst, at the edge of the measures."""
+        good = [outcome.objective for _, outcome in rows if outcome is not None]
+        worst = min((self._sign * value for value in good if value is not None), default=0.0)
+        edge = self._numpy.asarray(self._ribs.lower_bounds).tolist()
+        objectives, measures = [], []
+        for _, outcome in rows:
+            is_good = outcome is not None and outcome.objective is not None
+            objectives.append(self._sign * outcome.objective if is_good else worst)  # type: ignore[union-attr,operator]
+            measures.append(list(point(outcome)) if is_good else edge)  # type: ignore[arg-type]
+        array = self._numpy.array
+        return {
+            "solution": array([values for values, _ in rows]),
+            "objective": array(objectives),
+            "measures": array(measures),
+        }
+
+    def _add(self, data: dict[str, Any], is_good: list[bool]) -> dict[str, Any]:
+        """Adds what succeeded to the archive; what failed changed nothing there."""
+        numpy = self._numpy
+        chosen = numpy.array(is_good)
+        if not chosen.any():
+            return {"status": numpy.zeros(len(chosen), int), "value": numpy.zeros(len(chosen))}
+        found = self._ribs.add(**{name: column[chosen] for name, column in data.items()})
+        whole = {}
+        for name, column in found.items():
+            filled = numpy.full(len(chosen), column.min() - 1 if name == "value" else 0, column.dtype)
+            filled[chosen] = column
+            whole[name] = filled
+        return whole
+
+    def _values(self, solution: Sequence[float]) -> dict[str, Any]:
+        values = {}
+        begin = 0
+        for name, dimension in self._space.dimensions.items():
+            assert isinstance(dimension, Real)
+            numbers = [
+                min(max(float(x), dimension.low), dimension.high)
+                for x in solution[begin : begin + dimension.size]
+            ]
+            begin += dimension.size
+            values[name] = dimension.nested(numbers) if dimension.shape else numbers[0]
+        return values
+
+    def _flat(self, values: dict[str, Any]) -> list[float]:
+        found: list[float] = []
+        for name, dimension in self._space.dimensions.items():
+            assert isinstance(dimension, Real)
+            found += dimension.flat(values[name]) if dimension.shape else [values[name]]
+        return found
+
+
+def is_seeded(part: Any, depth: int = 1) -> bool:
+    """Whether an emitter, and what it consists of, draws the same numbers in each process."""
+    for name, value in vars(part).items():
+        sequence = getattr(getattr(value, "bit_generator", value), "seed_seq", value)
+        entropy = getattr(sequence, "entropy", None)
+        if isinstance(entropy, int) and entropy >= _LARGEST_SEED:
+            return False
+        if depth and name != "_archive" and hasattr(value, "__dict__") and not is_seeded(value, depth - 1):
+            return False
+    return True
+
+
+def _mirror(archive: Any, maximize: bool) -> Archive:
+    """Our archive with the cells of theirs, where it is a grid: to be shown, and to know what is new."""
+    if type(archive).__name__ != "GridArchive":
+        return Archive(maximize=maximize)
+    ranges = list(zip(archive.lower_bounds.tolist(), archive.upper_bounds.tolist(), strict=True))
+    return Archive([int(size) for size in archive.dims], ranges, maximize=maximize)

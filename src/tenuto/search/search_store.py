@@ -1,0 +1,177 @@
+"""The row of a search: opened, looked at, drained, ended.
+Each method is one transaction; what happens to candidates is in the other stores.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, case, func, insert, literal, select, update
+
+from tenuto.database import Database, now_ms
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.search.control import cancel_waiting
+from tenuto.search.moves import bump
+from tenuto.search.rows import Counts, SearchRow, SearchView
+from tenuto.search.tables import TO_TELL, UNFINISHED, evolution_jobs, is_status, jobs, searches
+
+S = EvolutionStatus
+
+
+class SearchStore:
+    """What a scheduler does to the row of a search."""
+
+    database: Database
+
+    def open(self, name: str, definition: dict[str, Any], seed: int) -> SearchRow:
+        """The search of this name, made if there is none."""
+
+        def work(connection: Connection) -> SearchRow:
+            found = read_search(connection, name)
+            if found is not None:
+                return found
+            text = json.dumps(definition)
+            connection.execute(
+                insert(searches).values(
+                    id=name, definition=text, seed=seed, state=SearchState.RUNNING.value, created_at=now_ms()
+                )
+            )
+            made = read_search(connection, name)
+            assert made is not None
+            return made
+
+        return self.database.write(work)
+
+    def redefine(self, name: str, definition: dict[str, Any]) -> None:
+        """Keeps a definition whose changes do not make another search of it."""
+        statement = update(searches).where(searches.c.id == name).values(definition=json.dumps(definition))
+        self.database.write(lambda connection: connection.execute(statement))
+
+    def search(self, name: str) -> SearchRow | None:
+        """The search of this name."""
+        return self.database.read(lambda connection: read_search(connection, name))
+
+    def view(self, name: str) -> SearchView | None:
+        """The search and its counts, by one statement."""
+        return self.database.read(lambda connection: _view(connection, name))
+
+    def count_unfinished(self, name: str) -> int:
+        """How many candidates are PENDING, QUEUED or RUNNING."""
+        query = select(func.count()).select_from(evolution_jobs).where(jobs.search_id == name, UNFINISHED)
+        return self.database.read(lambda connection: connection.execute(query).scalar_one())
+
+    def spend_time(self, name: str, milliseconds: int) -> None:
+        """Adds the time during which a scheduler was at work, of which others may have counted some."""
+        since = func.coalesce(searches.c.active_at, 0)
+        uncounted = case(
+            (now_ms() - milliseconds > since, literal(milliseconds, BigInteger)), else_=now_ms() - since
+        )
+        statement = (
+            update(searches)
+            .where(searches.c.id == name)
+            .values(
+                active_ms=searches.c.active_ms + case((uncounted > 0, uncounted), else_=0),
+                active_at=now_ms(),
+            )
+        )
+        self.database.write(lambda connection: connection.execute(statement))
+
+    def drain(self, name: str, reason: SearchEnd, message: str | None = None) -> bool:
+        """Begins to end a search: what waits is cancelled, what runs is waited for."""
+
+        def work(connection: Connection) -> bool:
+            here = locked(connection, name)
+            if here.state not in (SearchState.RUNNING.value, SearchState.PAUSED.value):
+                return False
+            connection.execute(
+                update(searches)
+                .where(searches.c.id == name)
+                .values(state=SearchState.DRAINING.value, reason=reason.name, message=message)
+            )
+            cancel_waiting(connection, name, "the search ended")
+            bump(connection, name)
+            return True
+
+        return self.database.write(work)
+
+    def end(self, name: str, reason: SearchEnd | None = None) -> bool:
+        """Ends a search in which nothing is in flight and nothing is left to tell."""
+
+        def work(connection: Connection) -> bool:
+            here = locked(connection, name)
+            query = select(func.count()).select_from(evolution_jobs).where(jobs.search_id == name)
+            left = connection.execute(query.where(UNFINISHED)).scalar_one()
+            left += connection.execute(query.where(TO_TELL)).scalar_one()
+            if left or here.state == SearchState.ENDED.value:
+                return False
+            values: dict[str, Any] = {"state": SearchState.ENDED.value, "ended_at": now_ms()}
+            if reason is not None:
+                values["reason"] = reason.name
+            connection.execute(update(searches).where(searches.c.id == name).values(values))
+            bump(connection, name)
+            return True
+
+        return self.database.write(work)
+
+    def reopen(self, name: str) -> None:
+        """Lets a search that ended, or is ending, go on."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(
+                update(searches)
+                .where(searches.c.id == name, searches.c.state.in_(["ENDED", "DRAINING"]))
+                .values(state=SearchState.RUNNING.value, reason=None, message=None, ended_at=None)
+            )
+            bump(connection, name)
+
+        self.database.write(work)
+
+
+def read_search(connection: Connection, name: str) -> SearchRow | None:
+    """The search of this name, in a transaction."""
+    row = connection.execute(select(searches).where(searches.c.id == name)).one_or_none()
+    return None if row is None else _search_row(row)
+
+
+def _search_row(row: Any) -> SearchRow:
+    known = {column.name: getattr(row, column.name) for column in searches.c}
+    return SearchRow(
+        **{
+            **known,
+            "definition": json.loads(row.definition),
+            "state": SearchState(row.state),
+            "reason": SearchEnd[row.reason] if row.reason else None,
+        }
+    )
+
+
+def _view(connection: Connection, name: str) -> SearchView | None:
+    def count(*where: Any) -> Any:
+        return (
+            select(func.count())
+            .select_from(evolution_jobs)
+            .where(jobs.search_id == searches.c.id, *where)
+            .scalar_subquery()
+        )
+
+    query = select(
+        searches,
+        count(is_status(S.PENDING)).label("pending"),
+        count(is_status(S.QUEUED)).label("queued"),
+        count(UNFINISHED, is_status(S.RUNNING)).label("running"),
+        count(TO_TELL).label("to_tell"),
+        now_ms().label("now"),
+    ).where(searches.c.id == name)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    return SearchView(_search_row(row), Counts(row.pending, row.queued, row.running, row.to_tell), row.now)
+
+
+def locked(connection: Connection, name: str) -> Any:
+    """The search's row, which no other transaction changes until this one ends."""
+    query = select(
+        searches.c.state, searches.c.scheduled, searches.c.told, searches.c.best_objective, searches.c.cost
+    )
+    return connection.execute(query.where(searches.c.id == name).with_for_update()).one()

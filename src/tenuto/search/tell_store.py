@@ -1,0 +1,108 @@
+"""The log of a search: what a replica reads of it, and outcomes that are told.
+Each method is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from tenuto.database import Database
+from tenuto.lifecycle.evolution import EvolutionStatus
+from tenuto.search.moves import bump, wake_search
+from tenuto.search.rows import LogRow, Told
+from tenuto.search.search_store import locked
+from tenuto.search.tables import TO_TELL, evolution_jobs, jobs, searches
+
+S = EvolutionStatus
+
+
+class TellStore:
+    """What a scheduler does to candidates that ended."""
+
+    database: Database
+
+    def read_log(
+        self, name: str, after_number: int, after_told: int
+    ) -> tuple[int, list[LogRow], list[LogRow]]:
+        """What a replica has not seen: the counter `told`, rows by number, and tells in their order."""
+
+        def work(connection: Connection) -> tuple[int, list[LogRow], list[LogRow]]:
+            told = connection.execute(select(searches.c.told).where(searches.c.id == name)).scalar_one()
+            query = select(*_LOG_COLUMNS).where(jobs.search_id == name)
+            rows = connection.execute(query.where(jobs.number > after_number).order_by(jobs.number))
+            tells = connection.execute(query.where(jobs.told > after_told).order_by(jobs.told))
+            return told, [_log_row(row) for row in rows], [_log_row(row) for row in tells]
+
+        return self.database.read(work)
+
+    def to_tell(self, name: str, limit: int, number: int | None = None) -> list[LogRow]:
+        """Candidates that ended and were not told, the first that ended first; or the one of that number."""
+        query = select(*_LOG_COLUMNS).where(jobs.search_id == name, TO_TELL)
+        if number is not None:
+            query = query.where(jobs.number == number)
+        query = query.order_by(jobs.completed_at, jobs.number).limit(limit)
+        return self.database.read(lambda connection: [_log_row(row) for row in connection.execute(query)])
+
+    def tell(self, name: str, told: int, tell: Callable[[], Sequence[Told]], maximize: bool) -> int | None:
+        """Tells candidates, if the counter still is `told`; None if it is not.
+
+        `tell()` is called while the search's row is locked and gives the rows in their order; it is called
+        again if the transaction is repeated, and must give the same.
+        """
+
+        def work(connection: Connection) -> int | None:
+            here = locked(connection, name)
+            if here.told != told:
+                return None
+            rows = tell()
+            _tell(connection, name, here, rows, maximize)
+            return len(rows)
+
+        return self.database.write(work)
+
+
+_LOG_COLUMNS = (
+    jobs.number,
+    jobs.status,
+    jobs.proposal,
+    jobs.island,
+    jobs.parent,
+    jobs.outcome,
+    jobs.told,
+    jobs.completed_at,
+    jobs.id,
+    jobs.cost,
+    jobs.task_id,
+    jobs.job_id,
+    jobs.reused,
+    jobs.objective,
+    jobs.message,
+)
+
+
+def _log_row(row: Any) -> LogRow:
+    values = dict(row._mapping)
+    return LogRow(**{**values, "status": EvolutionStatus(values["status"]), "reused": bool(values["reused"])})
+
+
+def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], maximize: bool) -> None:
+    best, best_number = here.best_objective, None
+    cost = 0.0
+    for at, row in enumerate(rows, here.told + 1):
+        values: dict[str, Any] = {"told": at, "verdict": row.verdict, "cell": row.cell}
+        if row.message is not None:
+            values |= {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
+        connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(values))
+        cost += row.cost
+        if row.objective is not None and row.message is None:
+            is_better = best is None or (row.objective > best if maximize else row.objective < best)
+            if is_better:
+                best, best_number = row.objective, row.number
+    values = {"cost": searches.c.cost + cost}
+    if best_number is not None:
+        values |= {"best_objective": best, "best_number": best_number}
+    bump(connection, name, told=here.told + len(rows), **values)
+    wake_search(connection, name)

@@ -1,0 +1,156 @@
+"""7, 11, 38: schedulers and workers killed at every step, cut off, frozen; the whole in `make prove`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.parts.redis import Redis
+from tests.search.killed import OF_SCHEDULERS, OF_WORKERS
+from tests.search.proxies import Proxy
+from tests.search.test_workers import Theatre, running, stage
+
+__all__ = ["stage"]
+
+PAIRS = list(itertools.product(OF_SCHEDULERS, OF_WORKERS))
+TOTAL = 6
+
+
+def judge(theatre: Theatre, total: int) -> None:
+    """Every candidate ended well and was told once, and ran once."""
+    rows = theatre.rows()
+    assert [row["number"] for row in rows] == list(range(1, total + 1))
+    assert [row["status"] for row in rows] == ["SUCCEEDED"] * total
+    assert sorted(row["told"] for row in rows) == list(range(1, total + 1))
+    assert [row["cost"] for row in rows] == [1.0] * total
+    assert len(theatre.noted("start")) == len(theatre.noted("end")) == total
+
+
+def killed_at(theatre: Theatre, scheduler_step: str, worker_step: str) -> None:
+    """A scheduler and a worker die after a step each; others take over."""
+    evolve = ("evolve", "--no-workers", "slow.py", str(TOTAL), "0.1", str(theatre.log))
+    first = [
+        theatre.start_module("tests.search.killed", scheduler_step, "2", *evolve),
+        theatre.start_module("tests.search.killed", worker_step, "2", "worker", "-w", "./workspace"),
+    ]
+    deadline = time.monotonic() + 90
+    second = None
+    while first[1].poll() is None:
+        assert time.monotonic() < deadline
+        if first[0].poll() is not None and second is None:  # its work goes on
+            second = theatre.evolve(TOTAL, 0.1)
+        time.sleep(0.05)
+    assert first[1].returncode == -signal.SIGKILL
+    theatre.worker("--slots", "2")
+    second = second or theatre.evolve(TOTAL, 0.1)
+    _, said = second.communicate(timeout=90)
+    assert second.returncode == 0, said
+    assert first[0].wait(90) in (-signal.SIGKILL, 0)
+    judge(theatre, TOTAL)
+
+
+@pytest.mark.slow
+def test_7_scheduler_and_worker_that_are_killed_lose_nothing(stage: Callable[..., Theatre]) -> None:
+    killed_at(stage(), "row in", "submitted")
+
+
+@pytest.mark.prove("sixteen pairs of kill points, some ten seconds each")
+@pytest.mark.parametrize(("scheduler_step", "worker_step"), PAIRS)
+def test_7_whatever_step_they_are_killed_at(
+    stage: Callable[..., Theatre], scheduler_step: str, worker_step: str
+) -> None:
+    killed_at(stage(), scheduler_step, worker_step)
+
+
+@pytest.fixture
+def proxy(postgresql_url: str) -> Iterator[Proxy]:
+    (directory,) = parse_qs(urlsplit(postgresql_url).query)["host"]
+    made = Proxy(directory)
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_11_a_worker_that_is_cut_off_loses_its_payload_and_its_row(
+    stage: Callable[..., Theatre], proxy: Proxy, postgresql_url: str
+) -> None:
+    theatre = stage(TENUTO_SEARCH__LEASE_S="4")
+    theatre.evolve(1, 8)
+    (directory,) = parse_qs(urlsplit(postgresql_url).query)["host"]
+    through = postgresql_url.replace(directory, str(proxy.directory))
+    cut_off = theatre.worker("--slots", "1", workspace="mine", TENUTO_DATABASE__URL=through)
+    theatre.until(running(1))
+    theatre.until(lambda rows: bool(theatre.noted("alive")))
+    proxy.fall_silent()
+    theatre.worker("--slots", "1", workspace="other")
+    theatre.until(lambda rows: rows[0]["status"] == "SUCCEEDED")
+    mine = [float(line[2]) for line in theatre.noted("alive") if "/mine/" in line[3]]
+    other = [float(line[2]) for line in theatre.noted("start") if "/other/" in line[3]]
+    assert max(mine) < other[0]  # its payload was gone before the other one began
+    (row,) = theatre.rows()
+    assert (row["attempt"], row["cost"]) == (2, 1.0)
+    assert cut_off.poll() is None
+
+
+@pytest.mark.prove("five minutes of kills, freezes and restarts")
+def test_38_soak(stage: Callable[..., Theatre], redis: Redis) -> None:
+    seconds = float(os.environ.get("TENUTO_SOAK_S", "300"))
+    rng = random.Random(38)
+    theatre = stage(redis.url, TENUTO_SEARCH__LEASE_S="4")
+    total = int(seconds * 4)
+
+    def start(kind: str) -> object:
+        if kind == "scheduler":
+            return theatre.evolve(total, 0.2)
+        return theatre.worker("--slots", "2", workspace=f"w{rng.randrange(2)}")
+
+    kinds = ["scheduler", "scheduler", "worker", "worker", "worker"]
+    actors = [(kind, start(kind)) for kind in kinds]
+    frozen: list[object] = []
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        time.sleep(0.5)
+        assert sum(row["status"] in ("PENDING", "QUEUED", "RUNNING") for row in theatre.rows()) <= 6
+        for process in frozen:
+            process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
+        frozen.clear()
+        strike = rng.choice(["kill", "kill", "freeze", "broker"])
+        at = rng.randrange(len(actors))
+        kind, process = actors[at]
+        if strike == "broker":
+            redis.stop()
+            redis.start()
+        elif strike == "freeze":
+            process.send_signal(signal.SIGSTOP)  # type: ignore[attr-defined]
+            frozen.append(process)
+        else:
+            process.kill()  # type: ignore[attr-defined]
+            actors[at] = (kind, start(kind))
+    for process in frozen:
+        process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
+    theatre.until(lambda rows: len(rows) == total and all(row["told"] for row in rows), 600)
+    rows = theatre.rows()
+    assert [row["number"] for row in rows] == list(range(1, total + 1))
+    assert [row["number"] for row in rows if row["status"] != "SUCCEEDED"] == []
+    assert overlaps(theatre) == []
+
+
+def overlaps(theatre: Theatre) -> list[str]:
+    """The candidates that two payloads worked on at the same time, each seen alive by its notes."""
+    spans: dict[str, dict[str, list[float]]] = {}
+    for word in ("start", "alive", "end"):
+        for _, x, at, place, pid in theatre.noted(word):
+            spans.setdefault(x, {}).setdefault(f"{place} {pid}", []).append(float(at))
+    found = []
+    for x, payloads in spans.items():
+        ordered = sorted((min(times), max(times)) for times in payloads.values())
+        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered)):
+            found.append(x)
+    return found
