@@ -1,6 +1,7 @@
 """Screenshots of every view of the monitor's page: ``python docs/screenshots.py [FOLDER [VIEW]...]``.
 It shows the made-up jobs of `tenuto.testing.monitor_demo` in the Chromium of this machine; nothing is run.
-Without a folder it renews the one picture of the documentation.
+Without a folder it renews the one picture of the documentation; with a folder and without a view it takes
+those of the terminal too (`terminal_screenshots`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+import terminal_screenshots
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
@@ -53,6 +55,8 @@ def main() -> None:
         finally:
             browser.close()
             server.terminate()
+    if folder is not None and not sys.argv[2:]:
+        terminal_screenshots.take_all(folder, list(terminal_screenshots.VIEWS))
 
 
 def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -> None:

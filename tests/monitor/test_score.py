@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.clock import SystemClock
 from tenuto.lifecycle.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor import history
 from tenuto.monitor.history import History, Note
+from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.score import MOST_BARS, bins, packed, staff
+from tenuto.testing.monitor_demo import demo_sources
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(seconds=200)
@@ -152,3 +155,16 @@ def test_line_22_every_running_attempt_of_a_history_is_one_note(
     assert len(seen) >= begun
     assert all(note.end is None or note.end >= note.start for note in notes)
     assert all(wait.end is None or wait.end >= wait.start for wait in waits)
+
+
+def test_22_a_job_of_the_past_has_run_until_the_playhead_and_no_longer() -> None:
+    provider = LocalProvider(demo_sources(8))
+    try:
+        assert provider.wait_until_loaded(30)
+        at = SystemClock().now() - timedelta(minutes=11, seconds=30)
+        then = provider.jobs(filter="state=running", at=at.isoformat())["jobs"]
+        assert then
+        assert all(job["duration_s"] is not None and job["duration_s"] <= 60 for job in then)
+        assert all((job["duration_s"] or 0) <= 60 for job in provider.overview(at.isoformat())["running"])
+    finally:
+        provider.close()

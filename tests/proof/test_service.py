@@ -21,6 +21,7 @@ def test_every_pair_is_tried_embedded_and_apart() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.watchdog(400)
 def test_a_server_and_its_node_survive_a_kill_at_every_point() -> None:
     report = proving.run(Options(small=True, workers=2, planted=False))
     assert report.good, text(report)

@@ -27,22 +27,25 @@ Jump = Callable[[float], None]
 
 @pytest.fixture
 def jump(postgresql: PostgreSQL, postgresql_url: str) -> Jump:
-    """``jump(60)``: the clock of the database is set. Its function is found before PostgreSQL's own."""
+    """``jump(60)``: the clock of the database, which stands still, is set.
+
+    Its function is found before PostgreSQL's own.
+    """
     name = urlsplit(postgresql_url).path.lstrip("/")
     for statement in (
         "CREATE SCHEMA shifted",
-        "CREATE TABLE shifted.clock (ahead INTERVAL)",
-        "INSERT INTO shifted.clock VALUES ('0')",
+        "CREATE TABLE shifted.clock (moment TIMESTAMPTZ)",
+        "INSERT INTO shifted.clock VALUES (now())",
         (
             "CREATE FUNCTION shifted.statement_timestamp() RETURNS TIMESTAMPTZ STABLE LANGUAGE SQL AS "
-            "'SELECT pg_catalog.statement_timestamp() + ahead FROM shifted.clock'"
+            "'SELECT moment FROM shifted.clock'"
         ),
         f"ALTER DATABASE {name} SET search_path = shifted, public, pg_catalog",
     ):
         postgresql.execute(statement, name)
 
     def jump(seconds: float) -> None:
-        postgresql.execute(f"UPDATE shifted.clock SET ahead = ahead + INTERVAL '{seconds} seconds'", name)
+        postgresql.execute(f"UPDATE shifted.clock SET moment = moment + INTERVAL '{seconds} seconds'", name)
 
     return jump
 

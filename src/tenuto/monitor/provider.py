@@ -126,7 +126,8 @@ class LocalProvider:
             rows = [row for group in followed for row in self._model.rows(group.group)]
             groups = [self._plain_group(group) for group in followed]
         if at is not None:
-            rows = self._past.rows_at([group.group for group in followed], parse_instant(at))
+            now = parse_instant(at)
+            rows = self._past.rows_at([group.group for group in followed], now)
             groups = [_recounted(group, rows) for group in groups]
         running = [row for row in rows if row.state.running()][:MOST_RUNNING]
         alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
@@ -168,7 +169,8 @@ class LocalProvider:
         if group:
             self._following.want(group)
         if at is not None:
-            answer = find(self._past.rows_at(names, parse_instant(at)), question, now, self._parameters)
+            now = parse_instant(at)
+            answer = find(self._past.rows_at(names, now), question, now, self._parameters)
             total = answer.total
         else:
             kept = self._answers.get(question, stamp["seq"])

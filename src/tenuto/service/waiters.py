@@ -13,7 +13,8 @@ class Waiters:
     """The waiters of one event loop, by the id of what they wait for."""
 
     def __init__(self) -> None:
-        self._events: dict[int, set[asyncio.Event]] = {}
+        # In the order in which they began to wait, so that a simulation repeats itself.
+        self._events: dict[int, dict[asyncio.Event, None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -24,18 +25,18 @@ class Waiters:
         event = asyncio.Event()
         if self._is_closed:
             event.set()
-        self._events.setdefault(id, set()).add(event)
+        self._events.setdefault(id, {})[event] = None
         try:
             yield event
         finally:
-            listening = self._events.get(id, set())
-            listening.discard(event)
+            listening = self._events.get(id, {})
+            listening.pop(event, None)
             if not listening:
                 self._events.pop(id, None)
 
     def tell(self, id: int) -> None:
         """Wakes the waiters of an id; in the loop."""
-        for event in self._events.get(id, ()):
+        for event in self._events.get(id, {}):
             event.set()
 
     def tell_soon(self, id: int) -> None:

@@ -101,7 +101,11 @@ def test_without_the_extra_one_sentence_says_what_to_install(workspace: Path) ->
     script = "import sys; sys.modules['textual'] = None\nfrom tenuto.cli import main\nmain()"
     master, slave = pty.openpty()
     done = subprocess.Popen(
-        [sys.executable, "-c", script, "top", "-w", str(workspace)], stdin=slave, stdout=slave, stderr=slave
+        [sys.executable, "-c", script, "top", "-w", str(workspace)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
     )
     assert done.wait(60) == 2
     assert b"pip install 'tenuto[tui]'" in os.read(master, 65536)

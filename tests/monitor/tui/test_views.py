@@ -78,7 +78,7 @@ def test_a_filter_is_written_and_its_error_points_at_the_character() -> None:
         text = await terminal.until("^")
         lines = text.splitlines()
         place = next(number for number, line in enumerate(lines) if line.startswith(" filter: state=eror"))
-        assert lines[place + 1].index("^") == lines[place].index("eror")
+        assert lines[place + 1].index("^ state is never 'eror'") == lines[place].index("eror")
         await terminal.press("home", *["right"] * 8, "r", "enter")
         await terminal.until("filter: state=error")
         await terminal.until(lambda: "Prepare" not in terminal.text and "✗ error" in terminal.text)

@@ -7,18 +7,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import MonitorUnavailable, TenutoError
 from tenuto.jobs.text import safe
 from tenuto.monitor import shapes
+from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
+from tenuto.monitor.tui.background import call, in_thread
 from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
 from tenuto.monitor.tui.cockpit import Cockpit
@@ -49,6 +52,8 @@ class Top(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { overflow: hidden; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", show=False, priority=True)]
+    """Textual would only tell how to quit."""
 
     def __init__(
         self,
@@ -122,12 +127,12 @@ class Top(App[None]):
             try:
                 frame = self._provider.changes(self._since, WAIT_S)
             except TenutoError:
-                _call(loop, self._lose)
+                call(loop, self._lose)
                 self._has_ended.wait(WAIT_S)
                 continue
             since = f"{frame['epoch']}-{frame['seq']}"
             is_news, self._since = since != self._since, since
-            _call(loop, self._hear, is_news)
+            call(loop, self._hear, is_news)
 
     def _lose(self) -> None:
         self._is_connected = False
@@ -287,7 +292,7 @@ class Top(App[None]):
         self.redraw()
 
     def _press_everywhere(self, key: str, view: View) -> None:
-        if key in ("q", "ctrl+c"):
+        if key == "q":
             self.exit()
         elif key.isdigit() and 1 <= int(key) <= len(VIEWS):
             self.go(VIEWS[int(key) - 1])
@@ -323,10 +328,9 @@ class Top(App[None]):
         """Move the playhead; after the last step it is live again."""
         current = instant(self.at) or self._clock.now().astimezone()
         moved = current.timestamp() + steps * self.step_s
-        if moved >= self._clock.now().timestamp():
-            self.at = None
-        else:
-            self.at = self._clock.now().fromtimestamp(moved, self._clock.now().tzinfo).isoformat()
+        left_s = self._clock.now().timestamp() - moved
+        is_live = left_s <= (self.step_s / 2 if steps > 0 else 0)  # time went on since the first step back
+        self.at = None if is_live else instant_of(moved * 1000).isoformat()
         self.renew()
 
     # Drawing
@@ -370,37 +374,3 @@ class Top(App[None]):
     def text(self) -> list[str]:
         """The window as plain text, for tests."""
         return [text_of(one) for one in self.frame(self.size.width, self.size.height)]
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """The answer of a function that blocks; a thread that hangs does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(answer: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(answer)
-
-    def run() -> None:
-        answer: Any = None
-        error: BaseException | None = None
-        try:
-            answer = function()
-        except Exception as raised:  # noqa: BLE001 - handed to the loop, which raises it
-            error = raised
-        _call(loop, settle, answer, error)
-
-    threading.Thread(target=run, name="tenuto-top-question", daemon=True).start()
-    return await future
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *given: Any) -> None:
-    """Call a function in the loop, unless that has ended."""
-    try:
-        loop.call_soon_threadsafe(function, *given)
-    except RuntimeError:  # the loop was closed while a thread still asked
-        return

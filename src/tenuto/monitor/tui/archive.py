@@ -67,6 +67,7 @@ class ArchiveView(View):
         self._axes = [0, 1]
         self._chosen: Place | None = None
         self._left = self._bottom = 0
+        self._across, self._down = 2, 1
 
     # The provider
 
@@ -109,8 +110,10 @@ class ArchiveView(View):
         if self._archive is None:
             words = " no search with an archive is known here" if self._is_known else " …"
             return [[span(words, "soft")]]
-        wide, _ = self._sides()
-        map_room = min(LABEL + 2 + wide * 2 + 1, room)
+        wide, tall = self._sides()
+        self._across = min(max((room - LABEL - 3 - 2 * LEAST_FACTS) // wide, 2), 5)
+        self._down = 2 if self._across > 3 and tall * 2 + 2 <= height else 1
+        map_room = min(LABEL + 2 + wide * self._across + 1, room)
         if room - map_room - 2 < LEAST_FACTS and room > LEAST_FACTS * 2:
             map_room = room - LEAST_FACTS - 2
         lines = self._draw_map(map_room, height)
@@ -128,8 +131,8 @@ class ArchiveView(View):
     def _draw_map(self, room: int, height: int) -> list[Line]:
         assert self._archive is not None
         wide, tall = self._sides()
-        columns = max(min(wide, (room - LABEL - 2) // 2), 1)
-        rows = max(min(tall, height - 2), 1)
+        columns = max(min(wide, (room - LABEL - 2) // self._across), 1)
+        rows = max(min(tall, (height - 2) // self._down), 1)
         chosen = self._chosen or (0, 0)
         self._left = _shifted(self._left, chosen[0], columns, wide)
         self._bottom = _shifted(self._bottom, chosen[1], rows, tall)
@@ -143,7 +146,8 @@ class ArchiveView(View):
             content = [span(f"{label:>{LABEL}} ", "soft"), Span("┤", "soft")]
             for x in range(self._left, self._left + columns):
                 content += self._draw_cell(x, y, low, high)
-            lines.append(content)
+            blank = [span(" " * LABEL + " "), Span("┤", "soft"), *content[2:]]
+            lines += [content, *[blank] * (self._down - 1)]
         if axes:
             across = axes[self._axes[0]]
             words = f"{number(across['low'])}  {across['name']} →  {number(across['high'])}"
@@ -164,8 +168,9 @@ class ArchiveView(View):
             share = ((cell.objective or 0.0) - low) / ((high - low) or 1.0)
             level = min(int(share * len(SHADES)), len(SHADES) - 1)
             letter, style = SHADES[level], _STYLES[level]
-        is_chosen = (x, y) == self._chosen
-        return [Span(edge, "title"), Span(letter, f"{style} chosen" if is_chosen else style)]
+        size = self._across - 1
+        filled = letter * size if letter in SHADES else letter.center(size)
+        return [Span(edge, "title"), Span(filled, style)]
 
     def _draw_facts(self, room: int) -> list[Line]:
         assert self._archive is not None

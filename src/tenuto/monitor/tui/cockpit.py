@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.errors import NotFound
+from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, rule, span
@@ -14,10 +15,20 @@ from tenuto.monitor.tui.job import LOG_PERIOD_S, Known, ask_job, facts, job_titl
 from tenuto.monitor.tui.jobs import JobsView
 from tenuto.monitor.tui.log import LogPane
 from tenuto.monitor.tui.pulse import pulse, tokens
-from tenuto.monitor.tui.staff import in_sight, staffs
+from tenuto.monitor.tui.staff import in_sight, notes_of, staffs
 from tenuto.monitor.tui.table import Listing, pointed
 from tenuto.monitor.tui.view import Host
-from tenuto.monitor.tui.words import count_spans, energy, group_glyph, group_name, group_state, number
+from tenuto.monitor.tui.words import (
+    count_spans,
+    energy,
+    group_glyph,
+    group_name,
+    group_state,
+    number,
+    percent,
+    short_id,
+    short_task,
+)
 
 WIDE = 140
 LEFT = 42
@@ -161,11 +172,14 @@ class Cockpit(JobsView):
         token_rows = min(len(overview["tokens"]) + 1, 5)
         failures = overview["failures"][: max(height // 6, 1)]
         left = height - token_rows - len(failures) - 3
-        pulse_rows = min(max(left - self._groups.count - 2, 4), 12)
-        group_rows = max(left - pulse_rows - 1, 1)
+        pulse_rows = min(max(left // 3, 4), 12)
+        group_rows = max(min(self._groups.count, left - pulse_rows - 1), 1)
         lines = [self._title("groups", room)]
-        groups = [self._draw_group(index, room) for index in self._groups.visible(group_rows)]
-        lines += framed(groups, room, group_rows)
+        lines += [self._draw_group(index, room) for index in self._groups.visible(group_rows)]
+        now_rows = left - pulse_rows - 1 - group_rows
+        if now_rows > 1:
+            running = [running_line(job, room) for job in overview["running"][: now_rows - 1]]
+            lines += [rule("now", room), *framed(running, room, now_rows - 1)]
         lines += [
             rule("pulse", room),
             *framed(pulse(self._around.history, room, pulse_rows), room, pulse_rows),
@@ -212,7 +226,8 @@ class Cockpit(JobsView):
             return framed([], room, height)
         chosen = self.listing.chosen
         lit = frozenset([chosen["key"]]) if chosen is not None else frozenset()
-        rows = staffs(score, room, None, lit if _is_drawn(score, lit) else frozenset(), self.host.now)
+        note = next((one for one in notes_of(score) if one.key in lit), None)
+        rows = staffs(score, room, note, frozenset(), self.host.now)
         return framed(in_sight(rows, room, height, lit), room, height)
 
     def heading(self) -> Line:
@@ -260,5 +275,9 @@ class Cockpit(JobsView):
         return self._groups.press(key)
 
 
-def _is_drawn(score: shapes.Score, keys: frozenset[str]) -> bool:
-    return any(bar[4] in keys for lane in score["lanes"] for bar in lane["bars"])
+def running_line(job: shapes.Job, room: int) -> Line:
+    """A job that runs, in few cells."""
+    left = duration(job["eta_s"]) if job["eta_s"] is not None else duration(job["duration_s"])
+    end = f" {percent(job['progress']):>4} {left:>7} "
+    name = [Span(" ▶ ", "running"), span(f"{short_id(job['id']):<8} {short_task(job['task'])}")]
+    return [*fitted(name, room - len(end)), span(end)]

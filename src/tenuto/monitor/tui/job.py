@@ -144,7 +144,7 @@ class JobPage(View):
     """One job with its log."""
 
     name = "job"
-    hints = "l log e err F follow v events w why x diff y copy  K kill R retry D clean  Esc back"
+    hints = "l log e err F follow v events w why x diff y copy K kill R retry D clean"
 
     def __init__(self, host: Host, job: shapes.Job, *, zoomed: bool = False) -> None:
         super().__init__(host)
@@ -156,6 +156,7 @@ class JobPage(View):
         self.is_zoomed = zoomed
         self.shows_events = False
         self._is_stale = True
+        self._is_first = True
 
     # The provider
 
@@ -169,6 +170,10 @@ class JobPage(View):
             self.job = answer.job
         self.log.trouble = answer.trouble
         self.log.take(answer.part)
+        if self._is_first and self.job["state"] == "error" and answer.part and not answer.part["text"]:
+            self.log.show(self.job["key"], "err")  # a job that failed without a word on `out`
+            self.host.renew()
+        self._is_first = False
 
     def told(self) -> None:
         self._is_stale = True

@@ -14,7 +14,7 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, span
 from tenuto.monitor.tui.help import diff_page
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.prompt import Prompt
+from tenuto.monitor.tui.prompt import Prompt, sentence
 from tenuto.monitor.tui.table import WINDOW, Column, Listing, header, placed, pointed, row_line
 from tenuto.monitor.tui.view import Host, View
 from tenuto.monitor.tui.words import (
@@ -40,7 +40,7 @@ def _took(job: Job) -> str:
 
 
 def _left(job: Job) -> str:
-    return duration(job["eta_s"]) if job["eta_s"] is not None else UNKNOWN
+    return duration(job["eta_s"]) if job["eta_s"] else UNKNOWN
 
 
 def _state(room: int) -> Callable[[Job], str]:
@@ -126,7 +126,7 @@ class JobsView(View):
 
     def fail(self, error: Exception) -> bool:
         if isinstance(error, FilterError):
-            self._trouble = f"{error} (character {error.position + 1} of the filter)"
+            self._trouble = f"{sentence(error)} (character {error.position + 1} of the filter)"
             self.listing.take([], 0)
             return True
         return False

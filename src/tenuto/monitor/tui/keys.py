@@ -27,9 +27,14 @@ KEYS = (
     Key(("tab", "shift+tab"), "Tab", "the next part of a view, pane of the cockpit, note of the score"),
     Key(("enter",), "Enter", "open"),
     Key(("escape",), "Esc", "back; leave the filter, a question, a zoomed pane"),
+    Key(("?",), "?", "this help"),
+    Key(("q",), "q", "quit"),
     Key(("/",), "/", "filter the jobs; an error points at the character"),
     Key(("s", "S"), "s S", "sort by the next column; turn the order round"),
     Key(("space", "*"), "space *", "mark; mark all that match, or none"),
+    Key(("K",), "K", "kill; asks first (y n), naming task, id and attempt"),
+    Key(("R",), "R", "retry; asks first"),
+    Key(("D",), "D", "clean: delete the directory; asks first"),
     Key(("l",), "l", "log of the job"),
     Key(("e",), "e", "out or err"),
     Key(("F",), "F", "follow the log, or stop"),
@@ -43,11 +48,6 @@ KEYS = (
     Key(("end",), "End", "live: leave the past"),
     Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis"),
     Key(("p",), "p", "results: the best 10 %; archive: the parents of the elite"),
-    Key(("K",), "K", "kill; asks first (y n), naming task, id and attempt"),
-    Key(("R",), "R", "retry; asks first"),
-    Key(("D",), "D", "clean: delete the directory; asks first"),
-    Key(("?",), "?", "this help"),
-    Key(("q",), "q", "quit"),
 )
 
 

@@ -44,10 +44,11 @@ class Prompt(View):
         lines.append([Span(_LABEL, "key"), Span(before), Span(here, "chosen"), Span(after)])
         if self._error is not None:
             start = width(safe(self._text[: self._error.position]))
-            lines.append([Span(" " * (len(_LABEL) + start)), Span("^ ", "error"), span(self._error, "error")])
+            words = sentence(self._error)
+            lines.append([Span(" " * (len(_LABEL) + start)), Span("^ ", "error"), span(words, "error")])
             if cells(lines[-1]) > room:  # the sentence starts at the left edge then
                 lines[-1] = [Span(" " * (len(_LABEL) + start)), Span("^", "error")]
-                lines.append([span(f" {self._error}", "error")])
+                lines.append([span(f" {words}", "error")])
         return lines
 
     def press(self, key: str) -> bool:
@@ -90,3 +91,8 @@ class Prompt(View):
             return
         self.host.back()
         self._accept(self._text.strip())
+
+
+def sentence(error: FilterError) -> str:
+    """What is wrong with a filter, without the drawing that the command line adds."""
+    return str(error).splitlines()[-1].lstrip(" ^")

@@ -87,7 +87,9 @@ class ResultsView(View):
         return self._known.results["rows"] if self._known and self._known.results else ()
 
     def _tasks(self) -> list[str]:
-        return sorted({str(row["task"]) for row in self._all()})
+        """The tasks whose jobs gave something."""
+        found = {str(row["task"]): self._worth(str(row["task"])) for row in self._all()}
+        return sorted(task for task, worth in found.items() if worth > len(_FIXED)) or sorted(found)
 
     def _names(self) -> list[str]:
         """The columns that the rows of the task have."""
@@ -138,6 +140,8 @@ class ResultsView(View):
             return [[span(" …", "soft")]]
         if not self._all():
             return [[span(" no job of this group has given a result yet", "soft")]]
+        if not self._listing.count:
+            return [[span(" no result matches the filter", "soft")]]
         if room < LEAST_PLOT or not self._y:
             return self._draw_table(room, height)
         left = room * 2 // 5

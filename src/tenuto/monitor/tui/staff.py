@@ -144,7 +144,7 @@ def _line(
         _write(letters, styles, first, _block(note, size), style)
         name = truncate(safe(key_name(note.key)), max(size - 4, 0))
         if len(name) >= _LEAST_NAME and width(name) == len(name):
-            _write(letters, styles, first + 2, name, f"{style} chosen")
+            _write(letters, styles, first + 2, name, style if style == "soft" else f"{style} chosen")
     return _joined(letters, styles)
 
 

@@ -170,4 +170,6 @@ def pointed(content: Line, room: int, *, is_cursor: bool, has_focus: bool = True
     if not is_cursor:
         return fitted([Span(mark, "marked" if mark != " " else ""), *content], room)
     drawn = [Span(">" if mark == " " else mark, "cursor"), *content]
-    return restyled(fitted(drawn, room), "chosen" if has_focus else "faint")
+    if has_focus:
+        return [Span(one.text, "chosen") for one in fitted(drawn, room)]
+    return restyled(fitted(drawn, room), "faint")

@@ -1,0 +1,205 @@
+"""Score, graph, results, archive, resources and the cockpit, with their own keys."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from tenuto.clock import SystemClock
+from tests.monitor.tui.conftest import SEARCH, SWEEP, Terminal, provided, show
+
+WIDE = (200, 50)
+
+
+def test_the_score_goes_from_note_to_note_tells_the_trail_and_opens_the_job() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("3")
+        await terminal.until("sweep/0101_1402┤")
+        assert "token gpu" in terminal.text
+        await terminal.press("tab")
+        await terminal.until("Prepare 88ad934f waited")
+        await terminal.press("tab")
+        await terminal.until(lambda: re.search("Train 0000000. waited", terminal.text))
+        await terminal.press("shift+tab", "enter")
+        await terminal.until("Prepare 88ad934f0000")
+
+    with provided() as provider:
+        show(provider, scenario, group=SWEEP)
+
+
+def test_the_score_is_zoomed_and_fitted() -> None:
+    def span(terminal: Terminal) -> str:
+        found = re.search(r"\d\d:\d\d:\d\d ── ", terminal.text)
+        return found[0] if found else ""
+
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("3")
+        await terminal.until("── ")
+        begun = span(terminal)
+        await terminal.press("+")
+        await terminal.until(lambda: span(terminal) not in ("", begun))
+        await terminal.press("-", "z")
+        await terminal.until(lambda: span(terminal) == begun)
+
+    with provided() as provider:
+        show(provider, scenario, group=SWEEP)
+
+
+def test_the_playhead_moves_counts_table_graph_and_archive_and_end_is_live() -> None:
+    trained = SystemClock().now()
+
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.see("3")
+        await terminal.until("now ")
+        await terminal.press(*["left"] * 5)
+        await terminal.until("past ◀")
+        await terminal.until("playhead:")
+        terminal.app.at = trained.isoformat()
+        await terminal.answer()
+        await terminal.until(lambda: " at " in terminal.text)
+        await terminal.press("2")
+        await terminal.until(lambda: re.search("00000000 Train +▶ running", terminal.text))
+        await terminal.press("4")
+        await terminal.until(lambda: re.search("┌Train.*\\n.*▶ 6", terminal.text))
+        terminal.app.group = SEARCH
+        await terminal.see("7")
+        await terminal.until(lambda: re.search(r"archive packing   0% of 400", terminal.text))
+        await terminal.press("end")
+        await terminal.until("live ●")
+        await terminal.until("63% of 400")
+        await terminal.press("<", ">")
+        await terminal.until("live ●")
+
+    with provided() as provider:
+        (prepared,) = provider.jobs(SWEEP, "task=demo.Prepare")["jobs"]
+        trained = datetime.fromisoformat(prepared["ended"] or "") + timedelta(seconds=2)
+        show(provider, scenario, group=SWEEP)
+
+
+def test_a_node_of_the_graph_opens_its_jobs_and_a_job_shows_what_is_around_it() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("4")
+        text = await terminal.until("┌Evaluate")
+        assert "──▶" in text
+        await terminal.press("down", "enter")
+        await terminal.until("filter: task=demo.T")
+        await terminal.until(">00000000 Train")
+        await terminal.press("enter")
+        await terminal.until("epoch 15")
+        await terminal.press("4")
+        await terminal.until("around Train 00000000, 2 steps")
+        await terminal.until("┌Prepare 88ad934f")
+        await terminal.press("-")
+        await terminal.until("1 steps")
+        await terminal.press("g", "enter")
+        await terminal.until("Prepare 88ad934f0000")
+        await terminal.press("escape", "escape")
+        await terminal.until("by task")
+
+    with provided() as provider:
+        show(provider, scenario, group=SWEEP)
+
+
+def test_results_are_sorted_filtered_drawn_on_other_axes_and_opened() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("5")
+        await terminal.until("ACCURACY▼")
+        assert "y result.accuracy" in terminal.text
+        await terminal.press("S")
+        await terminal.until("ACCURACY▲")
+        await terminal.press("y", "x", "L")
+        await terminal.until("y result.loss   x seed (log)")
+        await terminal.press("p")
+        await terminal.until("top 10 %")
+        await terminal.press("p", "s", "/")
+        await terminal.type("seed=3")
+        await terminal.press("enter")
+        await terminal.until("filter: seed=3")
+        await terminal.press("t")
+        await terminal.until("task Train")
+        await terminal.press("enter")
+        await terminal.until("attempt 1")
+
+    with provided() as provider:
+        show(provider, scenario, (120, 24), group=SWEEP)
+
+
+def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("7")
+        await terminal.until("cell 12,7")
+        await terminal.press("left", "up")
+        await terminal.until("cell 11,8")
+        await terminal.press("right", "down", "p")
+        await terminal.until("parents of packing 236")
+        await terminal.press("escape", "enter")
+        await terminal.until("✓ done (SUCCEEDED)  attempt 1")
+
+    with provided() as provider:
+        show(provider, scenario)
+
+
+def test_resources_show_tokens_queue_nodes_energy_and_care_and_kill_the_strays() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("6")
+        text = await terminal.until("31 finished jobs belong to no run, 1.2 GB")
+        for title in ("tokens", "services of runs", "queue", "nodes", "energy", "care"):
+            assert f"─ {title} ─" in text
+        await terminal.press("K")
+        await terminal.until("Train 00000006aaaa, attempt 2")
+        await terminal.press("n", "G", "g", "pagedown")
+
+    with provided() as provider:
+        show(provider, scenario, (100, 40))
+
+
+def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.until("88ad934f Prepare")
+        await terminal.press(*["down"] * 11)
+        await terminal.until("Train 00000005aaaa  ✗ error  attempt 1")
+        text = await terminal.until("epoch 15 loss")
+        for title in ("groups", "pulse", "failures", "tokens", "score", "log: out"):
+            assert f"─ {title}" in text
+        await terminal.press("e")
+        await terminal.until("log: err")
+        await terminal.until("Traceback")
+        await terminal.press("tab", "z")
+        await terminal.until(lambda: "groups" not in terminal.text and "Traceback" in terminal.text)
+        await terminal.press("escape", "tab")
+        await terminal.until("─ groups")
+        await terminal.press("g", "enter")
+        await terminal.until("jobs evo packing")
+        await terminal.press("G")
+        await terminal.until("packing 259  ▶ running")
+        await terminal.pilot.resize_terminal(100, 30)
+        await terminal.until(lambda: "─ groups" not in terminal.text and ">259" in terminal.text)
+
+    with provided() as provider:
+        show(provider, scenario, WIDE, group=SWEEP)
+
+
+def test_the_wide_overview_has_pulse_and_tokens_beside_it() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        text = await terminal.until("─ pulse evo packing ─")
+        assert "─ tokens ─" in text
+        await terminal.press("down")
+        await terminal.until("─ pulse sweep/0101_1402 ─")
+        await terminal.until("⣿")
+
+    with provided() as provider:
+        show(provider, scenario, WIDE)
+
+
+def test_the_log_gets_the_whole_window_and_shares_it_again() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.until(">00000006 Train")
+        await terminal.press("enter")
+        await terminal.until("params")
+        await terminal.press("z")
+        await terminal.until(lambda: "params" not in terminal.text and "epoch 15" in terminal.text)
+        await terminal.press("z", "v")
+        await terminal.until("no event of this job is kept")
+
+    with provided() as provider:
+        show(provider, scenario, group=SWEEP, filter="id=00000006aaaaaaaa")
