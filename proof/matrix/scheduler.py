@@ -62,7 +62,7 @@ class Work:
         )
 
         is_task = case.launcher in ("spawn", "spare")
-        self._task: Any = TaskOracle.C(arguments=list(self._arguments)) if is_task else None
+        self._task: Any = TaskOracle.C(command=list(self._arguments)) if is_task else None
 
     def params(self, layout: Layout, paths: JobPaths) -> bytes:
         return PARAMS if self._task is None else TaskWork(self._task).params(layout, paths)

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
-from tenuto import Param, Task
+from tenuto import CommandTask
 
 
-class TaskOracle(Task):
+class TaskOracle(CommandTask):
     """Becomes the oracle, so that nothing of what is judged helps to judge."""
-
-    arguments: Param[list[str]]
-
-    def execute(self) -> None:
-        os.execvp(self.arguments[0], self.arguments)

@@ -15,10 +15,8 @@ from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.ports import Machine
 
 PROGRAM = """
-class Program(Task):
-    arguments: Param[list[str]]
-    def execute(self):
-        os.execvp(self.arguments[0], self.arguments)
+class Program(CommandTask):
+    pass
 """
 
 
@@ -36,7 +34,7 @@ class ProgramBench(JobBench):
         self._import_path = import_path
 
     def command(self, *arguments: str, **options: Any) -> ReadyJob:
-        task = self._program.C(arguments=list(arguments))
+        task = self._program.C(command=list(arguments))
         return self.task(task, import_path=self._import_path, **options)
 
 
