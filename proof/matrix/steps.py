@@ -57,6 +57,8 @@ RUNNER = [
     # 7 the pid record, once all is ready for the payload
     *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
     *"write ready, close ready".split(", "),
+    # the turn of the job, which outlives its directory
+    *"open .turns, lock245 .turns".split(", "),
     # 9 the payload
     *"fork, close descendants, setpgid".split(", "),
     # 10 the marker, then the status
@@ -68,7 +70,7 @@ RUNNER = [
 ]
 PAYLOAD = [
     *"begin, close lock, setpgid, dup2, dup2 #2, close oracle.out, close oracle.err".split(", "),
-    *"chdir job, execvp".split(", "),
+    *"close .turns, chdir job, execvp".split(", "),
 ]
 # The same under the warm launcher: what differs, and the parent.
 WARM_SCHEDULER = [step for step in SCHEDULER if step not in ("pidfd_open", "waitid")]
