@@ -41,7 +41,7 @@ bench: $(READY) ## measure against the targets and peers; QUICK=1 for small size
 
 prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seeds 1000'), then far more random examples
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove]' || \
-	  echo "atheris cannot be installed here: the fuzzing goes on with our own engine" >&2
+	  echo "atheris, jax or xgboost cannot be installed here: without atheris our own engine fuzzes" >&2
 	$(BIN)/python -m proof $(ARGS)
 	$(BIN)/python -m proof.server
 	$(BIN)/python -m proof.service

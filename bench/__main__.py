@@ -27,13 +27,15 @@ from bench import (
     w10_recovery,
     w11_monitor,
     w12_slurm,
+    w13_slots,
+    w14_spares,
 )
 from bench.measure import reference
 from bench.peers.environments import version
 from bench.peers.systems import PEERS
 from bench.places import ROOT, clear
 from bench.rows import REF_S, Row
-from bench.scale import LIMITS, Budget, Options, Scale
+from bench.scale import LIMITS, SLOTS, Budget, Options, Scale
 from bench.table import page, time_text
 
 MODULES = (
@@ -50,6 +52,8 @@ MODULES = (
     w10_recovery,
     w11_monitor,
     w12_slurm,
+    w13_slots,
+    w14_spares,
 )
 WORKLOADS = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 PEERS_WHEN_QUICK = ("W1", "W3", "W5", "W7")
@@ -71,6 +75,14 @@ def names(known: Sequence[str]) -> Any:
     return parse
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """A type of argument: numbers of at least 1, separated by commas."""
+    found = tuple(int(part) for part in text.split(","))
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError("there is one slot at least")
+    return found
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Tenuto's workloads.")
     parser.add_argument("--quick", action="store_true", help="the same as --sizes quick")
@@ -78,6 +90,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--only", type=names(list(WORKLOADS)), action="extend", help="workloads, separated by commas"
     )
+    parser.add_argument("--slots", type=numbers, default=SLOTS, help="of W13, separated by commas")
     parser.add_argument("--no-peers", action="store_true", help="measure Tenuto alone")
     parser.add_argument("--peers", type=names(peers.NAMES), help="these peers alone, separated by commas")
     parser.add_argument("--minutes", type=float, help="that the run may take; what does not fit is named")
@@ -96,7 +109,7 @@ def options_of(given: argparse.Namespace, slowness: float = 1.0) -> Options:
     if given.minutes is not None:
         limits = replace(limits, total_s=given.minutes * 60)
     budget = Budget(limits, slowness=slowness)
-    return Options(scale, given.repetitions, chosen, given.directory.absolute(), budget)
+    return Options(scale, given.repetitions, chosen, given.directory.absolute(), budget, given.slots)
 
 
 def run(options: Options, only: Sequence[str]) -> list[Row]:

@@ -55,6 +55,10 @@ class Sizes:
         return {Scale.TINY: self.tiny, Scale.QUICK: self.quick, Scale.FULL: self.full}[scale]
 
 
+SLOTS = (1, 2, 4, 8, 16)
+"""How many slots W13 has, one after another."""
+
+
 class Budget:
     """The time that a run has left, and what was left out for want of it."""
 
@@ -137,6 +141,7 @@ class Options:
     peers: tuple[str, ...]
     directory: Path  # where the trees of the measured systems are made: on a real disk
     budget: Budget = field(compare=False)
+    slots: tuple[int, ...] = SLOTS
 
     @property
     def references(self) -> int:

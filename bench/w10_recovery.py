@@ -23,7 +23,7 @@ SIZES = {
     Scale.FULL: ((1_000, 100), (10_000, 100)),
     Scale.LARGE: ((1_000, 100), (10_000, 100)),
 }
-PARTS = {"scan_s": ("scan", 2.0), "adopt_s": ("adopt", 1.0), "death_s": ("death seen", 0.05)}
+PARTS = {"scan_s": ("scan", 1.5), "adopt_s": ("adopt", 1.0), "death_s": ("death seen", 0.05)}
 
 
 def own(options: Options) -> Iterator[Row]:

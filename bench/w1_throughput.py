@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench import ours
-from bench.measure import pairs, summarise
+from bench.measure import AT_ONCE, pairs, summarise
 from bench.peers import many
 from bench.rows import Row, refs_each
 from bench.scale import Options, Sizes
@@ -33,11 +33,12 @@ MANY = Sizes((5, 10), (50, 200), (200, 1_000, 10_000), (100_000,))
 WARM = Sizes((5, 10), (50, 200), (200, 1_000))
 SPAWN = Sizes((3, 6), (10, 40), (200, 1_000))
 CASES = (
-    Case("no-op task, warm", "warm", "noop", 0.4, MANY, 0.0075),
-    Case("no-op task, warm, not durable", "warm", "undurable", 0.4, WARM, 0.0075),
+    Case("README's script, warm", "warm", "script", 0.6, WARM, 0.0075),
+    Case("no-op task, warm", "warm", "noop", 0.6, MANY, 0.0075),
+    Case("no-op task, warm, not durable", "warm", "undurable", 0.6, WARM, 0.0075),
     Case("no-op task, spawn", "spawn", "noop", None, SPAWN, 0.03),
-    Case("/bin/true, warm", "warm", "command", 0.4, WARM, 0.006),
-    Case("/bin/true, spawn", "spawn", "command", 1.1, WARM, 0.006),
+    Case("/bin/true, warm", "warm", "command", 0.5, WARM, 0.006),
+    Case("/bin/true, spawn", "spawn", "command", 0.5, WARM, 0.006),
     Case("W1b: numpy task, warm", "warm", "numpy", None, WARM, 0.014),
 )
 OVER_IMPORT = 1.15
@@ -53,16 +54,19 @@ def own(options: Options) -> Iterator[Row]:
                 "W1",
                 case.title,
                 size,
-                "throughput.py",
-                case.launcher,
-                case.kind,
-                size,
+                *_driver(case, size),
                 target=goal,
                 estimate_s=case.job_s * size,
                 smallest=size == all_sizes[0],
             )
             if found is not None:
                 yield over_import(options, found) if case.title == "no-op task, spawn" else found
+
+
+def _driver(case: Case, size: int) -> tuple[str, object, object, object] | tuple[str, object, object]:
+    if case.kind == "script":
+        return "script.py", size, AT_ONCE
+    return "throughput.py", case.launcher, case.kind, size
 
 
 def over_import(options: Options, row: Row) -> Row:

@@ -12,7 +12,7 @@ from bench.workload import Workload
 
 # launcher -> the most that a hop may take, sizes, an estimate
 CASES = {
-    "warm": (0.0035, Sizes((3, 6), (30, 100), (200, 2_000, 10_000)), 0.015),
+    "warm": (0.006, Sizes((3, 6), (30, 100), (200, 2_000, 10_000)), 0.015),
     "spawn": (0.012, Sizes((2, 4), (8, 24), (50, 200)), 0.055),
 }
 

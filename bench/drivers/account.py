@@ -12,12 +12,14 @@ class Account:
     def __init__(self, children=()):
         self._children = children
         self._began, self._used = time.perf_counter(), cpu_s() + self._living_s()
+        self._own_s = time.process_time()
         self._cost = {}
 
     def stop(self, ago_s=0.0):
         """Ends the measured part, now or a while ago."""
         wall_s = time.perf_counter() - self._began - ago_s
-        self._cost = {"wall_s": wall_s, "living_s": self._living_s()}
+        own_s = time.process_time() - self._own_s
+        self._cost = {"wall_s": wall_s, "living_s": self._living_s(), "scheduler_cpu_s": own_s}
 
     def report(self, **more):
         """Prints the result; called once other children are reaped, since only then their CPU time counts."""

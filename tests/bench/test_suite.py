@@ -34,6 +34,7 @@ def test_workloads_and_peers_are_chosen_by_name() -> None:
     assert options.peers == ("dask", "doit")
     assert options.scale is Scale.QUICK
     assert options_of(arguments(["--no-peers"])).peers == ()
+    assert options_of(arguments(["--slots", "1,3"])).slots == (1, 3)
 
 
 def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +44,7 @@ def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_workload_of_the_core_is_there() -> None:
-    assert list(WORKLOADS) == ["floor", *(f"W{n}" for n in range(1, 13))]
+    assert list(WORKLOADS) == ["floor", *(f"W{n}" for n in range(1, 15))]
 
 
 def broken_peer(title: str, problem: Exception) -> Peer:

@@ -12,7 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OLDEST = (3, 11)
-SUITE = ("tests/launchers/test_warm.py",)
+SUITE = (
+    "tests/launchers/test_warm.py",
+    "tests/launchers/test_local_contract.py::TestSpares",
+    "tests/launchers/test_exits.py",
+    "tests/launchers/test_verdict.py",
+    "tests/tasks/test_declaring.py",
+)
+"""Forks, spares and the runner; and how a class is read, which each Python does in its own way."""
 PACKAGES = ("pytest", "pytest-randomly", "hypothesis", "numpy", "psycopg[binary]", "redis", "pika")
 
 

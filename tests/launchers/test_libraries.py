@@ -42,13 +42,44 @@ LIBRARIES = {
 }
 """name -> what a task's module does on import, what its task computes, and why it is not forked."""
 
+PROVEN = {
+    "xgboost": (
+        "import xgboost",
+        "xgboost.XGBRegressor(n_estimators=2, n_jobs=2).fit([[0], [1]] * 20, [0, 1] * 20).n_features_in_",
+        None,
+    ),
+    "jax": ("import jax", "jax.numpy.ones((300, 300)).sum()", None),
+    "torch": ("import torch", "torch.ones((300, 300)).sum()", None),
+}
+"""The same for packages that only `make prove` installs; PyTorch is tested where it is installed already."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_task_that_uses_a_library_is_forked_or_says_why_not(
     name: str, task: Callable[..., ReadyJob], run: Callable[..., object], machine: Machine
 ) -> None:
-    imports, computed, why = LIBRARIES[name]
+    assert_is_started(LIBRARIES[name], task, run, machine)
+
+
+@pytest.mark.slow
+@pytest.mark.prove("the packages are large")
+@pytest.mark.parametrize("name", PROVEN)
+def test_a_task_that_uses_a_large_library_is_forked_or_says_why_not(
+    name: str, task: Callable[..., ReadyJob], run: Callable[..., object], machine: Machine
+) -> None:
+    if name == "torch":
+        pytest.importorskip("torch", reason="its wheel is larger than all others together")
+    assert_is_started(PROVEN[name], task, run, machine)
+
+
+def assert_is_started(
+    library: tuple[str, str, str | None],
+    task: Callable[..., ReadyJob],
+    run: Callable[..., object],
+    machine: Machine,
+) -> None:
+    imports, computed, why = library
     launcher = WarmLauncher(machine)
     body = f'value = {computed}\nreturn [float(value), "--warm" in Path("/proc/self/cmdline").read_text()]'
     job = task(body, before=textwrap.dedent(imports))
@@ -62,4 +93,4 @@ def test_a_task_that_uses_a_library_is_forked_or_says_why_not(
 
 def test_the_page_on_the_warm_launcher_has_a_row_for_each_library() -> None:
     page = (ROOT / "docs" / "warm.md").read_text()
-    assert [name for name in LIBRARIES if f"| {name} |" not in page] == []
+    assert [name for name in (*LIBRARIES, *PROVEN) if f"| {name} |" not in page] == []

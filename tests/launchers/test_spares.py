@@ -179,6 +179,19 @@ def test_the_surplus_ends_when_fewer_jobs_wait(
     until(lambda: not any(map(alive, spares)), "the end of the spares")
 
 
+def test_a_file_that_a_module_keeps_open_is_written_out_at_the_end_of_the_job(
+    task: TaskBuilder, ended: Ended, again: Ended, ready: Callable[[], Spare], tmp_path: Path
+) -> None:
+    place = str(tmp_path / "kept")
+    opened = f"kept = open({place!r} + str(os.getpid()), 'w') if 'pytest' not in sys.modules else None"
+    job = task("kept.write('all of it'); return kept.name", before=opened, behind=1)
+    ended(job)
+    ready()
+    marker = again(job)
+    assert marker.provenance["spare"] == "ready"
+    assert Path(marker.result).read_text() == "all of it"
+
+
 # The limits.
 
 

@@ -101,7 +101,7 @@ def test_11_a_worker_that_is_cut_off_loses_its_payload_and_its_row(
 
 @pytest.mark.prove("five minutes of kills, freezes and restarts")
 def test_38_soak(stage: Callable[..., Theatre], redis: Redis) -> None:
-    seconds = float(os.environ.get("TENUTO_SOAK_S", "300"))
+    seconds = float(os.environ.get("SOAK_S", "300"))
     rng = random.Random(38)
     theatre = stage(redis.url, TENUTO_SEARCH__LEASE_S="4")
     total = int(seconds * 4)

@@ -454,6 +454,22 @@ def test_another_type_must_be_meant() -> None:
     assert Meant.C().size == "big"
 
 
+def test_annotations_of_the_metaclass_do_not_hide_those_of_a_class() -> None:
+    metaclass = type(Sized)
+    assert metaclass.__annotations__ is not None  # Python keeps them in the metaclass from now on
+    try:
+
+        class Larger(Sized):
+            size = 5
+
+        class Last(Larger):
+            pass
+
+        assert Last.C().size == 5
+    finally:
+        del metaclass.__annotations__
+
+
 def test_a_method_cannot_hide_a_parameter() -> None:
     class Hiding(Sized):
         def size(self) -> int:

@@ -208,13 +208,23 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
     ]
 
 
+def _annotations_of(owner: type) -> dict[str, Any]:
+    """The annotations in one class body.
+
+    Not `owner.__annotations__`: a program that asks for those of the metaclass, as `inspect` does, has Python
+    keep them there, where they hide the way to a class's own. A class without any then has its parent's.
+    """
+    found: dict[str, Any] = type.__dict__["__annotations__"].__get__(owner)  # noqa: RUF063  `inspect` takes long to load
+    return found
+
+
 def _annotated_in(owner: type) -> list[Declaration]:
     """The parameters that one class body annotates; read once, and the defaults taken off the class."""
     known: list[Declaration] | None = owner.__dict__.get("__declared__")
     if known is not None:
         return known
     declared = []
-    for name, annotation in dict(getattr(owner, "__annotations__", {})).items():
+    for name, annotation in dict(_annotations_of(owner)).items():
         declaration = _declaration(owner, name, _evaluated(owner, name, annotation))
         if declaration is not None:
             declared.append(declaration)

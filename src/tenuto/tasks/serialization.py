@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, ParameterError
-from tenuto.light import pathlib
+from tenuto.light import json_encoder, pathlib
 from tenuto.tasks.base import ConfigBase, class_name, shown, state_of
 from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.graph import configs_in, folders, postorder
@@ -228,12 +228,12 @@ def _renewed(task: Any) -> Renewed:
     return {_params_of(job): news} if news else {}
 
 
-_ENCODER = json.JSONEncoder(allow_nan=False)
+_encoded = json_encoder(", ", ": ", allow_nan=False)
 
 
 def dumps(written: Document) -> bytes:
     """A document as bytes, a line for each of its parts: to indent it all takes ten times as long."""
-    parts = [f"{_ENCODER.encode(name)}: {_ENCODER.encode(part)}" for name, part in written.items()]
+    parts = [f"{_encoded(name)}: {_encoded(part)}" for name, part in written.items()]
     return ("{\n" + ",\n".join(parts) + "\n}").encode("ascii")
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
+from tenuto.light import json_encoder
+
+_encoded = json_encoder(",", ":")
 _DECODER = json.JSONDecoder()
 
 
 def to_json(value: object) -> bytes:
     """Compact, one line, UTF-8. Raises `TypeError` or `ValueError` for what JSON cannot say."""
-    return _ENCODER.encode(value).encode()
+    return _encoded(value).encode()
 
 
 def from_json(data: bytes) -> Any:

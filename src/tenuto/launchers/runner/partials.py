@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tenuto.launchers.runner.assignment import Assignment
 from tenuto.light import fcntl
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.schema import schema_of
-from tenuto.workspace.ports import Files
+
+if TYPE_CHECKING:
+    from tenuto.launchers.runner.assignment import Assignment
+    from tenuto.workspace.ports import Files
 
 
 def hold_partials(assignment: Assignment, task: Any) -> list[int]:

@@ -35,8 +35,7 @@ def start(kind: str, *arguments: str) -> NoReturn:
         exit_code = begin.be_payload(*arguments)
         leaving.leave(exit_code, fully=True)
     if kind == "--spare-payload":
-        exit_code = spare_payload.be_spare(*arguments)
-        leaving.leave(exit_code, fully=True)
+        leaving.leave(spare_payload.be_spare(*arguments))
     if kind == "--warm":
         parent = serving.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart

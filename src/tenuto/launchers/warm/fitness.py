@@ -40,7 +40,7 @@ def why_unfit(then: Before, asked: Asked, memory_limit: int = MEMORY_LIMIT) -> s
         lambda: _uses_gpu(then),
         _starts_threads,
         _starts_processes,
-        lambda: _keeps_files_open(then),
+        lambda: keeps_files_open(then),
         lambda: _handles_signals(then),
         lambda: _has_random_numbers_of_its_own(then),
         lambda: (
@@ -101,7 +101,8 @@ def _starts_processes() -> str | None:
         return "starts processes while it is imported" if stream.read().strip() else None
 
 
-def _keeps_files_open(then: Before) -> str | None:
+def keeps_files_open(then: Before) -> str | None:
+    """Whether something that was opened since is open."""
     opened = sorted(_opened(then).values())
     return f"leaves files or sockets open while it is imported ({opened[0]})" if opened else None
 

@@ -67,7 +67,6 @@ def load(
     asked = Asked()
     output = Output()
     asked.watch()
-    be_process_of_a_job()
     try:
         import_classes(classes)
     except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
@@ -99,6 +98,7 @@ def digests_of(classes: list[list[str]]) -> dict[str, str]:
 
 def look_like_a_job(import_path: list[str]) -> None:
     """Be, to a module that is imported, what the process of a job is."""
+    be_process_of_a_job()
     os.chdir("/")  # where nobody's relative path leads anywhere
     task.complete_package()
     task.look_like_a_plain_program()

@@ -11,6 +11,7 @@ from _socket import MSG_DONTWAIT, MSG_PEEK, socket
 from typing import NoReturn
 
 from tenuto.launchers.leftovers import SPARE_NAME
+from tenuto.launchers.runner import leaving
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.failures import not_begun
 from tenuto.launchers.runner.fresh import payload_arguments
@@ -50,10 +51,10 @@ class Ahead:
         """Nothing shows: this interpreter is the job's alone."""
 
     def end_fully(self) -> None:
-        """It ends fully anyway."""
+        leaving.ask_for_full_end()
 
     def leave(self, exit_code: int) -> NoReturn:
-        sys.exit(exit_code)
+        leaving.leave(exit_code)
 
 
 def be_spare(fd: str, runner: str) -> int:
@@ -104,6 +105,8 @@ def _import_ahead(
         return f"cannot be imported ({type(error).__name__})"
     finally:
         asked.stop()
+    if fitness.keeps_files_open(then):
+        leaving.ask_for_full_end()  # what a module wrote into a file that it keeps open must not be lost
     why = fitness.why_not_ahead(then, asked)
     return why or Ahead(asked, Sources(began_ns), digests_of(classes))
 

@@ -85,13 +85,13 @@ const text = (value) => (value === null || value === undefined ? UNKNOWN : Array
 const nodeTable = (nodes) => (nodes.nodes.length
   ? plainTable("Nodes", ["node", "services", "state", "load", "jobs", "seen", "failures"], nodes.nodes.map((one) => [
     text(one.url), text(one.services), text(one.state), typeof one.load === "number" ? `${Math.round(one.load * 100)} %` : UNKNOWN,
-    `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4]))
+    `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4, 6]))
   : none("No node is registered."));
 
 /** @param {Carbon} carbon */
 function carbonTables(carbon) {
-  /** @param {number | undefined} kg */
-  const grams = (kg) => (kg === undefined ? UNKNOWN : `${Number((kg * 1000).toPrecision(3))} g`);
+  /** @param {number | null | undefined} kg */
+  const grams = (kg) => (kg === undefined || kg === null ? UNKNOWN : `${Number((kg * 1000).toPrecision(3))} g`);
   if (!carbon.groups.length && !carbon.tasks.length) return none("Nothing was measured.");
   return [
     plainTable("Energy by group", ["group", "energy", "CO2", "measured", "region"], carbon.groups.map((one) =>
