@@ -30,10 +30,9 @@ from tenuto.testing.loop import run_virtually
 from tenuto.workspace.machine import this_machine
 
 PLANTED = {
-    "no fence": "a move is not compared with the claim, so that a frozen server's still counts",
     "no find": "a job that was taken over is given to any node anew",
     "no pace": "servers are taken for dead when the clock of the database jumps",
-    "no rest": "what looks old is cleaned, though the clock of the database jumped",
+    "no rest": "what looks old by the clock of the database is cleaned, though that jumped",
     "no return": "what was queued before the clock was set back waits for the old time",
 }
 QUOTA = Quota(runs_per_user=2, max_runs=3)
@@ -107,14 +106,13 @@ class World:
         object.__setattr__(server.parts, "sql", calls)
         object.__setattr__(server.parts, "files", calls)
         self._watch(server)
-        if self._plant == "no fence":
-            _without_fence(server)
-        elif self._plant == "no find":
+        if self._plant == "no find":
             _without_find(server)
         elif self._plant == "no pace":
             server._can_compare = _always  # type: ignore[method-assign]
         elif self._plant == "no rest":
             server._cleaner._rest = _Restless(0.0, 0.0)
+            server._cleaner._is_young = lambda directory: False  # type: ignore[method-assign]
         elif self._plant == "no return":
             turns.LONGEST_WAIT_MS = 10**12
         self.servers.append((server, calls))
@@ -311,18 +309,6 @@ class _Restless(Rest):
 
 async def _always() -> bool:
     return True
-
-
-def _without_fence(server: Server) -> None:
-    """A move compares the state of the row, and not its claim."""
-    requests = server.parts.requests
-    move = requests.move
-
-    def loose(row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
-        known = requests.get(row.id)
-        return move(row._replace(claim=known.claim) if known else row, to, message, **values)
-
-    requests.move = loose  # type: ignore[method-assign]
 
 
 def _without_find(server: Server) -> None:
