@@ -120,8 +120,8 @@ def _rows(
 def _commands(options: Options, count: int, place: Path) -> Iterator[Row]:
     """What commands that look at one job, and at all, take on this workspace."""
     workspace = place / "ws"
-    (task,) = (workspace / "jobs").iterdir()
-    job = max(path.name for path in task.iterdir())
+    listed = [sorted(path.name for path in task.iterdir()) for task in (workspace / "jobs").iterdir()]
+    job = max(listed, key=len)[-1]  # of the prepared task; the driver ran a few of its own
     for words, case in COMMANDS.items():
         load = os.getloadavg()[0]
         names = [job] if case.endswith("JOB") else []
