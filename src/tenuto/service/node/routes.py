@@ -12,7 +12,7 @@ import shutil
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp
 
 from tenuto.clock import Clock, Randomness
@@ -224,7 +224,7 @@ def _zip(front: NodeFront, row: PayloadRow) -> Response:
     "/logs/{id}",
     summary="A piece of what a payload printed",
     responses={**errors(*OF_PAYLOAD), 200: {"content": {"text/plain": {}}, "description": "At most 1 MiB"}},
-    response_class=PlainTextResponse,
+    response_class=Response,  # which has no media type of its own: errors are JSON
 )
 async def logs(
     id: PayloadId,
