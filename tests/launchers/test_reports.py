@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,7 +154,9 @@ def test_a_job_started_as_another_rank_says_nothing(
     assert heard() != []
 
 
-def test_a_result_that_nobody_could_read_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_nobody_could_read_again_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A task that returned 300 MB was done, and its result raised for ever."""
     monkeypatch.setattr("tenuto.launchers.runner.reporter.STORED_RESULT_LIMIT", 1000)
     fd = open_report()
@@ -161,7 +164,8 @@ def test_a_result_that_nobody_could_read_again_is_not_kept(monkeypatch: pytest.M
         reporter = Reporter(fd)
         with pytest.raises(ValueError, match="at most 1,000 are kept: write it to a file"):
             reporter.done(["x" * 2000])
-        task._report_result(reporter, object(), ["x" * 2000])
+        assignment = Assignment(str(tmp_path), "task", str(tmp_path), TASK_ID, "ab12", 1)
+        task._report_result(assignment, reporter, object(), ["x" * 2000])
         said = read_report(fd)
         assert said.done
         assert said.flags == (RESULT_NOT_KEPT,)
