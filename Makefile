@@ -5,7 +5,8 @@ SHELL   := /bin/bash
 PYTHON  ?= python3
 BIN     := .venv/bin
 READY   := .venv/.ready
-WORKERS ?= auto
+# Half as many again as processors: tests wait for processes, brokers and clocks most of their time.
+WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
 .PHONY: help setup demo test check bench prove
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tenuto import CommandTask, experiment
 from tenuto.errors import DirectoryUnusable
 from tenuto.experiments import run as runs
 from tenuto.experiments.status import RunState, RunStatus
+from tests.faults.builders import mounted_tmpfs
 
 from .scripts import TASKS, Place, python, run, tenuto
 
@@ -73,6 +76,38 @@ def test_a_workspace_that_cannot_be_opened_is_a_sentence(place: Place) -> None:
         looked = run(tenuto(command, "-w", place.workspace), place.directory)
         assert looked.returncode in (2, 3)
         assert looked.stderr.startswith("tenuto: ")
+
+
+def test_a_disk_that_is_full_at_the_beginning_is_a_sentence(
+    place: Place, require: Callable[[str], None]
+) -> None:
+    require("tmpfs")
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
+    with mounted_tmpfs(place.workspace, "size=64k") as disk:
+        with suppress(OSError):
+            (disk / "large").write_bytes(bytes(1 << 20))
+        result = run(tenuto("run", script), place.directory)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "is full" in result.stderr
+    assert "nothing was started" in result.stderr
+
+
+def test_a_workspace_of_another_user_is_a_sentence(place: Place, require: Callable[[str], None]) -> None:
+    require("right to mount a disk")  # that of root, who alone can be another user
+    script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
+    place.workspace.mkdir(mode=0o700)
+    for above in (place.directory, *place.directory.parents):
+        if not stat.S_IMODE(above.stat().st_mode) & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
+    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    if run([*as_nobody, *tenuto("--help")], place.directory).returncode:
+        pytest.skip("another user cannot run this interpreter")
+    result = run([*as_nobody, *tenuto("run", script)], place.directory)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert f"{place.workspace}" in result.stderr
+    assert "nothing was started" in result.stderr
 
 
 def test_a_disk_that_is_full_at_the_end_is_a_sentence_and_keeps_no_lock(
