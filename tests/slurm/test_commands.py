@@ -70,7 +70,7 @@ def test_a_job_that_is_long_gone_is_shown_explained_retried_and_cleaned(driver: 
     assert job["reason"] == "cancelled"
     why = json.loads(driver.tenuto("why", job["id"], "--json"))
     assert "CANCELLED" in json.dumps(why)
-    assert "what failed: tenuto jobs state=error" in driver.tenuto("status")
+    assert "tenuto jobs state=error" in driver.tenuto("status")
     eventually(lambda: kill(driver, job["id"]) == ["not_running"], "the word that there is nothing to kill")
     driver.release()
     retried = json.loads(driver.tenuto("retry", job["id"], "--json"))
