@@ -44,6 +44,8 @@ class ScoreView(View):
         self._known: Known | None = None
         self._notes: list[Note] = []
         self._chosen: Note | None = None
+        self._opens = False
+        """Enter was pressed before the job of the chosen note was known."""
         self._range: tuple[int, int | None] | None = None
         self._width = 80
 
@@ -70,6 +72,10 @@ class ScoreView(View):
         if self._chosen is not None:
             same = (self._chosen.key, self._chosen.attempt)
             self._chosen = next((one for one in self._notes if (one.key, one.attempt) == same), None)
+        job = self.current()
+        if self._opens and job is not None:
+            self._opens = False
+            self.host.open(JobPage(self.host, job))
 
     @property
     def period_s(self) -> float | None:  # type: ignore[override]
@@ -101,8 +107,8 @@ class ScoreView(View):
 
     def _lit(self) -> frozenset[str]:
         """The chosen note, what it needed and what needed it."""
-        job = self._known.job if self._known else None
-        if self._chosen is None or job is None or job["key"] != self._chosen.key:
+        job = self._job()
+        if job is None:
             return frozenset()
         linked = [*job["dependencies"], *job["dependents"]]
         return frozenset([job["key"], *(one["key"] for one in linked)])
@@ -143,7 +149,7 @@ class ScoreView(View):
         return [*content, Span("    "), *self._story()]
 
     def _story(self) -> Line:
-        job = self._known.job if self._known else None
+        job = self.current()
         if job is None or self._chosen is None:
             return []
         waited = seconds_between(job["submitted"], job["started"])
@@ -155,14 +161,20 @@ class ScoreView(View):
 
     def _trail(self) -> Line:
         why = self._known.why if self._known else None
-        if self._chosen is None or why is None:
+        if self._chosen is None or why is None or self.current() is None:
             return [span(" why           Tab chooses a note, whose story is told here", "soft")]
         return [span(" why           ", "key"), span(" ← ".join(why["because"]), self._chosen.state)]
 
     # Acting
 
     def current(self) -> shapes.Job | None:
-        return self._known.job if self._known and self._chosen is not None else None
+        return self._job()
+
+    def _job(self) -> shapes.JobDetail | None:
+        """The job of the chosen note; None until it is known: a key must not act on the note before."""
+        job = self._known.job if self._known else None
+        chosen = self._chosen
+        return job if job is not None and chosen is not None and job["key"] == chosen.key else None
 
     def jobs(self) -> Sequence[shapes.Job]:
         job = self.current()
@@ -172,8 +184,10 @@ class ScoreView(View):
         job = self.current()
         if key in ("tab", "shift+tab", "down", "up", "j", "k", "g", "G", "pageup", "pagedown"):
             self._step(key)
-        elif key == "enter" and job is not None:
-            self.host.open(JobPage(self.host, job))
+        elif key == "enter" and self._chosen is not None:
+            self._opens = job is None
+            if job is not None:
+                self.host.open(JobPage(self.host, job))
         elif key in ("+", "-"):
             self._zoom(0.5 if key == "+" else 2.0)
         elif key == "z":
@@ -186,6 +200,7 @@ class ScoreView(View):
         return True
 
     def _step(self, key: str) -> None:
+        self._opens = False
         if not self._notes:
             return
         is_forward = key in ("tab", "down", "j", "pagedown")
