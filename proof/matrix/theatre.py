@@ -16,6 +16,7 @@ import signal
 import stat
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ class Theatre:
             return pid
         try:
             be_scheduler(case, directory, number, self._interpreter, trace=trace and number < 2)
+        except BaseException:  # noqa: BLE001  it is judged by its exit code; this is for the reader of a case
+            (directory / f"raised-{number}").write_text(traceback.format_exc())
         finally:
             os._exit(99)
 

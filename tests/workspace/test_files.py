@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -129,3 +131,17 @@ def test_what_may_not_be_opened_is_synced_with_the_whole_file_system(
 
     monkeypatch.setattr("tenuto.workspace.files._sync", refuse)
     assert synced(monkeypatch, tmp_path) == ["all"]
+
+
+def test_processes_that_make_a_directory_together_all_succeed(tmp_path: Path) -> None:
+    """One took a directory above that another had just made for one in which nothing can be made."""
+    for number in range(30):
+        began = Barrier(4)
+
+        def make(path: str, began: Barrier = began) -> None:
+            began.wait(30)
+            DiskFiles().make_directory(path)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(make, [f"{tmp_path}/{number}/a/b/{leaf}" for leaf in range(4)]))
+        assert len(os.listdir(f"{tmp_path}/{number}/a/b")) == 4

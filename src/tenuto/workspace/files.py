@@ -26,6 +26,8 @@ _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_SYNCED = 4
 """Above so many files and directories the whole file system is synced at once: each sync of a file waits for
 a commit of the file system's journal, and one commit takes all."""
+_TRIES = 10
+"""How often a directory is tried again whose parent is missing."""
 
 _temporary_numbers = count()
 
@@ -91,17 +93,13 @@ class DiskFiles:
                 raise
 
     def make_directory(self, path: str) -> None:
-        try:
-            os.mkdir(path, DIRECTORY_MODE)
-        except FileNotFoundError:
-            parent = os.path.dirname(path)
-            if os.path.isdir(parent):
-                raise  # as below /proc, where nothing can be made
-            self.make_directory(parent)
-            self.make_directory(path)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
+        for _ in range(_TRIES):
+            try:
+                return _make_directory(path)
+            except FileNotFoundError:
+                # Another process may make the one above too, or remove it again: the next try tells.
+                self.make_directory(os.path.dirname(path))
+        return _make_directory(path)  # which raises below /proc, where nothing can be made
 
     def remove(self, path: str) -> bool:
         try:
@@ -249,6 +247,14 @@ def _read_up_to(fd: int, limit: int) -> bytes:
         chunks.append(chunk)
         missing -= len(chunk)
     return b"".join(chunks)
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 def _write_all(fd: int, data: bytes) -> None:
