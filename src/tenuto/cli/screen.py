@@ -171,7 +171,7 @@ class Above:
             self._screen.print(begun + "\n")
 
     def end(self) -> None:
-        """Shows what is left."""
+        """The screen prints the last line, which the script did not end."""
         with self._lock:
             begun, self._begun = self._begun.rstrip("\r").rpartition("\r")[2], ""
         if begun:

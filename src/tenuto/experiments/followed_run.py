@@ -169,7 +169,7 @@ class FollowedRun:
         )
 
     def _stand_all(self) -> list[str]:
-        """Where all jobs stand now; gives back those that stand elsewhere than before."""
+        """Looks where all jobs stand now; returns the jobs that moved since the last look."""
         lines = list(self._lines.values())
         before = self._standing
         standing = within_run(lines, self._sights, live=self.run.live)

@@ -67,7 +67,7 @@ def _counted(counts: Mapping[JobState, int]) -> str:
 
 
 def layers(nodes: Sequence[Node]) -> list[list[Node]]:
-    """The nodes by how many stand before them: those that wait for nothing first.
+    """Sorts the nodes by the number of nodes before them: nodes that wait for nothing come first.
 
     Tasks may wait for each other in a circle (jobs cannot): what is left then is one last layer.
     """

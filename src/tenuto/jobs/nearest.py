@@ -117,7 +117,7 @@ def nearest_earlier(files: Files, jobs: Sequence[Job]) -> dict[str, Nearest]:
 
 
 def newest(files: Files, layout: Layout, task_id: str, done_by: float | None = None) -> list[JobKey]:
-    """The stored jobs of a task, the newest first; `done_by`: those that ended after this instant last.
+    """Returns the stored jobs of a task, the newest first; `done_by`: jobs that ended later come last.
 
     Looks at times of files only, which a copy of a workspace need not have kept.
     """

@@ -149,7 +149,7 @@ def tag_columns(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def varying_parameters(rows: Sequence[ResultRow]) -> list[str]:
-    """The parameters that tell jobs of one task apart, without those that a tag or another path says already.
+    """Returns the parameters that tell jobs of a task apart, unless a tag or another path says them already.
 
     A parameter that holds a config or a job varies if something in it does, so it is not named itself.
     """

@@ -46,7 +46,7 @@ class Validity:
     """Judges results that are found done, for one experiment."""
 
     def __init__(self, files: Files, *, rerun_changed: bool = False) -> None:
-        """`rerun_changed`: jobs whose code has changed, and those that depend on them, are run again."""
+        """`rerun_changed`: the scheduler runs jobs again whose code has changed, and their dependents."""
         self._files = files
         self._rerun_changed = rerun_changed
         self._judged: dict[tuple[type, str, str], tuple[ChangedValue, ...]] = {}

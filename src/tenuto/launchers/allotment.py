@@ -30,7 +30,7 @@ def limits_with(limits: Limits, alternative: Alternative) -> Limits:
 
 
 def thread_variables(alternative: Alternative, *given: Mapping[str, str]) -> dict[str, str]:
-    """Variables that hold a job's libraries to its cores, but for those that the user has set."""
+    """Returns the variables that hold a job's libraries to its cores, but for those of the user."""
     if alternative.cores is None:
         return {}
     return {
