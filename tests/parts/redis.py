@@ -51,6 +51,11 @@ class Redis:
         with redis.Redis.from_url(self.url) as client:
             client.flushall()
 
+    def connections(self) -> int:
+        """How many clients are connected, this question's own included."""
+        with redis.Redis.from_url(self.url) as client:
+            return len(client.client_list())
+
     def stop(self) -> None:
         self._kept.end(keep_directory=True)
 

@@ -71,3 +71,16 @@ def test_8_a_broker_that_is_down_is_told_at_once_and_found_again(redis: Redis) -
     finally:
         heard.listener.close()
         queue.close()
+
+
+def test_8_a_closed_queue_and_a_closed_listener_leave_no_connection_open(redis: Redis) -> None:
+    queue, heard = DramatiqQueue(Url(redis.url), "tenuto"), Heard(redis.url)
+    try:
+        queue.send(ID)
+        heard.wait()
+    finally:
+        heard.listener.close()
+        queue.close()
+    end = time.monotonic() + 20
+    while redis.connections() > 1:  # this question's own
+        assert time.monotonic() < end, "a connection is left open"

@@ -86,12 +86,14 @@ with experiment(HERE / "ws", "x"):
 
 
 def test_a_command_that_kills_a_job_while_sbatch_hangs_is_heard(driver: Driver) -> None:
-    driver.shim("sbatch", f"sleep 4; {SLOW_SBATCH % driver.directory}")
+    may_go = driver.directory / "may-go"
+    driver.shim("sbatch", f"until [ -e {may_go} ]; do sleep 0.1; done; {SLOW_SBATCH % driver.directory}")
     process = driver.start(driver.script(HOLD))
     eventually(lambda: driver.calls("sbatch"), "the call of sbatch")
     (job,) = driver.jobs()
     driver.tenuto("kill", job["id"])
     assert driver.jobs()[0]["reason"] == "cancelled"
+    may_go.touch()
     assert "CANCELLED" in driver.ended(process, 1)
     eventually((driver.directory / "answered").exists, "the late answer of sbatch")
     assert driver.ledger() == [], "what was queued late never begins"

@@ -17,6 +17,7 @@ from tenuto.settings.urls import Url
 ACTOR = "run_evolution_job"
 CONNECT_S = 2
 ANSWER_S = 5
+STOP_MS = 5000  # Dramatiq sleeps three seconds before it tries a broker that is down again
 _ID = re.compile(r"[0-9a-f]{32}")
 
 log = logging.getLogger("tenuto.search")
@@ -40,6 +41,12 @@ def make_broker(url: Url) -> Broker:
     return broker
 
 
+def _close(broker: Broker) -> None:
+    broker.close()
+    if (client := getattr(broker, "client", None)) is not None:  # Dramatiq leaves the client of Redis open
+        client.close()
+
+
 def _declared(broker: Broker, namespace: str, work: Callable[[Any], None]) -> Any:
     declare: Any = dramatiq.actor(broker=broker, actor_name=ACTOR, queue_name=f"{namespace}.evolution")
     return declare(work)
@@ -56,7 +63,7 @@ class DramatiqQueue:
         self._actor.send(job_id)
 
     def close(self) -> None:
-        self._broker.close()
+        _close(self._broker)
 
 
 class DramatiqListener:
@@ -76,8 +83,8 @@ class DramatiqListener:
         self._worker.start()
 
     def close(self) -> None:
-        self._worker.stop(timeout=2000)
-        self._broker.close()
+        self._worker.stop(timeout=STOP_MS)
+        _close(self._broker)
 
     def _receive(self, job_id: Any) -> None:
         if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
