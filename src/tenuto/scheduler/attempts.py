@@ -306,6 +306,7 @@ class Attempts:
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
                 tokens=recorded(job.tokens),
+                slots=job.slots,
             ),
         )
         job.attempt = launch.attempt

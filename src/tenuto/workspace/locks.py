@@ -122,12 +122,14 @@ class OfdLocks:
             raise LockLost(f"descriptor {fd} does not hold the lock {path}")
         return FileLock(fd, path, byte, self._file(path, byte))
 
-    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE, length: int = 1) -> bool:
+        if length < 1:
+            return False  # for the kernel, 0 is all bytes from there on
         fd = _look_at(path)
         if fd is None:
             return False
         try:
-            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
             kind = _FLOCK.unpack(fcntl.fcntl(fd, _OFD_GETLK, query))[0]
         except OSError as error:
             raise _explained(error, path) from error
