@@ -45,6 +45,7 @@ from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
+from tenuto.experiments.shared_workspace import make_root
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
@@ -491,6 +492,7 @@ class experiment:
 
     def _enter_run(self, opening: contextlib.ExitStack) -> None:
         machine, layout = self._scheduler.machine, self.workspace.layout
+        make_root(machine.files, layout.root, self.settings.workspace_group)
         self._lock = wait_for_lock(machine, layout, self.name, self._wait_for_lock_s, say)
         opening.callback(self._lock.close)
         run_id = str(free_run_id(machine.clock.now(), machine.files.list(layout.experiment(self.name))))

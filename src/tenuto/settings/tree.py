@@ -129,6 +129,11 @@ class Settings:
         None,
         "The workspace used where none is given: a name under `workspaces`, or a path with a `/`.",
     )
+    workspace_group: str | None = setting(
+        optional(TEXT),
+        None,
+        'The group, by name or number, that shares new workspaces; "none": each is for its owner alone.',
+    )
     launcher: str = setting(
         choice_or_plugin("tenuto.launchers", "warm", "spawn", "slurm", "auto"),
         "warm",

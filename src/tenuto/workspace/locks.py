@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tenuto.errors import LockLost, LocksUnsupported, NotRegularFile
-from tenuto.workspace.files import FILE_MODE
+from tenuto.workspace.modes import file_mode
 from tenuto.workspace.ports import RUNNER_BYTE, Locks
 
 _OFD_GETLK = 36
@@ -186,7 +186,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _open_lock_file(path: str) -> int:
     try:
-        fd = os.open(path, _OPEN, FILE_MODE)
+        fd = os.open(path, _OPEN, file_mode(path))
     except OSError as error:
         raise _explained(error, path) from error
     try:
