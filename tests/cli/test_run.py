@@ -15,7 +15,9 @@ import pytest
 
 from tenuto import from_task_dir
 from tenuto.errors import ClassNotFound
-from tests.experiments.scripts import TASKS, Place, eventually, python, run, tenuto, terminal
+from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto, terminal
+
+from .calls import call
 
 BODY = """
 with experiment(HERE / "ws", "sweep"):
@@ -67,12 +69,16 @@ def test_without_a_terminal_each_event_is_a_line_and_failures_are_grouped(place:
         r"3 jobs failed: ValueError: f\d is bad",
         r"  and 2 other messages from the same line",
         r"  at script\.py:\d+",
+        rf"  script\.Fail {job} name=f\d",
         rf"  to see why: python -m tenuto why {job} -w ws",
         r"to try them again: python -m tenuto run .*script\.py",
     ]
     for pattern in patterns:
         assert any(re.fullmatch(pattern, line) for line in lines), f"no line {pattern} in\n{result.stderr}"
     assert "Traceback" not in result.stderr
+    listed = call(["jobs", "state=error", "-w", "ws"], place.directory, environment())
+    assert re.search(r"id +task +state +name +took", listed.stdout), listed.stdout
+    assert re.search(r"script\.Fail +error +f1", listed.stdout), listed.stdout
 
 
 def test_the_summary_as_json_is_alone_on_standard_output(place: Place) -> None:

@@ -141,16 +141,19 @@ class Session:
 
     def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
         """What came of it; `retry` is what `program` is to be called with to try again."""
+        overview = self.progress.overview
+        failures = grouped(overview.rows())
         return Summary(
             tuple(self.progress.runs),
             tuple(self.progress.left()),
-            self.progress.overview.counts(),
-            tuple(grouped(self.progress.overview.rows())),
+            overview.counts(),
+            tuple(failures),
             self._clock.monotonic() - self._began,
             program,
             retry,
             exit_code,
             tuple(self.remarks.said),
+            overview.names(row for group in failures for row in group.rows),
         )
 
 
