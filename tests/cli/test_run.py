@@ -419,20 +419,28 @@ def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:
 # -- on a terminal -----------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_the_display_shows_progress_and_then_gives_way(place: Place) -> None:
+@pytest.mark.parametrize("started_by", ["tenuto run", "python"])
+def test_on_a_terminal_the_display_shows_progress_and_then_gives_way(place: Place, started_by: str) -> None:
     script = place.script(
         """
 with experiment(HERE / "ws", "shown"):
     Hold.C(name="a").tag("t", "\\x1b]0;title\\x07").submit()
     print("printed by the script")
+    child = os.fork()
+    if child == 0:
+        print("printed by its child", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 """
     )
-    with terminal(tenuto("run", script), place.directory) as screen:
+    command = tenuto("run", script) if started_by == "tenuto run" else python(script)
+    with terminal(command, place.directory) as screen:
         eventually(lambda: "0/1" in screen.seen and "Hold t=" in screen.seen, "the display")
         screen.resize(10, 40)
         place.release.touch()
         assert screen.wait() == 0
         eventually(lambda: "1 ran" in screen.seen, "the summary")
         assert "printed by the script" in screen.seen
+        assert "printed by its child" in screen.seen
         assert "\x1b]0;" not in screen.seen
         assert "\\x1b]0;title" in screen.seen

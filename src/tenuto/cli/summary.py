@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.program import short_path
-from tenuto.cli.progress import ClosedRun, tag_text
+from tenuto.experiments.display import ClosedRun, tag_text
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
 from tenuto.jobs.text import counted, duration, safe, truncate

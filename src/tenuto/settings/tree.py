@@ -166,6 +166,9 @@ class Settings:
     fail_run_on_failed_job: bool = setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
     )
+    show_progress: bool = setting(
+        FLAG, True, "Whether a script that runs by itself shows bars, at a terminal or in a notebook."
+    )
     rerun_changed: bool = setting(
         FLAG,
         False,
