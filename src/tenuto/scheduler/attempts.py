@@ -475,7 +475,8 @@ class Attempts:
             return False
         job.attach(process)
         if job.state is JobState.SCHEDULED:
-            job.state = JobState.RUNNING
+            pid = found.evidence.pid
+            job.set_state(JobState.RUNNING, since=pid.started if isinstance(pid, PidRecord) else None)
         if job.stop is None and self._is_cancelled(job):
             job.stop = self._wish(
                 job
