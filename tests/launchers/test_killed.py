@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, locked, started
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.derive import Action
+from tenuto.workspace.inotify import DirectoryWatches, watch_directories
 from tenuto.workspace.job_directory import read_launch, settle, take_lock
 
 TaskBuilder = Callable[..., ReadyJob]
@@ -94,31 +96,50 @@ def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_al
 
 
 def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
-    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive
+    bench: JobBench, task: TaskBuilder, launcher: Launcher, run: Run, until: Until, pids: Pids, tmp_path: Path
 ) -> None:
-    """Started before the older one has noticed, both ran at once."""
-    job = task("print(os.getppid()); print(os.getpid()); time.sleep(1000000)")
+    """Started before the older one has noticed, both ran at once; each payload says whether one was before."""
+    older = tmp_path / "older"
+    job = task(
+        f"""
+        print(os.getppid()); print(os.getpid())
+        older = Path({str(older)!r})
+        stat = Path("/proc", older.read_text(), "stat") if older.exists() else older
+        print(int(stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"))
+        time.sleep(1000000)
+        """
+    )
 
     async def scenario() -> None:
         first = await started(launcher, job)
-        runner, before = await pids(job, 2)
+        runner, payload, _ = await pids(job, 3)
         os.kill(runner, signal.SIGSTOP)  # it notices nothing
+        older.write_text(str(payload))
         shutil.rmtree(job.paths.directory)
         job.open_attempt()
-        second = await started(launcher, job)
-        early = asyncio.ensure_future(pids(job, 2))
-        done, _ = await asyncio.wait([early], timeout=1.0)
-        assert not done, "the second payload began beside the first"
+        with contextlib.closing(watched(bench.layout.root)) as turns:
+            second = await started(launcher, job)
+            out = Path(job.paths.out)
+            await asyncio.to_thread(
+                until, lambda: turns.read() or out.read_text().count("\n") == 3, "a runner without its turn"
+            )
+        assert not out.read_text(), "the second payload began beside the first"
         os.kill(runner, signal.SIGCONT)
-        _, after = await early
-        assert not alive(before)
-        assert alive(after)
+        assert (await pids(job, 3))[2] == 0, "the second payload began beside the first"
         await first.wait()
         second.signal_stop()
         await second.wait()
 
     run(scenario())
     assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+def watched(workspace: str) -> DirectoryWatches:
+    """Tells of runners that try to take a turn, and close the file of the turns in vain."""
+    found = watch_directories()
+    assert found is not None
+    assert found.add(workspace)
+    return found
 
 
 def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
