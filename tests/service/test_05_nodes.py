@@ -182,7 +182,7 @@ def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: P
         assert running is not None
         (tmp_path / "go").touch()
         async with asyncio.timeout(60):
-            while not Path(paths.done).exists() or machine.locks.is_locked(paths.lock):
+            while not Path(paths.done).exists() or machine.locks.is_locked(paths.lock):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         write_status(machine.files, paths, running)
         async with local(tmp_path) as (node, _):
