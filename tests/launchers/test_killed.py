@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -19,6 +20,7 @@ from tenuto.testing.contracts.launchers import finished, locked, started
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.derive import Action
 from tenuto.workspace.job_directory import read_launch, settle, take_lock
+from tenuto.workspace.ports import DESCENDANTS_BYTE
 
 TaskBuilder = Callable[..., ReadyJob]
 Until = Callable[..., Any]
@@ -209,6 +211,29 @@ def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: Launcher, run: R
     job = bench.command("true")
     run(finished(launcher, job))
     assert run(launcher.sweep(job.paths, job.launch)) == ()
+
+
+def test_a_sweep_waits_for_a_lock_that_is_in_a_message_to_a_dead_process(
+    bench: JobBench, launcher: Launcher, run: Run
+) -> None:
+    job = bench.command("true")
+    run(finished(launcher, job))
+    lock = bench.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
+    assert lock is not None
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        socket.send_fds(sender, [b"job"], [lock.fileno()])
+        lock.close()
+
+        async def scenario() -> None:
+            sweep = asyncio.create_task(launcher.sweep(job.paths, job.launch))
+            done, _ = await asyncio.wait([sweep], timeout=0.2)
+            assert not done
+            receiver.close()
+            assert await sweep == ()
+
+        run(scenario())
+    assert not locked(job)
 
 
 STEPS = [
