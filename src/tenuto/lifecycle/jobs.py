@@ -41,6 +41,8 @@ def counter_change(before: JobState, after: JobState) -> CounterChange:
 class BaseJob:
     """A job as the lifecycle sees it: an identity, and where it stands."""
 
+    __slots__ = ("_began", "_standing", "clock", "job_id", "task_id")
+
     def __init__(self, job_id: str, task_id: str, clock: Now) -> None:
         self.job_id = job_id
         self.task_id = task_id
