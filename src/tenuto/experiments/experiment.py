@@ -84,13 +84,14 @@ from tenuto.workspace.ports import LockHandle
 
 if TYPE_CHECKING:
     from tenuto.experiments import info, monitor_service, script_display, transient
-    from tenuto.jobs import placing
+    from tenuto.jobs import notebook_cells, placing
     from tenuto.launchers import finding
 else:
     info = late("tenuto.experiments.info")
     monitor_service = late("tenuto.experiments.monitor_service")
     script_display = late("tenuto.experiments.script_display")
     transient = late("tenuto.experiments.transient")
+    notebook_cells = late("tenuto.jobs.notebook_cells")
     placing = late("tenuto.jobs.placing")
     finding = late("tenuto.launchers.finding")
 
@@ -381,6 +382,9 @@ class experiment:
             submission = submission._replace(launcher=self._named_launcher(submission.launcher))
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
+        if "IPython" in sys.modules:
+            files, is_run = self._scheduler.machine.files, mode is not RunMode.DRY_RUN
+            notebook_cells.keep_cells(files, workspace.layout, task, really=is_run)
         job = make_job(
             task,
             submission,

@@ -160,7 +160,9 @@ def job_document(
     defaults = defaults_digest(task)
     if defaults:
         written["defaults"] = defaults
-    return {**written, "identity": identity(task), "import_path": list(import_path)}
+    # A relative path is one from where the script runs, not the job.
+    import_path = [entry if entry[:1] == "/" else os.path.abspath(entry) for entry in import_path]
+    return {**written, "identity": identity(task), "import_path": import_path}
 
 
 def _generated_paths(

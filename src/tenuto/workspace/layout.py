@@ -346,6 +346,11 @@ class Layout:
         return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
 
     @property
+    def notebooks(self) -> str:
+        """The sources of classes that were declared in notebooks, each version once."""
+        return f"{self.root}/.notebooks"
+
+    @property
     def launchers(self) -> str:
         """What launchers keep of the jobs that they handed over to other systems."""
         return f"{self.root}/.launchers"
