@@ -30,7 +30,9 @@ def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
     (place.directory / "cells.json").write_text(json.dumps(cells))
     script = place.directory / "run_notebook.py"
     script.write_text(RUN_NOTEBOOK)
-    result = run(python(script), place.directory, IPYTHONDIR=str(place.directory), HOME=str(place.directory))
+    here = str(place.directory)
+    book = f"{here}/lab-book.ipynb"  # as Jupyter's server tells it
+    result = run(python(script), place.directory, IPYTHONDIR=here, HOME=here, JPY_SESSION_NAME=book)
     assert result.returncode == 0, result.stderr
     outputs: list[list[dict[str, Any]]] = json.loads(result.stdout.splitlines()[-1])
     return outputs
@@ -85,11 +87,11 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
     printed = [
         "".join(one.get("text", "") for one in cell if one.get("name") == "stdout") for cell in outputs[6:]
     ]
-    assert printed[2] == "Grown(n=4) True notebook.Grow\n"
-    assert "1 job was reused, though notebook.ipynb has changed since" in printed[4]
+    assert printed[2] == "Grown(n=4) True lab_book.Grow\n"
+    assert "1 job was reused, though lab-book.ipynb has changed since" in printed[4]
     assert printed[5] == "Grown(n=10)\n"
     assert "Bad uses late, which a cell makes in a way that a job cannot repeat" in printed[7]
-    kept = list(place.workspace.glob(".notebooks/notebook-*.py"))
+    kept = list(place.workspace.glob(".notebooks/lab_book-*.py"))
     assert len(kept) == 2, "one for each version of what Grow uses"
 
 

@@ -21,7 +21,7 @@ from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import is_of_notebook, locate, notebook
+from tenuto.tasks.location import known_file, locate
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
@@ -139,11 +139,9 @@ def check_script(files: Files, layout: Layout, task: Any) -> None:
     cls = live_class(type(task))
     if "__xpmid__" in cls.__dict__:
         return
-    file = locate(cls).file
+    file = known_file(cls)
     if "-packages/" in file:
         return
-    if is_of_notebook(cls):
-        file = notebook.notebook_path(notebook.notebook_shell())
     other = claim_task_id(files, layout, schema_of(cls).id, file)
     if other is not None:
         raise ClassNotFound(

@@ -16,7 +16,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import caller, class_name
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import is_of_notebook, locate, notebook
+from tenuto.tasks.location import is_of_notebook, known_file, locate
 from tenuto.tasks.serialization import PARAMS_FILE, loads
 from tenuto.tasks.validity import ChangedValue, compared, defaults_digest
 from tenuto.workspace.markers import Marker
@@ -84,7 +84,7 @@ class Validity:
         if job is not None and "IPython" in sys.modules and isinstance(job.work, TaskWork):
             cls = live_class(type(job.work.task))
             if is_of_notebook(cls) and locate(cls).file != file:
-                return notebook.notebook_path(notebook.notebook_shell())
+                return known_file(cls)
         if file not in self._digests:
             self._digests[file] = _digest(self._files, file)
         return file if self._digests[file] != digest else None

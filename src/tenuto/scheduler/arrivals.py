@@ -209,6 +209,8 @@ class Arrivals:
             self._waiting.enter(job)
         elif given is not job:
             job.reruns = False
+            # What is submitted now may say otherwise than what was stored, under the same identity.
+            job.is_found = job.is_found or job.state is JobState.DONE
             self._onward.call_completed(job)
 
     def _is_answered(self, job: Job, found: Derived | None) -> bool:

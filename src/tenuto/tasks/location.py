@@ -86,6 +86,13 @@ def is_of_notebook(cls: type) -> bool:
     return is_main and notebook.notebook_shell() is not None
 
 
+def known_file(cls: type) -> str:
+    """The file that a person knows a class by: of a cell, the notebook."""
+    if is_of_notebook(cls):
+        return notebook.notebook_path(notebook.notebook_shell())
+    return locate(cls).file
+
+
 def locate(cls: type) -> Location:
     """Where another process will find the class; refuses a class it could not find."""
     return _kept.get(cls) or _locate(cls)

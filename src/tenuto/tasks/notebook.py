@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tenuto.errors import ClassNotFound
-from tenuto.settings import process_environment
 from tenuto.tasks.base import ConfigBase
 
 _DEFINING = (
@@ -45,7 +44,8 @@ def notebook_shell() -> Any:
 
 def notebook_path(shell: Any) -> str:
     """The file of the notebook, as far as it is known; else one of that name where the kernel runs."""
-    known = shell.user_ns.get("__vsc_ipynb_file__") or process_environment().get("JPY_SESSION_NAME")
+    known = shell.user_ns.get("__vsc_ipynb_file__")  # by VS Code; Jupyter's server tells it by a variable
+    known = known or shell.run_line_magic("env", "").get("JPY_SESSION_NAME")
     return os.path.abspath(known or "notebook.ipynb")
 
 

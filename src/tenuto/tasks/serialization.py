@@ -110,7 +110,7 @@ def _object(
             files[name] = data(config, name, value)
         elif role is not Role.CONSTANT:
             values[name] = to_json(value, reference)
-            if role is not Role.PARAM:
+            if not schema.parameters[name].counted:
                 uncounted.append(name)
     paths = {
         name: generated[id(config), name] for name in schema.generators if (id(config), name) in generated
