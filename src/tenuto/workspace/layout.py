@@ -282,6 +282,11 @@ class SlotPlace(NamedTuple):
         """The file in which each scheduler that waits for a slot locks a byte."""
         return f"{self.directory}/waiting.lock"
 
+    @property
+    def waiting_in_jobs(self) -> str:
+        """The file in which each scheduler that runs in a job, and waits for a slot, locks a byte."""
+        return f"{self.directory}/waiting-in-jobs.lock"
+
 
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
