@@ -260,7 +260,10 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path
         folder.mkdir()
         if killed:
             process = started(folder, "24", "reproducible")
-            time.sleep(2.5)
+            deadline = time.monotonic() + 90
+            while len(executions(folder)) < 12:  # in the middle of it
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
             process.kill()
             process.communicate()
         finished(started(folder, "24", "reproducible"))
