@@ -1,11 +1,10 @@
-"""`tenuto evolve` and `tenuto search`, as processes of their own."""
+"""`tenuto evolve` and `tenuto search`: what they print, exit with, and do to a search that runs."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from tenuto.cli.exits import exit_code
@@ -45,21 +45,8 @@ if __name__ == "__main__":
 """
 
 
-def tenuto(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    if arguments[0] == "search":  # in this process: a new interpreter for each look takes too long
-        return looked(folder, *arguments)
-    return subprocess.run(
-        [sys.executable, "-m", "tenuto", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        **options,
-    )
-
-
-def looked(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def tenuto(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process: a new interpreter for each takes too long."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -67,6 +54,9 @@ def looked(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         except TenutoError as error:
             err.write(str(error))
             code = exit_code(error)
+        except click.UsageError as error:
+            err.write(error.format_message())
+            code = error.exit_code
     return subprocess.CompletedProcess(arguments, code or 0, out.getvalue(), err.getvalue())
 
 
@@ -232,8 +222,7 @@ def test_23_a_search_is_steered_while_it_runs(folder: Path, evolving: Evolving) 
         if row["status"] in ("PENDING", "QUEUED")
     ]
     assert (
-        tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode
-        == 0
+        tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode == 0
     )
     assert tenuto(folder, "search", "cancel", "one", str(waiting[0]), "-w", "workspace").returncode == 0
     assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
@@ -285,12 +274,12 @@ def test_24_an_interrupt_drains_a_second_one_leaves_a_third_ends_at_once(
     assert last.returncode == 0, last.stderr
 
 
-def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path) -> None:
-    environment = {**os.environ, "TENUTO_SEARCH__MAX_TOTAL_JOBS": "3"}
+def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_SEARCH__MAX_TOTAL_JOBS", "3")
     (tmp_path / "tenuto-search-demo").mkdir()
     source = (Path(__file__).parents[2] / "examples" / "arm.py").read_text()
     (tmp_path / "tenuto-search-demo" / "arm.py").write_text(source.replace("TOTAL = 1500", "TOTAL = 6"))
-    ran = tenuto(tmp_path, "evolve", "--demo", env=environment)
+    ran = tenuto(tmp_path, "evolve", "--demo")
     assert ran.returncode == 0, ran.stderr
     assert "tenuto-search-demo/arm.py" in ran.stderr
     assert "the arm reaches" in ran.stdout

@@ -251,7 +251,7 @@ LEASE_S = "10"
 
 
 def taken_over(theatre: Theatre) -> None:
-    """Waits until another worker has evaluated the candidate; its payload begins after the first one ended."""
+    """Waits until another worker evaluated the candidate; its payload began after the first one ended."""
     theatre.until(lambda rows: rows[0]["attempt"] == 2)
     theatre.until(lambda rows: any("/other/" in line[3] for line in theatre.noted("start")))
     theatre.let_go()
