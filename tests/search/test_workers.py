@@ -21,6 +21,7 @@ from tenuto.search.export import candidate_rows
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_moves
+from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
 
 ROOT = Path(__file__).parents[2]
@@ -160,18 +161,22 @@ def stage(tmp_path: Path, postgresql_url: str) -> Iterator[Callable[..., Theatre
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.prove("the same with the other broker"))]
+)
 def test_8_workers_lose_nothing_whatever_happens_to_the_broker(
-    stage: Callable[..., Theatre], redis: Redis
+    stage: Callable[..., Theatre], request: pytest.FixtureRequest, kind: str
 ) -> None:
-    theatre = stage(redis.url)
+    broker: Redis | RabbitMQ = request.getfixturevalue(kind)
+    theatre = stage(broker.url)
     scheduler = theatre.evolve(24, 0.2)
     workers = [theatre.worker("--slots", "2") for _ in range(2)]
     theatre.until(lambda rows: any(row["started"] for row in rows))
-    redis.empty()
+    broker.empty()
     theatre.until(lambda rows: sum(row["status"] == "SUCCEEDED" for row in rows) >= 6)
-    redis.stop()
+    broker.stop()
     theatre.until(lambda rows: theatre.moved("could not be sent") or scheduler.poll() is not None)
-    redis.start()
+    broker.start()
     _, said = scheduler.communicate(timeout=90)
     assert scheduler.returncode == 0, said
     assert "slow: ended (TOTAL): 24 candidates, 24 succeeded" in said
