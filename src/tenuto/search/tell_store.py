@@ -32,9 +32,13 @@ class TellStore:
         def work(connection: Connection) -> tuple[int, list[LogRow], list[LogRow]]:
             told = connection.execute(select(searches.c.told).where(searches.c.id == name)).scalar_one()
             query = select(*_LOG_COLUMNS).where(jobs.search_id == name)
-            rows = connection.execute(query.where(jobs.number > after_number).order_by(jobs.number))
-            tells = connection.execute(query.where(jobs.told > after_told).order_by(jobs.told))
-            return told, [_log_row(row) for row in rows], [_log_row(row) for row in tells]
+            new = query.where(jobs.number > after_number).order_by(jobs.number)
+            rows = [_log_row(row) for row in connection.execute(new)]
+            seen = query.where(jobs.told > after_told, jobs.number <= after_number)
+            tells = [_log_row(row) for row in connection.execute(seen)] if after_number else []
+            tells += [row for row in rows if row.told is not None and row.told > after_told]
+            tells.sort(key=_when_told)
+            return told, rows, tells
 
         return self.database.read(work)
 
@@ -83,9 +87,16 @@ _LOG_COLUMNS = (
 )
 
 
+_STATUSES = {status.value: status for status in EvolutionStatus}
+
+
 def _log_row(row: Any) -> LogRow:
-    values = dict(row._mapping)
-    return LogRow(**{**values, "status": EvolutionStatus(values["status"]), "reused": bool(values["reused"])})
+    number, status, *others = row
+    return LogRow(number, _STATUSES[status], *others)
+
+
+def _when_told(row: LogRow) -> int:
+    return row.told or 0
 
 
 def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], maximize: bool) -> None:
