@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import func, inspect, select, text
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.search.claim_store import DEATHS_AN_ATTEMPT
 from tenuto.search.rows import Added, Caps, End, Refusal, Told
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, metadata
@@ -255,6 +256,27 @@ def test_61_a_row_whose_workers_die_each_time_fails(store: Store) -> None:
     assert status(store, 1) is S.FAILED
     assert column(store, 1, "failure") == "LOST"
     assert [row.number for row in store.to_tell("s", 9)] == [1]
+
+
+def test_13_a_row_that_ends_each_of_its_workers_comes_to_an_end(store: Store) -> None:
+    opened(store)
+    added(store, 2)
+    for death in range(1, DEATHS_AN_ATTEMPT + 1):
+        store.dispatch("s", 9)
+        rows = claimed(store, 2)
+        assert [row.attempt for row in rows if row.number == 1] == [1]
+        if death == 1:  # the other one, which had a worker that died, ends well
+            assert store.recover(1, dead=["w"]) == 2
+            continue
+        store.finish([succeeded(row) for row in rows if row.number == 2], 1)
+        assert store.recover(1, dead=["w"]) == 1
+    assert (status(store, 1), status(store, 2)) == (S.FAILED, S.SUCCEEDED)
+    assert (column(store, 1, "failure"), column(store, 1, "message")) == ("LOST", "its worker died 10 times")
+    assert store.retry("s", [1]) == 1
+    store.dispatch("s", 9)
+    claimed(store)
+    assert store.recover(1, dead=["w"]) == 1
+    assert status(store, 1) is S.PENDING, "a person's retry begins to count anew"
 
 
 def test_a_row_that_is_given_back_costs_no_attempt(store: Store) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Integer, bindparam, select, update
 
 from tenuto.database import Database
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -99,20 +99,34 @@ def _when_told(row: LogRow) -> int:
     return row.told or 0
 
 
+# Built once: that takes longer than to run it.
+_TELL = (
+    update(evolution_jobs)
+    .where(jobs.id == bindparam("the_id"))
+    .values(
+        told=bindparam("new_told"),
+        verdict=bindparam("new_verdict"),
+        cell=bindparam("new_cell", type_=Integer),
+    )
+)
+
+
 def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], maximize: bool) -> None:
     best, best_number = here.best_objective, None
     cost = 0.0
     for at, row in enumerate(rows, here.told + 1):
-        values: dict[str, Any] = {"told": at, "verdict": row.verdict, "cell": row.cell}
+        connection.execute(
+            _TELL, {"the_id": row.id, "new_told": at, "new_verdict": row.verdict, "new_cell": row.cell}
+        )
         if row.message is not None:
-            values |= {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
-        connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(values))
+            failed = {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
+            connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(failed))
         cost += row.cost
         if row.objective is not None and row.message is None:
             is_better = best is None or (row.objective > best if maximize else row.objective < best)
             if is_better:
                 best, best_number = row.objective, row.number
-    values = {"cost": searches.c.cost + cost}
+    values: dict[str, Any] = {"cost": searches.c.cost + cost}
     if best_number is not None:
         values |= {"best_objective": best, "best_number": best_number}
     bump(connection, name, told=here.told + len(rows), **values)
