@@ -43,6 +43,7 @@ Fields = dict[str, Any]
 """What a `Case` is made of; what is left out nobody is to suffer."""
 VICTIMS = ("payload", "runner", "scheduler")
 MOMENTS = ("start", "middle", "end")
+STRIKERS = ("scheduler", "second", "parent", "runner", "payload", "victim")
 
 
 class Kind(NamedTuple):
@@ -54,9 +55,9 @@ class Kind(NamedTuple):
     more: list[Fields]
     """Several steps in one case, and steps under other circumstances."""
 
-    def chosen(self, most: int | None = None) -> list[Fields]:
-        """Every step, and so many of the others as asked for: spread well over all of them."""
-        return different([*self.steps, *(self.more if most is None else spread(self.more, most))])
+    def all(self) -> list[Fields]:
+        """Every step, and all of the others."""
+        return different([*self.steps, *self.more])
 
 
 def different(cases: Iterable[Fields]) -> list[Fields]:
@@ -64,7 +65,7 @@ def different(cases: Iterable[Fields]) -> list[Fields]:
 
 
 def spread(cases: list[Fields], most: int) -> list[Fields]:
-    stride = max(1.0, len(cases) / most)
+    stride = max(1.0, len(cases) / max(most, 1))
     return [cases[int(number * stride)] for number in range(min(most, len(cases)))]
 
 
@@ -330,3 +331,28 @@ KINDS = {
     "adoption": ADOPTION,
     "races": RACES,
 }
+
+
+def sampled(most: int) -> dict[str, list[Fields]]:
+    """About so many cases, by kind: every operation of every process is struck once, the rest is spread."""
+    struck: set[tuple[str, Any]] = set()
+    sample: dict[str, list[Fields]] = {name: [] for name in KINDS}
+    left = {name: iter(kind.all()) for name, kind in KINDS.items()}
+    while left:
+        name = min(left, key=lambda name: len(sample[name]))
+        case = next((case for case in left[name] if not blows(case) <= struck), None)
+        if case is None:
+            del left[name]
+        else:
+            sample[name].append(case)
+            struck |= blows(case)
+    each = max(0, most - sum(map(len, sample.values()))) // len(KINDS)
+    return {
+        name: different([*cases, *spread([case for case in KINDS[name].all() if case not in cases], each)])
+        for name, cases in sample.items()
+    }
+
+
+def blows(case: Fields) -> set[tuple[str, Any]]:
+    """The processes that a case strikes, each with the operation before which it is struck."""
+    return {(who, case[who]) for who in STRIKERS if who in case}

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from proof.matrix.bugs import BUGS
-from proof.matrix.cases import KINDS, Fields
+from proof.matrix.cases import KINDS, STRIKERS, Fields, sampled
 from proof.report import Case, Options, Planted, Report, Violation
 
 ROOT = Path(__file__).parents[2]
-SMALL = 60
-"""How many cases of a kind besides those of each step alone, in the sizes of `make test`."""
-STRIKERS = ("scheduler", "second", "parent", "runner", "payload", "victim")
+SMALL = 300
+"""How many cases there are in the sizes of `make test`."""
 NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job
 done, no scheduler is stuck or fails, no two payloads at once and none more often than runners died, every
 record readable, no lock, unit of a token, process or temporary file left; and the next job gets the units."""
@@ -30,10 +29,11 @@ record readable, no lock, unit of a token, process or temporary file left; and t
 def run(options: Options) -> Report:
     began = time.perf_counter()
     cases, violations = [], []
+    sample = sampled(SMALL) if options.small else {}
     for name, kind in KINDS.items():
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="tenuto-matrix-") as root:
-            fields = kind.chosen(SMALL if options.small else None)
+            fields = sample[name] if options.small else kind.all()
             results = play(fields, Path(root), options.workers)
         fell = sum(len(result["struck"]) == len(strikes(result)) for result in results)
         seconds = time.perf_counter() - started

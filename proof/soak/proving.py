@@ -16,9 +16,14 @@ from typing import Any
 
 from proof.report import Case, Options, Planted, Report, Violation
 from proof.soak.bugs import BUGS
-from proof.soak.stage import EVERY_S, Soak
+from proof.soak.stage import EVERY_S, WAITS, Soak
 
-JOBS, MINUTES = 2_000, 5.0
+JOBS_A_MINUTE, MINUTES = 400, 5.0
+PATIENCE = 6.0
+"""How many times as long as its strikes each wait of a soak may last."""
+LEAST_PATIENCE_S = 300.0
+MARGIN_S = 120.0
+"""For the start of the stage and the judge."""
 HUNT_JOBS, HUNT_S, HUNT_PATIENCE_S = 120, 15.0, 60.0
 """Of a soak that looks for a planted bug: it may break so much that nothing ever comes to its end."""
 JOBS_IN_TESTS, MINUTES_IN_TESTS = 60, 10 / 60
@@ -29,7 +34,8 @@ _MOST_SHOWN = 20
 def prove(options: Options) -> Report:
     """Soak for as long as was asked."""
     minutes = options.minutes or (MINUTES_IN_TESTS if options.small else MINUTES)
-    soak = Soak(options.first_seed, JOBS_IN_TESTS if options.small else JOBS, minutes * 60)
+    jobs = JOBS_IN_TESTS if options.small else max(JOBS_IN_TESTS, round(JOBS_A_MINUTE * minutes))
+    soak = Soak(options.first_seed, jobs, minutes * 60, max(LEAST_PATIENCE_S, PATIENCE * minutes * 60))
     print(f"soak: seed {soak.seed}, {soak.jobs} jobs, {minutes:g} minutes", file=sys.stderr, flush=True)
     began = time.perf_counter()
     outcome = play(soak)
@@ -50,9 +56,12 @@ def hunt(name: str, seed: int, jobs: int = HUNT_JOBS, seconds: float = HUNT_S) -
 
 
 def play(soak: Soak) -> dict[str, Any]:
-    """One soak, in a process of its own."""
+    """One soak, in a process of its own; `TimeoutExpired` if it outlives all of its own deadlines."""
     command = [sys.executable, "-m", "proof.soak", "stage", json.dumps(soak._asdict())]
-    done = subprocess.run(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    longest_s = soak.seconds + WAITS * soak.patience_s + MARGIN_S
+    done = subprocess.run(
+        command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, check=True, timeout=longest_s
+    )
     outcome: dict[str, Any] = json.loads(done.stdout)
     return outcome
 

@@ -28,7 +28,10 @@ from tenuto.launchers.runner.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
 
 EVERY_S = 0.2
+WAITS = 4
+"""How many waits of a soak may last as long as its patience."""
 _LOOK_S = 0.01
+_KILL_S = 60.0
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -39,7 +42,7 @@ class Soak(NamedTuple):
     jobs: int
     seconds: float
     patience_s: float = 1800.0
-    """How long all may take to come to its end once nobody is struck any more."""
+    """How long each wait may last: for the waves once nobody is struck, and for the last submission."""
     bug: str = ""
     """What is planted in the schedulers, to see whether it is found."""
     aim: str = ""
@@ -191,10 +194,11 @@ class Stage:
             time.sleep(_LOOK_S)
 
     def end_all(self) -> None:
-        """Nothing of this soak outlives it."""
+        """Nothing of this soak outlives it, but what the kernel does not end within a minute."""
         self._striker.let_go(all_of_them=True)
         self._schedulers.clear()
-        while seen := processes(self._stage):
+        give_up = time.monotonic() + _KILL_S
+        while (seen := processes(self._stage)) and time.monotonic() < give_up:
             for pid in seen:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ def test_the_wish_is_written_before_the_runner_is_told(workspace: Builder, runne
     stop = job_directory.read_stop(MACHINE.files, runner.paths, 1)
     assert stop is not None
     assert stop.message == "enough"
-    assert runner.process.wait(10) == -signal.SIGTERM
+    assert runner.process.wait(60) == -signal.SIGTERM
 
 
 def test_a_wish_for_another_attempt_does_nothing(workspace: Builder, runner: Runner) -> None:

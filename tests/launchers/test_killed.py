@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,7 +20,9 @@ from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, locked, started
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.derive import Action
+from tenuto.workspace.inotify import DirectoryWatches, watch_directories
 from tenuto.workspace.job_directory import read_launch, settle, take_lock
+from tenuto.workspace.ports import DESCENDANTS_BYTE
 
 TaskBuilder = Callable[..., ReadyJob]
 Until = Callable[..., Any]
@@ -94,31 +98,60 @@ def test_a_runner_whose_directory_is_deleted_ends_and_leaves_the_next_attempt_al
 
 
 def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
-    task: TaskBuilder, launcher: Launcher, run: Run, pids: Pids, alive: Alive
+    bench: JobBench, task: TaskBuilder, launcher: Launcher, run: Run, until: Until, pids: Pids, tmp_path: Path
 ) -> None:
-    """Started before the older one has noticed, both ran at once."""
-    job = task("print(os.getppid()); print(os.getpid()); time.sleep(1000000)")
+    """Started before the older one has noticed, both ran at once; the second payload looks for the first."""
+    older = tmp_path / "older"
+    job = task(
+        f"""
+        print(os.getppid()); print(os.getpid())
+        try:
+            stat = Path("/proc", Path({str(older)!r}).read_text(), "stat").read_text()
+        except OSError:
+            print(0)
+        else:
+            print(int(stat.rpartition(")")[2].split()[0] not in "ZX"))
+        time.sleep(1000000)
+        """
+    )
 
     async def scenario() -> None:
         first = await started(launcher, job)
-        runner, before = await pids(job, 2)
+        runner, payload, _ = await pids(job, 3)
         os.kill(runner, signal.SIGSTOP)  # it notices nothing
+        older.write_text(str(payload))
         shutil.rmtree(job.paths.directory)
         job.open_attempt()
-        second = await started(launcher, job)
-        early = asyncio.ensure_future(pids(job, 2))
-        done, _ = await asyncio.wait([early], timeout=1.0)
-        assert not done, "the second payload began beside the first"
+        with contextlib.closing(watched(bench.layout.root)) as turns:
+            second = await started(launcher, job)
+            await asyncio.to_thread(
+                until, lambda: refused(turns) or printed(job), "a runner without its turn"
+            )
+        assert not printed(job), "the second payload began beside the first"
         os.kill(runner, signal.SIGCONT)
-        _, after = await early
-        assert not alive(before)
-        assert alive(after)
+        assert (await pids(job, 3))[2] == 0, "the second payload began beside the first"
         await first.wait()
         second.signal_stop()
         await second.wait()
 
     run(scenario())
     assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+def watched(workspace: str) -> DirectoryWatches:
+    found = watch_directories()
+    assert found is not None
+    assert found.add(workspace)
+    return found
+
+
+def refused(turns: DirectoryWatches) -> bool:
+    """True if a runner asked for a turn in vain, and closed the file of the turns again."""
+    return any(change.name == ".turns" for change in turns.read())
+
+
+def printed(job: ReadyJob) -> str:
+    return Path(job.paths.out).read_text()
 
 
 def test_f02_what_a_killed_runner_left_is_swept_before_the_next_attempt(
@@ -209,6 +242,29 @@ def test_a_sweep_of_nothing_is_quick(bench: JobBench, launcher: Launcher, run: R
     job = bench.command("true")
     run(finished(launcher, job))
     assert run(launcher.sweep(job.paths, job.launch)) == ()
+
+
+def test_a_sweep_waits_for_a_lock_that_is_in_a_message_to_a_dead_process(
+    bench: JobBench, launcher: Launcher, run: Run
+) -> None:
+    job = bench.command("true")
+    run(finished(launcher, job))
+    lock = bench.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
+    assert lock is not None
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        socket.send_fds(sender, [b"job"], [lock.fileno()])
+        lock.close()
+
+        async def scenario() -> None:
+            sweep = asyncio.create_task(launcher.sweep(job.paths, job.launch))
+            done, _ = await asyncio.wait([sweep], timeout=0.2)
+            assert not done
+            receiver.close()
+            assert await sweep == ()
+
+        run(scenario())
+    assert not locked(job)
 
 
 STEPS = [

@@ -14,8 +14,13 @@ from tenuto.scheduler.jobs import Job
 from tenuto.testing.launcher import Step
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
+from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.markers import Marker, write_marker
+from tenuto.workspace.ports import Files
+from tenuto.workspace.records import StatusRecord
 
 from .worlds import HOUR_S, World
 
@@ -39,6 +44,22 @@ def later(world: World, first: SimulatedScheduler, after_s: float = 0.0) -> Simu
     world.loop.run_until_complete(asyncio.sleep(after_s))
     first.kill()
     return world.scheduler()
+
+
+def runners_die_after_the_marker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next runner of `a` is killed when it has written its marker, and before it writes the status."""
+    world.dies_at["a"] = Step.EXIT
+
+    def finish(files: Files, paths: JobPaths, marker: Marker, _: StatusRecord, *how: Any) -> None:
+        write_marker(files, paths, marker, *how)
+
+    monkeypatch.setattr(job_directory, "finish", finish)
+
+
+def status_of(scheduler: SimulatedScheduler, job: Job) -> JobState:
+    status = job_directory.read_status(scheduler.machine.files, job.paths)
+    assert status is not None
+    return status.standing.state
 
 
 @pytest.mark.parametrize("reason", [JobFailureStatus.FAILED, JobFailureStatus.TIMEOUT])
@@ -94,6 +115,32 @@ def test_a_job_lost_while_no_scheduler_lived_is_marked_as_lost_by_the_next(world
     job = submitted(world, second)
     assert (job.failure_status, begun(world)) == (JobFailureStatus.LOST, 1)
     assert second.machine.files.stat(job.paths.failed) is not None
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_status_that_a_killed_runner_left_is_mended_when_its_end_is_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    runners_die_after_the_marker(world, monkeypatch)
+    scheduler = world.scheduler()
+    job = submitted(world, scheduler, once=once)
+    assert (job.state, status_of(scheduler, job)) == (JobState.DONE, JobState.DONE)
+
+
+def test_a_status_that_a_killed_runner_left_is_mended_by_the_next_scheduler(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners_die_after_the_marker(world, monkeypatch)
+    world.payload = world.payload._replace(exit_code=3)
+    first = world.scheduler()
+    left = first.submit(world.job("a", once=True), FakeOwner())
+    world.loop.run_until_complete(asyncio.sleep(1.0))
+    first.kill()
+    world.loop.run_until_complete(asyncio.sleep(60.0))
+    second = world.scheduler()
+    assert status_of(second, left) is JobState.SCHEDULED
+    job = submitted(world, second)
+    assert (job.state, status_of(second, job), begun(world)) == (JobState.ERROR, JobState.ERROR, 1)
 
 
 @pytest.mark.parametrize("step", [Step.BEGIN, Step.WRITE_PID])

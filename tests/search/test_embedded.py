@@ -16,10 +16,12 @@ import pytest
 
 from tenuto import experiment
 from tenuto.errors import CapReached, SearchDiffers, SearchError
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearch, Real
 from tenuto.search.agent import Agent
 from tenuto.search.worker import Worker
+from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
@@ -104,12 +106,17 @@ def test_19_what_another_search_or_an_experiment_has_done_is_not_run(tmp_path: P
     again = square(tmp_path, task=task, space=space, sampler=GridSearch(), name="two").run(slots=2)
     assert (again.succeeded, again.reused) == (4, 4)
     with experiment(tmp_path / "w", "xp"):
-        Whole.C(n=5, log=str(tmp_path / "log")).submit()
+        done = Whole.C(n=5, log=str(tmp_path / "log")).submit().job
+    status = read_status(this_machine().files, done.paths)
+    assert status is not None
+    left = status._replace(standing=status.standing._replace(state=JobState.SCHEDULED))
+    write_status(this_machine().files, done.paths, left)  # as a runner does that is killed after the marker
     third = square(tmp_path, task=task, space={"n": Integer(4, 5)}, sampler=GridSearch(), name="three").run(
         slots=2
     )
     assert third.succeeded == 2
     assert len(executions(tmp_path)) == 10
+    assert read_status(this_machine().files, done.paths) == status
 
 
 def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:

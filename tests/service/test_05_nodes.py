@@ -22,6 +22,7 @@ import uvicorn
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
+from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode, NodePlan
@@ -32,6 +33,7 @@ from tenuto.service.nodes import Node, Outgoing
 from tenuto.service.uploads import UploadLimits
 from tenuto.testing.contracts.nodes import NodeContract, Opened
 from tenuto.testing.fake_node import FakeNode
+from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 from tests.service.asgi import ask, run
@@ -161,6 +163,33 @@ def test_a_node_that_is_restarted_goes_on(made: Made, tmp_path: Path) -> None:
             retrieved = await ended(node, status.id, tmp_path / "got.zip")
             assert retrieved.status.state is P.COMPLETED
             assert zipfile.ZipFile(tmp_path / "got.zip").read("ledger") == b"x\n"
+
+    run(main())
+
+
+def test_a_restarted_node_mends_the_status_that_a_killed_runner_left(tmp_path: Path) -> None:
+    """The payload ends while there is no node, and its runner is killed between the marker and the status."""
+    machine = this_machine()
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, embedded):
+            script = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+            status = await node.submit(job(tmp_path, script))
+            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+            paths = embedded.runner.place("k-1").paths
+        running = read_status(machine.files, paths)
+        assert running is not None
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(60):
+            while not Path(paths.done).exists() or machine.locks.is_locked(paths.lock):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        write_status(machine.files, paths, running)
+        async with local(tmp_path) as (node, _):
+            assert (await ended(node, status.id, tmp_path / "got.zip")).status.state is P.COMPLETED
+        mended = read_status(machine.files, paths)
+        assert mended is not None
+        assert (running.standing.state.finished(), mended.standing.state) == (False, JobState.DONE)
 
     run(main())
 

@@ -15,10 +15,11 @@ from tenuto.launchers.leftovers import find_leftovers
 from tenuto.launchers.runner.memory import clear_group, group_members
 from tenuto.launchers.runner.signals import READY, REFUSAL
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.ports import Machine, ProcessHandle
+from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine, ProcessHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 _SWEEP_GIVES_UP_S = 10.0
+_LOOK_AGAIN_S = 0.01
 
 
 class Readable:
@@ -196,6 +197,14 @@ async def _all_ended(handles: Sequence[ProcessHandle]) -> None:
             await exit_.wait()
 
 
+def _is_under_way(machine: Machine, paths: JobPaths) -> bool:
+    """Whether the lock of a job's descendants is held by no process: it is in a message to one that died.
+    Linux takes such a message apart a moment after the end of its receiver.
+    """
+    is_locked = machine.locks.is_locked(paths.lock, DESCENDANTS_BYTE)
+    return is_locked and not machine.locks.holders(paths.lock, DESCENDANTS_BYTE)
+
+
 async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | None) -> tuple[int, ...]:
     """End what a dead runner left; the pids that would not go."""
     loop = asyncio.get_running_loop()
@@ -212,6 +221,8 @@ async def sweep_local(machine: Machine, paths: JobPaths, launch: LaunchRecord | 
         finally:
             for handle in handles:
                 handle.close()
+    while _is_under_way(machine, paths) and loop.time() < give_up:  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(_LOOK_AGAIN_S)
     if launch is not None:
         clear_group(launch.nonce)
     return ()

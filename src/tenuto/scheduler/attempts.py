@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tenuto.errors import LaunchRefused, LockLost
+from tenuto.errors import LaunchRefused, LockLost, WorkspaceError
 from tenuto.launchers.instructions import instruct
 from tenuto.launchers.protocols import Process, StartOrder
+from tenuto.launchers.runner.exits import ENDED
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.scheduler.decisions import (
@@ -86,9 +87,13 @@ class Attempts:
     def mend(self, job: Job, found: Settled, lock: LockHandle | None = None) -> bool:
         """Writes the parameters of a job that is done once more, if a power loss took them.
 
+        And the status of one that runs once, if its runner was killed before it wrote that; an experiment
+        does so when it ends, for its job may be one of ten thousand that are found done.
         `lock`: the job's, if the caller has it. False if it is needed, and another has it.
         """
         marker = found.derived.marker
+        if job.once and marker is not None:
+            self._mend_status(job, lock)
         if marker is None or found.derived.state is not JobState.DONE:
             return True
         if job_directory.has_its_params(self.machine.files, job.paths, marker):
@@ -103,6 +108,11 @@ class Attempts:
             if lock is None:
                 taken.close()
         return True
+
+    def _mend_status(self, job: Job, lock: LockHandle | None = None) -> None:
+        """Writes the status as the marker says; a courtesy, as every reader of ours derives the state."""
+        with contextlib.suppress(OSError, WorkspaceError):
+            job_directory.mend_status(self.machine, job.paths, lock)
 
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
@@ -352,6 +362,8 @@ class Attempts:
             found = self.look(job)
             job.attempt = found.derived.attempt
             if _answers(job, found):
+                if job.process is None or job.process.exit_code != ENDED:
+                    self._mend_status(job)
                 return self._verdict(job, found)
             if known and found.derived.action is Action.START and not found.derived.attempt:
                 return Verdict(JobState.ERROR, JobFailureStatus.DELETED, DIRECTORY_GONE)

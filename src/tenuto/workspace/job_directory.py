@@ -262,15 +262,18 @@ def withdraw_attempt(files: Files, paths: JobPaths, launch: LaunchRecord) -> Non
     files.replace(paths.launch, launch._replace(withdrawn=True).encode(), durable=False)
 
 
-def mend_status(machine: Machine, paths: JobPaths) -> bool:
-    """Write `status.json` as the marker says, if a runner was killed between the two; True if so."""
+def mend_status(machine: Machine, paths: JobPaths, lock: LockHandle | None = None) -> bool:
+    """Write `status.json` as the marker says, if a runner was killed between the two; True if so.
+
+    `lock`: the job's, if the caller has it.
+    """
     status = read_status(machine.files, paths)
     if status is None or status.standing.state.finished():
         return False
-    lock = machine.locks.try_lock(paths.lock)
-    if lock is None:
+    taken = lock or machine.locks.try_lock(paths.lock)
+    if taken is None:
         return False
-    with contextlib.closing(lock):
+    with contextlib.nullcontext() if lock is not None else contextlib.closing(taken):
         derived = look(machine, paths).derived
         marker = derived.marker
         if derived.action is not Action.KEEP or marker is None or marker.attempt != status.attempt:
