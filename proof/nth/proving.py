@@ -45,7 +45,7 @@ def run(options: Options) -> Report:
     began_all = time.perf_counter()
     for number, name in enumerate(scenario.name for scenario in scenarios()):
         began = time.perf_counter()
-        tries = [try_all(number, fault) for fault in faults]
+        tries = _small_tries(number) if options.small else [try_all(number, fault) for fault in faults]
         count = sum(tried.cases for tried in tries)
         operations = max(tried.cases for tried in tries)
         cases.append(
@@ -75,18 +75,30 @@ def run(options: Options) -> Report:
     )
 
 
-def try_all(number: int, fault: Fault, *, most: int = _MOST_OPERATIONS) -> Tried:
-    """One scenario under one fault, with its operation 1, 2, ... failing, until there is none any more."""
+def _small_tries(number: int) -> list[Tried]:
+    """Every operation of a scenario is killed once, and fails in one of the other ways, which take turns."""
+    killed, *others = sorted(SMALL_FAULTS, key=lambda fault: fault is not Fault.KILL)
+    turns = [try_all(number, fault, first=turn, every=len(others)) for turn, fault in enumerate(others, 1)]
+    return [try_all(number, killed), *turns]
+
+
+def try_all(
+    number: int, fault: Fault, *, most: int = _MOST_OPERATIONS, first: int = 1, every: int = 1
+) -> Tried:
+    """One scenario under one fault, with its operation 1, 2, ... failing, until there is none any more.
+
+    `first`, `every`: with which operation to begin, and how many to go on at a time.
+    """
     violations: list[Violation] = []
     struck: Counter[str] = Counter()
-    for at in range(1, most):
+    for at in range(first, most, every):
         name, operation, problem = _try(number, fault, at)
         if problem is not None:
             what, details = problem
             again = f"python -c 'from proof.nth.proving import show; show({number}, \"{fault.name}\", {at})'"
             violations.append(Violation(name, f"{what} [{fault.name} at {operation}, {at}]", details, again))
         if operation is None:
-            return Tried(at - 1, struck, violations)
+            return Tried(struck.total(), struck, violations)
         struck[operation] += 1
     raise AssertionError(f"{name} never ends")
 
@@ -179,7 +191,7 @@ def _hunt(bug: _Bug) -> Planted:
 
 def _first_violation() -> Violation | None:
     for number in range(len(scenarios())):
-        for fault in SMALL_FAULTS:
-            for violation in try_all(number, fault).violations:
+        for tried in _small_tries(number):
+            for violation in tried.violations:
                 return violation
     return None
