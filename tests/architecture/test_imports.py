@@ -216,11 +216,11 @@ def late_modules(tree: ast.AST) -> set[tuple[str, str]]:
 def typed_modules(tree: ast.AST) -> set[tuple[str, str]]:
     """The names that an import for the type checker gives, and their modules: ``(name, "a.b.name")``."""
     return {
-        (alias.asname or alias.name, f"{node.module}.{alias.name}")
+        (alias.asname or alias.name, f"{node.module}.{alias.name}" if from_module else alias.name)
         for branch in ast.walk(tree)
         if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
         for node in branch.body
-        if isinstance(node, ast.ImportFrom)
+        if (from_module := isinstance(node, ast.ImportFrom)) or isinstance(node, ast.Import)
         for alias in node.names
     }
 
