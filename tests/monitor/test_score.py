@@ -14,9 +14,9 @@ from tenuto.clock import SystemClock
 from tenuto.lifecycle.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor import history
-from tenuto.monitor.history import History, Note
+from tenuto.monitor.history import History, Note, Wait
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.score import MOST_BARS, bins, packed, staff
+from tenuto.monitor.score import MOST_BARS, bins, held_over, joins, milliseconds, packed, staff
 from tenuto.testing.monitor_demo import demo_sources
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,6 +87,75 @@ def test_line_22_bins_sum_to_the_whole(notes: list[Note], width: int) -> None:
         assert start <= end
         total.update(counts)
     assert total == Counter(note.state.name.lower() for note in notes)
+
+
+@given(NOTES)
+def test_line_22_attempts_of_one_job_are_joined_in_their_order(notes: list[Note]) -> None:
+    placed = packed(notes, NOW)
+    made = joins(placed, NOW)
+    counted = Counter(note.key for note in notes)
+    assert Counter(join[4] for join in made) == Counter({key: n - 1 for key, n in counted.items() if n > 1})
+    ends = {(one.line, milliseconds(one.note.end or NOW), one.note.key) for one in placed}
+    starts = {(one.line, milliseconds(one.note.start), one.note.key) for one in placed}
+    for line, end, next_line, start, key in made:
+        assert (line, end, key) in ends
+        assert (next_line, start, key) in starts
+
+
+def test_line_22_the_next_attempt_goes_on_the_line_of_the_one_before() -> None:
+    first = Note("a", 1, at(0), at(10), JobState.ERROR)
+    other = Note("b", 1, at(5), at(40), JobState.DONE)
+    again = Note("a", 2, at(20), None, JobState.RUNNING)
+    between = Note("c", 1, at(11), at(12), JobState.DONE)
+    placed = {one.note: one.line for one in packed([first, other, between, again], NOW)}
+    assert placed[again] == placed[first]
+    drawn = staff([first, other, again], [Wait("a", at(10), at(20), "waits")], START, NOW, NOW, 100)
+    assert drawn.waits[0][0] == placed[again]
+    assert drawn.joins == [[0, milliseconds(at(10)), 0, milliseconds(at(20)), "a"]]
+
+
+@given(
+    NOTES,
+    st.dictionaries(st.sampled_from([f"k{key}" for key in range(10)]), st.integers(1, 3)),
+    st.integers(0, 150),
+)
+def test_tokens_over_time_are_the_sum_of_what_is_held(
+    notes: list[Note], amounts: dict[str, int], second: int
+) -> None:
+    asked = {key: {"gpu": amount} for key, amount in amounts.items()}
+    steps = held_over(notes, asked, START, NOW, NOW, 100).get("gpu", [])
+    for before, after in pairwise(steps):
+        assert before[1] <= after[0]
+    instant = milliseconds(at(second)) + 500
+    held = sum(
+        amounts.get(note.key, 0)
+        for note in notes
+        if milliseconds(note.start) <= instant < milliseconds(note.end or NOW)
+    )
+    assert sum(step[2] for step in steps if step[0] <= instant < step[1]) == held
+
+
+def test_many_steps_of_a_token_become_the_highest_of_each_part_of_the_time() -> None:
+    notes = [
+        Note(f"k{number}", 1, at(number / 50), at(number / 50 + 0.01), JobState.DONE)
+        for number in range(MOST_BARS + 1)
+    ]
+    steps = held_over(notes, {note.key: {"gpu": 2} for note in notes}, START, NOW, NOW, 40)["gpu"]
+    assert len(steps) <= 40
+    assert {step[2] for step in steps} == {2}
+
+
+def test_the_score_shows_how_the_tokens_of_all_runs_were_held() -> None:
+    provider = LocalProvider(demo_sources(24))
+    try:
+        assert provider.wait_until_loaded(30)
+        (token,) = provider.score(["search:packing"])["tokens"]
+        assert (token["name"], token["capacity"], token["held"]) == ("gpu", 2, 2)
+        assert [step[2] for step in token["steps"]][-1] == 2
+        (whole,) = provider.score()["tokens"]
+        assert {step[2] for step in whole["steps"]} == {1, 2}
+    finally:
+        provider.close()
 
 
 def test_line_22_too_many_notes_are_bins() -> None:

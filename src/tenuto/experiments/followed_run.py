@@ -214,7 +214,7 @@ class FollowedRun:
         if sight.attempt and (self.run.live or self.run.carbon is not None):
             used = job_total(self._view.machine.files, self._view.layout.job(*job.key))
             row = row._replace(energy_kwh=used.energy_kwh if used is not None else None)
-        return row._replace(where=sight.where)
+        return row._replace(where=sight.where, tokens=line.tokens)
 
 
 def run_group(run: RunView) -> str:

@@ -158,6 +158,7 @@ class WorkspaceView(RunsView, JobsView):
                 run_id=run.run_id,
                 alarm=sight.alarm,
                 marker=sight.marker,
+                max_retries=line.max_retries,
             )
         )
 

@@ -50,6 +50,8 @@ class JobView(NamedTuple):
     marker: Marker | None = None
     progress: Progress | None = None
     """Only of a job that runs."""
+    max_retries: int = 0
+    """How often a resumable job is restarted when its time is up."""
 
     @property
     def key(self) -> JobKey:

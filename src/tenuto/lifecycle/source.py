@@ -65,6 +65,8 @@ class Row(NamedTuple):
     energy_kwh: float | None = None
     alarm: str | None = None
     """Something that a person should look at."""
+    tokens: Mapping[str, int] = _EMPTY
+    """The units of tokens that each attempt of the job holds."""
 
     @property
     def reused(self) -> bool:

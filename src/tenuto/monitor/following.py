@@ -16,7 +16,6 @@ from tenuto.clock import Clock
 from tenuto.jobs.model import Model
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.source import Changes, Feed, Group, Row, Source
-from tenuto.lifecycle.states import JobState
 from tenuto.monitor.pace import Pace
 
 logger = logging.getLogger("tenuto.monitor")
@@ -240,7 +239,7 @@ class Following:
     def _put(self, rows: Sequence[Row]) -> None:
         with self._lock:
             for row in rows:
-                if row.state is JobState.DONE:
+                if row.state.finished():
                     self.pace.add(self._model.row(row.group, row.key), row)
                 self._model.put(row)
 

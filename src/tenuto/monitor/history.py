@@ -123,7 +123,8 @@ class History:
                 continue
             if key in running:
                 start, attempt = running.pop(key)
-                notes.append(Note(key, attempt, start, moment.at, moment.state, moment.reason))
+                ended = moment.state if moment.state.finished() else JobState.ERROR  # it is tried again
+                notes.append(Note(key, attempt, start, moment.at, ended, moment.reason))
             elif _ended_unseen(moment) and key in waiting:
                 _end_wait(waits, waiting, key, moment.at)
                 notes.append(Note(key, moment.attempt, moment.at, moment.at, moment.state, moment.reason))

@@ -1,25 +1,36 @@
-"""How long the jobs of a group take, and so when the group will be done.
+"""How long the jobs of a group take, and so when the group will be done; how many jobs end in a second.
 Pure: a guess from what has ended; nothing depends on it being right.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from datetime import datetime
+
 from tenuto.jobs.model import Kind, Model
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobState
 
+RATE_S = 60.0
+"""Jobs a second are the mean of so long."""
+MOST_ENDS = 100_000
+
 
 class Pace:
-    """The mean time that jobs of each task took in each group."""
+    """The mean time that jobs of each task took in each group, and when jobs ended."""
 
     def __init__(self) -> None:
+        self._ends: deque[float] = deque(maxlen=MOST_ENDS)
         self._took: dict[tuple[str, str], tuple[int, float]] = {}
 
     def add(self, before: Row | None, row: Row) -> None:
-        """Take in a job that has just been done."""
-        if before is not None and before.state is JobState.DONE:
+        """Take in a job that has just ended."""
+        if before is not None and before.state.finished() and before.attempt == row.attempt:
             return
         if row.reused or row.started is None or row.ended is None:
+            return
+        self._ends.append(row.ended.timestamp())
+        if row.state is not JobState.DONE:
             return
         count, total = self._took.get((row.group, row.task), (0, 0.0))
         took = max((row.ended - row.started).total_seconds(), 0.0)
@@ -28,6 +39,11 @@ class Pace:
     def forget(self, group: str) -> None:
         """Drop what is known of a group."""
         self._took = {key: took for key, took in self._took.items() if key[0] != group}
+
+    def ended_per_s(self, now: datetime) -> float:
+        """How many jobs ended in a second, over the last minute."""
+        latest = now.timestamp()
+        return sum(latest - RATE_S < end <= latest for end in tuple(self._ends)) / RATE_S
 
     def left_s(self, model: Model, group: str) -> float | None:
         """How long the jobs of a group that wait or run will take; None while nobody can say."""

@@ -13,6 +13,7 @@ from tenuto.clock import Clock
 from tenuto.errors import NotFound
 from tenuto.lifecycle.source import Group, Row, Source
 from tenuto.monitor import shapes
+from tenuto.monitor.archive import archive_at
 
 FRESH_S = {"care": 5.0}
 _FRESH_S = 0.5
@@ -62,7 +63,7 @@ class Panels:
         found = next((one for one in archives or () if one.get("group") == group), None)
         if found is None:
             raise NotFound(f"no open door has an archive of {group!r:.200}")
-        return dict(found) if at is None else _archive_at(found, at)
+        return archive_at(found, at)
 
     def carbon(self, groups: Iterable[Group], rows: Sequence[Row]) -> Any:
         """What jobs used, by group and by task."""
@@ -113,19 +114,3 @@ class Panels:
             found = [panel for panel in panels if panel is not None]
             self._kept[name] = (self._clock.monotonic(), found)
             return found
-
-
-def _archive_at(archive: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-    """An archive at an instant, as far as its cells tell: those that were filled since are left out."""
-    cells = [cell for cell in archive["cells"] if cell[-1] is None or datetime.fromisoformat(cell[-1]) <= at]
-    past = [one for one in archive.get("history", ()) if datetime.fromisoformat(one[0]) <= at]
-    objectives = [cell[-3] for cell in cells if cell[-3] is not None]
-    return {
-        **archive,
-        "cells": cells,
-        "in_flight": [],
-        "filled": past[-1][1] if past else len(cells),
-        "best": past[-1][2] if past else max(objectives, default=None),
-        "qd_score": sum(objectives) if objectives else None,
-        "history": past,
-    }

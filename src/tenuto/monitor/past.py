@@ -16,7 +16,7 @@ from tenuto.lifecycle.source import Moment, Row, Source
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 from tenuto.monitor.history import History, Note, Standing, Wait
-from tenuto.monitor.score import instant_of, milliseconds, staff
+from tenuto.monitor.score import held_over, instant_of, milliseconds, staff
 
 KEPT = 8
 FRESH_S = 2.0
@@ -30,6 +30,8 @@ class Drawn(NamedTuple):
     start: int
     end: int
     lanes: list[shapes.Lane]
+    held: Mapping[str, list[list[int]]]
+    """Token -> from when to when how many units were held."""
 
 
 def parse_instant(text: str) -> datetime:
@@ -80,8 +82,18 @@ class Past:
             found += [_as_it_was(row, states[row.key]) for row in self._rows_of(group) if row.key in states]
         return found
 
-    def score(self, groups: Sequence[str], start: int | None, end: int | None, width: int) -> Drawn:
-        """The notes of groups between two instants, by default from the first to now."""
+    def score(
+        self,
+        groups: Sequence[str],
+        start: int | None,
+        end: int | None,
+        width: int,
+        others: Sequence[str] = (),
+    ) -> Drawn:
+        """The notes of groups between two instants, by default from the first to now.
+
+        `others`: groups that are not drawn, whose jobs may hold units of the same tokens.
+        """
         now = self._clock.now()
         written = {group: self._notes(group) for group in groups}
         starts = [note.start for notes, _ in written.values() for note in notes]
@@ -97,7 +109,28 @@ class Past:
             drawn = staff(notes, waits, instant_of(first), instant_of(last), now, width)
             label = group.partition(":")[2]
             lanes.append({"group": group, "label": label, **drawn._asdict()})  # type: ignore[typeddict-item]
-        return Drawn(first, last, lanes)
+        span = (instant_of(first), instant_of(last))
+        return Drawn(first, last, lanes, self._held(written, others, span, now, width))
+
+    def _held(
+        self,
+        written: Mapping[str, tuple[list[Note], list[Wait]]],
+        others: Sequence[str],
+        span: tuple[datetime, datetime],
+        now: datetime,
+        width: int,
+    ) -> dict[str, list[list[int]]]:
+        """The units of tokens that jobs of all these groups held together."""
+        notes: list[Note] = []
+        amounts: dict[str, Mapping[str, int]] = {}
+        for group in dict.fromkeys((*written, *others)):
+            mine = {row.key: row.tokens for row in self._rows_of(group) if row.tokens}
+            if mine:
+                amounts.update(mine)
+                of_group = written[group][0] if group in written else self._notes(group)[0]
+                notes += [note for note in of_group if note.key in mine]
+        unique = {(note.key, note.attempt): note for note in notes}  # a job may be in two groups
+        return held_over(unique.values(), amounts, *span, now, width)
 
     def _notes(self, group: str) -> tuple[list[Note], list[Wait]]:
         """Every attempt once. The current attempt of a job is as its row tells, not as events did."""
@@ -113,6 +146,19 @@ class Past:
                 notes[row.key, row.attempt] = note
         waits = [one if one.end else one._replace(reason=messages.get(one.key, "")) for one in waits]
         return list(notes.values()), waits
+
+
+def token_lanes(
+    tokens: Sequence[shapes.Token], held: Mapping[str, list[list[int]]]
+) -> list[shapes.TokenLane]:
+    """Tokens as they are, with how they were held; a token that only the past knows has no capacity."""
+    known = {token["name"] for token in tokens}
+    past: list[shapes.Token] = [
+        {"name": name, "capacity": None, "held": 0, "free": 0, "holders": [], "waiting": []}
+        for name in sorted(held)
+        if name not in known
+    ]
+    return [{**token, "steps": held.get(token["name"], [])} for token in (*tokens, *past)]
 
 
 def _moments(row: Row) -> Iterable[Moment]:

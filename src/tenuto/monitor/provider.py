@@ -20,7 +20,7 @@ from tenuto.monitor import graph, shapes
 from tenuto.monitor.following import Following, newest_first
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.panels import Panels
-from tenuto.monitor.past import Past, parse_instant
+from tenuto.monitor.past import Past, parse_instant, token_lanes
 from tenuto.monitor.plain import plain_acted, plain_failure, plain_group, plain_row
 from tenuto.monitor.query import Answers, Question, find
 from tenuto.monitor.results import table
@@ -120,7 +120,8 @@ class LocalProvider:
         with self._lock:
             kept = self._overview
             if at is None and kept is not None and kept[0] == self._model.seq:
-                return {**kept[1], "now": now.isoformat()}
+                rate = self._following.pace.ended_per_s(now)
+                return {**kept[1], "now": now.isoformat(), "jobs_per_s": rate}
             stamp = self._stamp()
             followed = [group for name in self._following.followed() if (group := self._model.group(name))]
             rows = [row for group in followed for row in self._model.rows(group.group)]
@@ -138,6 +139,7 @@ class LocalProvider:
             "failures": [plain_failure(one, now) for one in grouped(rows)[:MOST_FAILURES]],
             "tokens": self._panels.tokens() or [],
             "alarms": [{"key": row.key, "text": row.alarm or ""} for row in alarms],
+            "jobs_per_s": self._following.pace.ended_per_s(now),
         }
         if at is None:
             self._overview = (stamp["seq"], overview)
@@ -197,6 +199,7 @@ class LocalProvider:
             "dependents": [],
             "runs": [],
             "attempts": [],
+            "most_attempts": None,
             "events": [],
             "result": None,
             "earlier_logs": 0,
@@ -251,17 +254,17 @@ class LocalProvider:
         self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
     ) -> shapes.Score:
         with self._lock:
-            names = [self._group(name).group for name in groups] or self._following.followed()
+            followed = self._following.followed()
+            names = [self._group(name).group for name in groups] or followed
         for name in groups:
             self._following.want(name)
-        drawn = self._past.score(names, start, end, min(max(width, 1), 10_000))
-        lanes = drawn.lanes
+        drawn = self._past.score(names, start, end, min(max(width, 1), 10_000), followed)
         return {
             **self._stamp(),
             "from": drawn.start,
             "to": drawn.end,
-            "lanes": lanes,
-            "tokens": self._panels.tokens() or [],
+            "lanes": drawn.lanes,
+            "tokens": token_lanes(self._panels.tokens() or [], drawn.held),
         }
 
     def history(self, group: str, points: int = 100) -> shapes.History:

@@ -10,7 +10,7 @@ import json
 import queue
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -31,10 +31,16 @@ STREAM_S = 60.0
 
 
 class RemoteProvider:
-    """Asks a `tenuto ui` by its address; a code logs in, once."""
+    """Asks a `tenuto ui` by its address; a code logs in, once.
 
-    def __init__(self, url: str, code: str) -> None:
-        """`url`: as `tenuto ui` printed it. Raises `NotAllowed` for a wrong code."""
+    A server that was started again knows no session: `login` with a new code goes on.
+    """
+
+    def __init__(self, url: str, code: str, new_code: Callable[[], str | None] | None = None) -> None:
+        """`url`: as `tenuto ui` printed it. Raises `NotAllowed` for a wrong code.
+
+        `new_code`: gives a code of a server that was started again, or None.
+        """
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise BadQuestion(f"{url!r:.200} is no address of a monitor: write http://HOST:PORT/")
@@ -42,11 +48,28 @@ class RemoteProvider:
         self._headers: dict[str, str] = {}
         self._listeners: list[Listener] = []
         self._stream: _Stream | None = None
+        self._new_code = new_code
+        self._renewing = threading.Lock()
+        self.login(code)
+
+    def login(self, code: str) -> None:
+        """Log in, with a code of the server's link; `NotAllowed` if the code is wrong or was used."""
         status, headers, answer = self._request("POST", "/api/login", {"code": code})
         if status != 200:
             raise _error(status, answer)
         cookie = headers.get("set-cookie", "").partition(";")[0]
         self._headers = {"Cookie": cookie, "X-Tenuto-Key": answer["key"]}
+
+    def _log_in_again(self, refused: Mapping[str, str]) -> bool:
+        """After a session was refused: True if there is a newer one, made here or by another thread."""
+        with self._renewing:
+            if self._headers is not refused:
+                return True
+            code = self._new_code() if self._new_code is not None else None
+            if code is None:
+                return False
+            self.login(code)
+            return True
 
     # Questions
 
@@ -144,7 +167,7 @@ class RemoteProvider:
         body: dict[str, Any] = {"action": action, "dry_run": dry_run, "jobs": jobs}
         if action in ("pause", "resume"):
             body = {**body, "jobs": [], "groups": [key for key, _ in targets]}
-        status, _, answer = self._request("POST", "/api/actions", body)
+        status, _, answer = self._ask("POST", "/api/actions", body)
         if status not in (200, 409):
             raise _error(status, answer)
         return {"outcomes": answer["outcomes"]}
@@ -153,7 +176,8 @@ class RemoteProvider:
         if self._stream is None or self._stream.last != since or self._stream.has_ended:
             if self._stream is not None:
                 self._stream.close()
-            self._stream = _Stream(self._connection(STREAM_S), self._headers, since)
+            self._stream = None
+            self._stream = self._open_stream(since)
         found = self._stream.next(wait_s)
         if found is not None:
             return cast("shapes.Delta | shapes.Reset", found)
@@ -180,10 +204,28 @@ class RemoteProvider:
     def _get(self, path: str, **asked: Any) -> Any:
         given = {name: value for name, value in asked.items() if value is not None and value != ""}
         query = urlencode(given, doseq=True)
-        status, _, answer = self._request("GET", f"{path}?{query}" if query else path, None)
+        status, _, answer = self._ask("GET", f"{path}?{query}" if query else path, None)
         if status != 200:
             raise _error(status, answer)
         return answer
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, Mapping[str, str], Any]:
+        """A request; again with a new session if the server was started again."""
+        used = self._headers
+        answer = self._request(method, path, body)
+        is_refused = answer[0] == 401 and self._log_in_again(used)
+        return self._request(method, path, body) if is_refused else answer
+
+    def _open_stream(self, since: str | None) -> _Stream:
+        used = self._headers
+        try:
+            return _Stream(self._connection(STREAM_S), used, since)
+        except NotAllowed:
+            if not self._log_in_again(used):
+                raise
+        return _Stream(self._connection(STREAM_S), self._headers, since)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
@@ -222,11 +264,13 @@ class _Stream:
         try:
             connection.request("GET", "/api/events", headers=given)
             self._response = connection.getresponse()
-            if self._response.status != 200:
-                raise _error(self._response.status, json.loads(self._response.read() or b"{}"))
+            refusal = json.loads(self._response.read() or b"{}") if self._response.status != 200 else None
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
             raise MonitorUnavailable(f"the stream of the monitor cannot be opened: {error}") from error
+        if refusal is not None:
+            connection.close()
+            raise _error(self._response.status, refusal)
         self._socket: socket.socket | None = connection.sock
         threading.Thread(target=self._read, name="tenuto-remote", daemon=True).start()
 

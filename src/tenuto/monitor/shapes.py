@@ -143,6 +143,8 @@ class Overview(Stamp):
     failures: list[Failure]
     tokens: list[Token]
     alarms: list[Alarm]
+    jobs_per_s: float
+    """How many jobs ended in a second, over the last minute."""
 
 
 class Groups(Stamp):
@@ -191,6 +193,8 @@ class JobDetail(Job, Stamp):
     dependents: list[Job]
     runs: list[str]
     attempts: list[Attempt]
+    most_attempts: int | None
+    """How many attempts the job may have; None if it has one, or if that is not known."""
     events: list[dict[str, Any]]
     result: Any
     earlier_logs: int
@@ -246,6 +250,12 @@ class Graph(Stamp):
     collapsed: bool
 
 
+class TokenLane(Token):
+    """A token over time: how many of its units were held from when to when."""
+
+    steps: list[list[int]]
+
+
 class Lane(TypedDict):
     """The staff of one group: lines in use at once, notes, waits, or how many notes there are."""
 
@@ -254,6 +264,7 @@ class Lane(TypedDict):
     lines: int
     bars: list[list[Any]]
     waits: list[list[Any]]
+    joins: list[list[Any]]
     bins: list[list[Any]]
 
 
@@ -266,7 +277,7 @@ Score = TypedDict(
         "from": int,
         "to": int,
         "lanes": list[Lane],
-        "tokens": list[Token],
+        "tokens": list[TokenLane],
     },
 )
 """The time line of all doors, in milliseconds."""

@@ -40,41 +40,41 @@ def archive_panel(database: Database, name: str) -> dict[str, Any] | None:
     elites, growth = _elites(told, sign)
     axes = _axes(sampler)
     position = _position(sampler)
-    offset = float(sampler.get("offset") or 0.0)
     return {
         "group": f"{Door.SEARCH.value}:{name}",
         "axes": axes,
-        "cells": [
+        "elites": [
             [
-                *position(cell),
+                *position(row.cell),
                 row.objective,
                 row_key(Door.SEARCH, name, str(row.number)),
                 _iso(row.completed_at),
             ]
-            for cell, row in elites.items()
+            for row in elites
         ],
         "in_flight": _in_flight(database, name, position),
-        "filled": len(elites),
         "total": math.prod(axis["cells"] for axis in axes),
-        "best": search.best_objective,
-        "qd_score": math.fsum(sign * row.objective - offset for row in elites.values()) if elites else None,
+        "direction": "max" if sign > 0 else "min",
+        "offset": float(sampler.get("offset") or 0.0),
         "history": growth,
     }
 
 
-def _elites(told: Sequence[Any], sign: int) -> tuple[dict[int, Any], list[list[Any]]]:
-    """The elite of each cell, and (instant, cells filled, best) as they grew."""
+def _elites(told: Sequence[Any], sign: int) -> tuple[list[Any], list[list[Any]]]:
+    """Every elite in the order in which it took its cell, and (instant, cells filled, best) as they grew."""
     elites: dict[int, Any] = {}
+    ever: list[Any] = []
     best: float | None = None
     growth: list[list[Any]] = []
     for row in told:
         before = elites.get(row.cell)
         if before is None or sign * row.objective > sign * before.objective:
             elites[row.cell] = row
+            ever.append(row)
             best = row.objective if best is None else sign * max(sign * best, sign * row.objective)
             growth.append([_iso(row.completed_at), len(elites), best])
     step = max(math.ceil(len(growth) / MOST_POINTS), 1)
-    return elites, growth[:-1:step] + growth[-1:]
+    return ever, growth[:-1:step] + growth[-1:]
 
 
 def _in_flight(database: Database, name: str, position: Callable[[int], Sequence[int]]) -> list[list[Any]]:

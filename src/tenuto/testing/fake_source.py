@@ -99,6 +99,8 @@ class FakeSource(Source):
         """key -> parameters."""
         self.parents: dict[str, str] = {}
         """Job -> the candidate that it was made of."""
+        self.most_attempts: dict[str, int] = {}
+        """key -> how many attempts the job may have."""
         self.values: dict[str, Mapping[str, Any]] = {}
         """key -> what the job gave."""
         self.shown = Panels()
@@ -176,6 +178,7 @@ class FakeSource(Source):
                 "dependents": [one for one in of_group if row.id in one.depends_on],
                 "runs": [row.group.partition(":")[2]],
                 "attempts": [_attempt(row)] if row.attempt else [],
+                "most_attempts": self.most_attempts.get(key),
                 "result": dict(self.values[key]) if key in self.values else None,
                 "commands": [f"tenuto logs -f {row.id[:8]}"],
             },

@@ -24,6 +24,8 @@ BEFORE = "experiments:sweep/20260101_1130"
 SERVICE = "service:haddock"
 SEARCH = "search:packing"
 _CELLS = 20
+_BEST = 236
+"""The candidate of the archive's best cell."""
 
 
 def demo_sources(jobs: int = 120, now: datetime | None = None) -> tuple[FakeSource, FakeSource, FakeSource]:
@@ -56,9 +58,13 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
     rows = [prepare]
     for number in range(jobs):
         rows += _train(number, begun + timedelta(seconds=20 + 5 * (number // 8)), now)
+    holders = [row.key for row in rows if row.state is JobState.RUNNING][:2]
+    rows = [row._replace(tokens={"gpu": 1}) if row.key in holders else row for row in rows]
     for row in rows:
         source.put(row)
         moments += _moments(row, begun)
+        if row.attempt > 1:
+            source.most_attempts[row.key] = 4
         source.stored[row.key] = {"lr": row.tags.get("lr"), "epochs": 30, "data": "demo.Mnist"}
         if row.state is JobState.DONE and row.tags:
             accuracy = 0.9 + 0.08 * math.sin(len(source.values))
@@ -138,6 +144,10 @@ def _train(number: int, start: datetime, now: datetime) -> list[Row]:
 
 def _moments(row: Row, begun: datetime) -> list[Moment]:
     found = [Moment(row.submitted or begun, row.key, JobState.WAITING)]
+    if row.started is not None and row.attempt > 1:
+        first, again = row.started - timedelta(seconds=12), row.started - timedelta(seconds=3)
+        found.append(Moment(first, row.key, JobState.RUNNING, 1))
+        found.append(Moment(again, row.key, JobState.WAITING, 1, JobFailureStatus.TIMEOUT))
     if row.started is not None:
         found.append(Moment(row.started, row.key, JobState.RUNNING, row.attempt))
     if row.state.finished():
@@ -198,7 +208,7 @@ def _search(now: datetime) -> FakeSource:
     source = FakeSource(Door.SEARCH)
     begun = now - timedelta(minutes=10)
     source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="running", live=True, started=begun))
-    cells, in_flight, history = [], [], []
+    elites, in_flight, history = [], [], []
     best = 0.0
     for number in range(260):
         x, y = (number * 7) % _CELLS, (number * 11 + number // _CELLS) % _CELLS
@@ -217,18 +227,21 @@ def _search(now: datetime) -> FakeSource:
             in_flight.append([x, y, row.key])
         else:
             best = max(best, objective)
-            cells.append([x, y, objective, row.key, at.isoformat()])
-            history.append([at.isoformat(), len(cells), best])
+            if number == _BEST:  # two others had the cell before it
+                for step, (earlier, less) in enumerate(((100, 0.05), (140, 0.012))):
+                    before = row.key.replace(f"/{number}", f"/{earlier}")
+                    then = begun + timedelta(seconds=2 * earlier + step)
+                    elites.append([x, y, objective - less, before, then.isoformat()])
+            elites.append([x, y, objective, row.key, at.isoformat()])
+            history.append([at.isoformat(), len({(one[0], one[1]) for one in elites}), best])
             source.values[row.key] = {"objective": objective, "density": x / _CELLS, "symmetry": y / _CELLS}
-    unique = {(cell[0], cell[1]): cell for cell in cells}
     axes = [{"name": name, "low": 0.0, "high": 1.0, "cells": _CELLS} for name in ("density", "symmetry")]
     source.remember(SEARCH, [])
     source.shown = Panels(
         archives=[
             {
-                "group": SEARCH, "axes": axes, "cells": list(unique.values()), "in_flight": in_flight,
-                "filled": len(unique), "total": _CELLS**2, "best": best,
-                "qd_score": sum(float(str(cell[2])) for cell in unique.values()), "history": history,
+                "group": SEARCH, "axes": axes, "elites": elites, "in_flight": in_flight,
+                "total": _CELLS**2, "direction": "max", "history": history,
             }
         ]
     )  # fmt: skip

@@ -5,18 +5,25 @@ The numbers in the names are those of the acceptance of the monitor.
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
 from playwright.sync_api import Route, expect
 
+from tenuto.cli.commands import jobs as jobs_command
 from tenuto.clock import SystemClock
+from tenuto.experiments.source import ExperimentSource
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filters import parse_filter
+from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
+from tests.jobs.workspaces import NOW, RUN, Builder, line
 from tests.monitor.conftest import Served
 from tests.monitor.page.conftest import FAILED, RUNNING, SWEEP, Serve, Visitor
 
@@ -226,7 +233,7 @@ def test_20_logs_of_any_size(serve: Serve, visitor: Visitor, size: int, piece: b
 
 def test_23_the_score_opens_jobs_and_its_playhead_moves_the_others(demo: Served, visitor: Visitor) -> None:
     page = visitor.enter(demo, f"#/score?group={SWEEP}")
-    note = page.locator(f'.notes a[data-key="{RUNNING}"]')
+    note = page.locator(f'.notes a[data-note="{RUNNING} 2"]')
     note.focus()
     expect(page.locator(".trail")).to_contain_text("ran ")
     now = page.locator(".counts").inner_text()
@@ -248,8 +255,51 @@ def test_23_the_score_opens_jobs_and_its_playhead_moves_the_others(demo: Served,
     canvas = page.locator("canvas")
     box = canvas.bounding_box()
     assert box is not None
-    canvas.click(position={"x": box["width"] - 20, "y": 20 + 5 * 22 + 11})
+    canvas.click(position={"x": box["width"] - 20, "y": 20 + 32 + 5 * 22 + 11})
     expect(page.locator("[data-field=id]")).to_be_visible()
+
+
+def test_23_the_playhead_shows_the_units_of_tokens_that_were_held(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, f"#/score?group={SWEEP}")
+    held = page.locator("[data-token=gpu]")
+    expect(held).to_have_text("token gpu: 2 of 2 held")
+    slider = page.get_by_label("Playhead")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(held).to_have_text("token gpu: 0 of 2 held")
+    page.get_by_role("button", name="live").click()
+    expect(held).to_have_text("token gpu: 2 of 2 held")
+
+
+def test_23_brushing_the_score_shows_the_jobs_that_tenuto_jobs_lists(
+    serve: Serve, visitor: Visitor, tmp_path: Path
+) -> None:
+    workspace = Builder(tmp_path / "ws")
+    names = [f"job{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        workspace.job(name, ended=NOW + timedelta(minutes=number))
+    workspace.run(*map(line, names))
+    first, last = (round((NOW + timedelta(minutes=minutes)).timestamp() * 1000) for minutes in (-1, 6))
+    source = ExperimentSource(workspace.view, Settings())
+    page = visitor.enter(serve(source), f"#/score?group=experiments:sweep/{RUN}&from={first}&to={last}")
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+
+    def x(minutes: float) -> float:
+        return box["x"] + 130 + (minutes + 1) / 7 * (box["width"] - 138)
+
+    page.mouse.move(x(1.5), box["y"] + 12)
+    page.mouse.down()
+    page.mouse.move(x(3.5), box["y"] + 12, steps=4)
+    page.mouse.up()
+    brushed = page.locator(".brushed li a")
+    expect(brushed).to_have_text(["Train job2", "Train job3"])
+    written = page.get_by_label("Filter of what is brushed").input_value()
+    done = CliRunner().invoke(jobs_command.command, [written, "-w", workspace.layout.root, "--json"])
+    assert [job["id"] for job in json.loads(done.stdout)] == ["job2", "job3"]
+    page.get_by_role("link", name="see jobs").click()
+    expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "3")
+    page.go_back()
 
 
 def test_23_a_node_of_the_graph_opens_its_jobs(demo: Served, visitor: Visitor) -> None:
@@ -300,6 +350,21 @@ def test_23_a_cell_of_the_archive_opens_its_job(demo: Served, visitor: Visitor) 
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     expect(page.locator("[data-field=id]")).to_have_text(key.rpartition("/")[2])
+
+
+def test_23_the_playhead_moves_the_archive(demo: Served, visitor: Visitor) -> None:
+    page = visitor.enter(demo, "#/archive")
+    filled = page.locator(".map .cell[data-shade]:not([data-shade=''])")
+    expect(filled).to_have_count(252)
+    best = page.locator('.map [aria-label^="12, 7:"]')
+    best.focus()
+    expect(page.locator("[data-field=replaced]")).to_have_text("replaced 2 times, last by +0.012")
+    begun = demo.provider.archive("search:packing")["history"][0][0]
+    then = datetime.fromisoformat(begun) + timedelta(seconds=250)
+    visitor.go(page, f"#/archive?at={quote(then.isoformat(), safe='')}")
+    expect(filled).to_have_count(127)
+    best.focus()
+    expect(page.get_by_role("link", name="packing 100")).to_be_visible()
 
 
 def test_23_a_cell_shows_where_its_elite_comes_from(demo: Served, visitor: Visitor) -> None:

@@ -79,6 +79,17 @@ def test_without_a_terminal_it_points_to_status_and_exits_with_2(workspace: Path
     assert "tenuto status" in done.stderr
 
 
+def test_a_dumb_terminal_is_pointed_to_status(workspace: Path) -> None:
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb"}
+    command = [*TENUTO, "top", "-w", str(workspace)]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as done:
+        assert done.wait(60) == 2
+    assert b"tenuto status" in os.read(master, 65536)
+    os.close(master)
+    os.close(slave)
+
+
 @pytest.mark.slow
 def test_q_ends_with_0_and_no_color_writes_no_colour(tmux: Tmux, workspace: Path) -> None:
     top = f"{sys.executable} -m tenuto top -w {workspace}"

@@ -6,6 +6,8 @@ import re
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
+from tenuto.lifecycle.states import JobState
+from tenuto.testing.monitor_demo import demo_sources
 from tests.monitor.tui.conftest import SEARCH, SWEEP, Terminal, provided, show
 
 WIDE = (200, 50)
@@ -15,7 +17,9 @@ def test_the_score_goes_from_note_to_note_tells_the_trail_and_opens_the_job() ->
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("3")
         await terminal.until("sweep/0101_1402┤")
-        assert "token gpu" in terminal.text
+        row = next(line for line in terminal.text.splitlines() if "token gpu 2" in line)
+        assert "█" in row.partition("┤")[2]
+        assert "(2)" in terminal.text
         await terminal.press("tab")
         await terminal.until("Prepare 88ad934f waited")
         await terminal.press("tab")
@@ -60,7 +64,7 @@ def test_the_playhead_moves_counts_table_graph_and_archive_and_end_is_live() -> 
         await terminal.press("2")
         await terminal.until(lambda: re.search("00000000 Train +▶ running", terminal.text))
         await terminal.press("4")
-        await terminal.until(lambda: re.search("┌Train.*\\n.*▶ 6", terminal.text))
+        await terminal.until(lambda: re.search("┌Train.*\\n.*▶ 7", terminal.text))
         terminal.app.group = SEARCH
         await terminal.see("7")
         await terminal.until(lambda: re.search(r"archive packing   0% of 400", terminal.text))
@@ -128,6 +132,8 @@ def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("7")
         await terminal.until("cell 12,7")
+        await terminal.until("replaced   2 times")
+        await terminal.until("last by    +0.012")
         await terminal.press("left", "up")
         await terminal.until("cell 11,8")
         await terminal.press("right", "down", "p")
@@ -161,6 +167,9 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
         text = await terminal.until("epoch 15 loss")
         for title in ("groups", "pulse", "failures", "tokens", "score", "log: out"):
             assert f"─ {title}" in text
+        for row in [row for chunk in source.rows(SWEEP) for row in chunk if row.state is JobState.RUNNING]:
+            source.put(row._replace(state=JobState.DONE, ended=SystemClock().now(), progress=None))
+        await terminal.until(lambda: re.search(r"0\.0(5|67) jobs/s", terminal.text))  # one more ended before
         await terminal.press("e")
         await terminal.until("log: err")
         await terminal.until("Traceback")
@@ -175,7 +184,9 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
         await terminal.pilot.resize_terminal(100, 30)
         await terminal.until(lambda: "─ groups" not in terminal.text and ">259" in terminal.text)
 
-    with provided() as provider:
+    sources = demo_sources(24)
+    source = sources[0]
+    with provided(*sources) as provider:
         show(provider, scenario, WIDE, group=SWEEP)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tenuto.clock import SystemClock
@@ -93,6 +94,43 @@ def test_a_server_elsewhere_is_shown_and_steered_as_one_here() -> None:
             remote.close()
         finally:
             served.close()
+
+
+def test_a_server_elsewhere_that_was_started_again_is_logged_into_again() -> None:
+    """By itself where a new code can be had, else by a code that the person gives."""
+    with provided() as first, provided() as second, provided() as third:
+        servers = [Served(first)]
+        port = servers[0].port
+        codes: list[str] = []
+        remote = RemoteProvider(
+            f"http://127.0.0.1:{port}/",
+            servers[0].server.sessions.new_code(),
+            lambda: codes.pop() if codes else None,
+        )
+
+        def start_again(provider: LocalProvider) -> str:
+            servers[-1].close()
+            servers.append(Served(provider, port))
+            return servers[-1].server.sessions.new_code()
+
+        async def scenario(terminal: Terminal) -> None:
+            await terminal.until("live ●")
+            codes.append(await asyncio.to_thread(start_again, second))
+            await terminal.until(lambda: not codes)
+            await terminal.until("live ●")
+            code = await asyncio.to_thread(start_again, third)
+            await terminal.until("logged out: c takes a new code")
+            await terminal.press("c")
+            await terminal.until("code:")
+            await terminal.type(code)
+            await terminal.press("enter")
+            await terminal.until("live ●")
+
+        try:
+            show(remote, scenario, (120, 24), login=remote.login)
+            remote.close()
+        finally:
+            servers[-1].close()
 
 
 def test_a_server_that_is_gone_is_said_and_harms_nothing() -> None:

@@ -216,6 +216,33 @@ def test_the_log_follows_stops_when_scrolled_and_shows_the_last_state_of_a_bar()
         show(provider, scenario, group=GROUP)
 
 
+def test_a_text_is_searched_in_the_log() -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.press("enter")
+        await terminal.until("attempt 2 of 4")
+        await terminal.until("16 lines, following")
+        await terminal.press("/")
+        await terminal.until("search:")
+        await terminal.type("Epoch 1")
+        await terminal.press("enter")
+        await terminal.until("/Epoch 1/ 7 of 7")
+        assert "not following" in terminal.text
+        await terminal.press("n")
+        await terminal.until("/Epoch 1/ 1 of 7")
+        await terminal.until("epoch 1 loss")
+        await terminal.press("N", "N")
+        await terminal.until("/Epoch 1/ 6 of 7")
+        await terminal.press("/")
+        await terminal.type("nothing like it")
+        await terminal.press("enter")
+        await terminal.until("no line that was read has nothing like it")
+        await terminal.press("/", "enter")
+        await terminal.until(lambda: "/nothing" not in terminal.text)
+
+    with provided() as provider:
+        show(provider, scenario, (120, 24), group=SWEEP, filter="id=00000006aaaaaaaa")
+
+
 def test_a_log_that_a_new_attempt_replaced_begins_again() -> None:
     source = few(1)
     key = "experiments:my.Train/00000000abcd"

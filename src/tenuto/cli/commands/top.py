@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import click
 
@@ -19,8 +20,10 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.settings import load_settings, process_environment
+from tenuto.monitor.web.registry import Registration, new_code, registrations
+from tenuto.settings import load_settings, process_environment, state_directory
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LOAD_S = 60.0
 """How long an overview waits until all is known."""
 MOST_GROUPS = 1_000
@@ -68,7 +71,9 @@ def command(
         except ModuleNotFoundError as error:
             raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
         group = _chosen(run, groups) if run is not None else None
-        Top(provider, group=group, filter=filter_, read_only=read_only, by=_user()).run(mouse=False)
+        login = provider.login if isinstance(provider, RemoteProvider) else None
+        top = Top(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
+        top.run(mouse=False)
     return exits.OK
 
 
@@ -87,7 +92,7 @@ def _provider(
 ) -> Iterator[tuple[StateProvider, Sequence[str]]]:
     """What is watched, here or elsewhere, and the names of its groups, the newest first."""
     if url is not None and code is not None:
-        remote = RemoteProvider(url, code)
+        remote = RemoteProvider(url, code, _code_of(url))
         try:
             yield remote, [group["group"] for group in remote.groups(limit=MOST_GROUPS)["groups"]]
         finally:
@@ -102,6 +107,23 @@ def _provider(
             yield local, groups
         finally:
             local.close()
+
+
+def _code_of(url: str) -> Callable[[], str | None] | None:
+    """Asks the server of this port for a code; None if no server of this user on this machine has it."""
+    parts = urlsplit(url)
+    if parts.hostname not in LOOPBACK:
+        return None
+    registry = state_directory() / "ui"
+
+    def found() -> Registration | None:
+        return next((one for one in registrations(registry) if one.port == parts.port), None)
+
+    def code() -> str | None:
+        server = found()
+        return new_code(server) if server is not None else None
+
+    return code if found() is not None else None
 
 
 def _chosen(run: str, groups: Sequence[str]) -> str:

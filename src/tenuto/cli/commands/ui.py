@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import http.client
-import json
 import os
 import stat
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,7 +19,7 @@ from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.listening import LOCALHOST
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.registry import Registration, registrations
+from tenuto.monitor.web.registry import new_code, registrations
 from tenuto.settings import state_directory
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -148,7 +145,7 @@ def _first_code(path: Path | None, ctx: click.Context) -> str | None:
 def _login(registry: Path, port: int | None, workspace: str | None, as_json: bool) -> int:
     for found in registrations(registry):
         if found.port == port if port is not None else found.workspace == workspace:
-            code = _new_code(found)
+            code = new_code(found)
             if code is not None:
                 host = f"[{found.host}]" if ":" in found.host else found.host
                 url = f"http://{host}:{found.port}/"
@@ -161,20 +158,6 @@ def _login(registry: Path, port: int | None, workspace: str | None, as_json: boo
             note(f"the server on port {found.port} does not answer")
     where = f"on port {port}" if port is not None else f"for {workspace}"
     raise NotFound(f"no server of yours runs {where}: start one with tenuto ui")
-
-
-def _new_code(server: Registration) -> str | None:
-    """A code of a server that runs; None if it does not answer: it was killed."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=5)
-    try:
-        connection.request("POST", "/api/codes", headers={"Authorization": f"Bearer {server.bearer}"})
-        response = connection.getresponse()
-        answer: Any = json.loads(response.read())
-        return str(answer["code"]) if response.status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
-        return None
-    finally:
-        connection.close()
 
 
 def _user() -> str:

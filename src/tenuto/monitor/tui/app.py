@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
 from tenuto.clock import Clock, SystemClock
-from tenuto.errors import MonitorUnavailable, TenutoError
+from tenuto.errors import MonitorUnavailable, NotAllowed, TenutoError
 from tenuto.jobs.text import safe
 from tenuto.monitor import shapes
 from tenuto.monitor.score import instant_of
@@ -64,7 +64,9 @@ class Top(App[None]):
         read_only: bool = False,
         by: str = "",
         clock: Clock | None = None,
+        login: Callable[[str], object] | None = None,
     ) -> None:
+        """`login`: takes a new code of a server elsewhere that was started again."""
         super().__init__(ansi_color=True)
         self._provider = provider
         self._by = by
@@ -80,6 +82,8 @@ class Top(App[None]):
         self._since: str | None = None
         self._starts: list[str] = []
         self._is_connected = False
+        self._is_logged_out = False
+        self._login = login
         self._has_ended = threading.Event()
         self._said = ""
         made: tuple[View, ...] = (
@@ -126,21 +130,30 @@ class Top(App[None]):
         while not self._has_ended.is_set():
             try:
                 frame = self._provider.changes(self._since, WAIT_S)
-            except TenutoError:
-                call(loop, self._lose)
+            except TenutoError as error:
+                call(loop, self._lose, isinstance(error, NotAllowed))
                 self._has_ended.wait(WAIT_S)
                 continue
             since = f"{frame['epoch']}-{frame['seq']}"
             is_news, self._since = since != self._since, since
             call(loop, self._hear, is_news)
 
-    def _lose(self) -> None:
-        self._is_connected = False
+    def _lose(self, is_logged_out: bool) -> None:
+        self._is_connected, self._is_logged_out = False, is_logged_out
         self.redraw()
+
+    def _ask_code(self) -> None:
+        """Ask for a code of the server that was started again, and log in with it."""
+
+        def log_in(text: str) -> None:
+            code = text.rpartition("#code=")[2]
+            self.later(lambda _: self._login(code) if self._login else None, lambda _: self.renew())
+
+        self.open(Prompt(self, "", log_in, "code"))
 
     def _hear(self, is_news: bool) -> None:
         if not self._is_connected:
-            self._is_connected, is_news = True, True
+            self._is_connected, self._is_logged_out, is_news = True, False, True
         if is_news:
             for view in self._stack:
                 view.told()
@@ -179,8 +192,8 @@ class Top(App[None]):
             await asyncio.sleep(LEAST_S)
 
     def _refuse(self, view: View, error: TenutoError) -> None:
-        if isinstance(error, MonitorUnavailable):
-            self._is_connected = False
+        if isinstance(error, MonitorUnavailable | NotAllowed):
+            self._lose(isinstance(error, NotAllowed))
         elif not view.fail(error):
             self._said = str(error)
 
@@ -309,6 +322,8 @@ class Top(App[None]):
         elif key == "end":
             self.at = None
             self.renew()
+        elif key == "c" and self._is_logged_out and self._login is not None:
+            self._ask_code()
         else:
             self._press_job(key, view.current())
 
@@ -367,9 +382,12 @@ class Top(App[None]):
         if self.at is not None:
             right = [span("  past ◀ ", "alarm"), span(f"{clock(self.at, self.now)} ▶  {place}")]
         else:
-            state, style = ("live ●", "done") if self._is_connected else ("reconnecting", "alarm")
+            state, style = ("live ●", "done") if self._is_connected else (self._trouble(), "alarm")
             right = [span(f"  {state} ", style), span(f"{clock(self.now)}  {place}")]
         return spread(left, right if cells(right) * 2 <= room else [], room)
+
+    def _trouble(self) -> str:
+        return "logged out: c takes a new code" if self._is_logged_out else "reconnecting"
 
     def text(self) -> list[str]:
         """The window as plain text, for tests."""

@@ -28,6 +28,10 @@ class Cell(NamedTuple):
     key: str
     since: str
     flies: str = ""
+    replaced: int = 0
+    """How often another elite took the cell."""
+    gain: float | None = None
+    """How much better the last one was than the one before."""
 
 
 Place = tuple[int, int]
@@ -42,10 +46,10 @@ def projected(archive: shapes.Archive, across: int, up: int) -> dict[Place, Cell
 
     found: dict[Place, Cell] = {}
     for one in archive["cells"]:
-        objective, key, since = one[measures : measures + 3]
+        objective, key, since, replaced, gain = one[measures : measures + 5]
         before = found.get(place(one))
         if before is None or before.objective is None or (objective or 0) > before.objective:
-            found[place(one)] = Cell(objective, str(key), str(since or ""))
+            found[place(one)] = Cell(objective, str(key), str(since or ""), "", int(replaced), gain)
     for one in archive["in_flight"]:
         empty = Cell(None, "", "")
         found[place(one)] = found.get(place(one), empty)._replace(flies=str(one[measures]))
@@ -187,6 +191,11 @@ class ArchiveView(View):
                     lines.append([span("elite since ", "key"), span(clock(cell.since, self.host.now))])
                 job = [span(f"{glyph('done')} ", "done"), span(key_name(cell.key))]
                 lines.append([span("job        ", "key"), *job])
+                if cell.replaced:
+                    times = "once" if cell.replaced == 1 else f"{cell.replaced} times"
+                    lines.append([span("replaced   ", "key"), span(times)])
+                if cell.gain is not None:
+                    lines.append([span("last by    ", "key"), span(f"{cell.gain:+.3g}")])
             if cell is not None and cell.flies:
                 lines.append([span("in flight  ", "key"), span(key_name(cell.flies))])
         found = self._archive

@@ -11,7 +11,7 @@ from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, rule, span
-from tenuto.monitor.tui.job import LOG_PERIOD_S, Known, ask_job, facts, job_title
+from tenuto.monitor.tui.job import LOG_PERIOD_S, Known, ask_job, ask_search, facts, job_title
 from tenuto.monitor.tui.jobs import JobsView
 from tenuto.monitor.tui.log import LogPane
 from tenuto.monitor.tui.pulse import pulse, tokens
@@ -32,6 +32,8 @@ from tenuto.monitor.tui.words import (
 
 WIDE = 140
 LEFT = 42
+RATE_PERIOD_S = 5.0
+"""How often the number of jobs that end in a second is asked for, while it is not 0."""
 PANES = ("jobs", "log", "groups")
 
 
@@ -122,6 +124,8 @@ class Cockpit(JobsView):
         chosen = self.listing.chosen
         if self.is_wide and chosen is not None and chosen["state"] == "running":
             return LOG_PERIOD_S if self._log.is_live else 1.0
+        if self.is_wide and self._around is not None and self._around.overview["jobs_per_s"]:
+            return RATE_PERIOD_S
         return super().period_s
 
     # Looking
@@ -212,9 +216,9 @@ class Cockpit(JobsView):
         chosen = self.listing.chosen
         if chosen is None:
             return framed([rule("job", room)], room, height)
-        name, state = job_title(self._detail or chosen)
-        title = rule([*name, Span("  "), *state], left)
         is_same = self._detail is not None and self._detail["key"] == chosen["key"]
+        name, state = job_title(chosen, self._detail if is_same else None)
+        title = rule([*name, Span("  "), *state], left)
         known = facts(self._detail, self._why, left) if is_same and self._detail else [[span(" …", "soft")]]
         log_title = self._title("log", right, f": {self._log.stream}, {self._log.status()}")
         log = [log_title, *self._log.draw(right, height - 1)]
@@ -237,6 +241,8 @@ class Cockpit(JobsView):
             total = sum(one for one in used if one is not None)
             running = sum(one["counts"].get("running", 0) for one in self._around.overview["groups"])
             content.append(span(f"   {number(running)} running", "soft"))
+            rate = self._around.overview["jobs_per_s"]
+            content.append(span(f"   {rate:.2g} jobs/s" if rate else "", "soft"))
             content.append(span(f"   {energy(total)}" if total else "", "soft"))
         return content
 
@@ -261,6 +267,9 @@ class Cockpit(JobsView):
         return True
 
     def _press_pane(self, key: str) -> bool:
+        if self.focus == "log" and key == "/":
+            ask_search(self.host, self._log)
+            return True
         if self.focus == "log" or key in ("e", "F"):
             return self._log.press(key)
         if self.focus != "groups":

@@ -14,8 +14,10 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, fitted, rule, span, spread
 from tenuto.monitor.tui.help import diff_page, event_words
 from tenuto.monitor.tui.log import LogPane
+from tenuto.monitor.tui.prompt import Prompt
 from tenuto.monitor.tui.view import Host, View
 from tenuto.monitor.tui.words import (
+    attempt_words,
     clock,
     energy,
     glyph,
@@ -57,11 +59,12 @@ def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane
     return Known(job, why, part, trouble)
 
 
-def job_title(job: shapes.Job, attempts: int = 0) -> tuple[Line, Line]:
-    """Name and state of a job."""
+def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[Line, Line]:
+    """Name and state of a job; its detail knows how many attempts it may have."""
     name = f"{short_task(job['task'])} {job['id'][:12]}"
-    attempt = f"  attempt {job['attempt']}" if job["attempt"] else "  never started"
-    return [span(name, "title")], [span(state_words(job), job["state"]), span(attempt)]
+    most = detail["most_attempts"] if detail is not None and detail["key"] == job["key"] else None
+    words = f"  {attempt_words(job['attempt'], most)}"
+    return [span(name, "title")], [span(state_words(job), job["state"]), span(words)]
 
 
 def facts(job: shapes.JobDetail, why: shapes.Why | None, room: int) -> list[Line]:
@@ -140,11 +143,21 @@ def _energy(job: shapes.JobDetail) -> str:
     return f"{energy(used)}{grams}" + (f" · {carbon['region']}" if carbon.get("region") else "")
 
 
+def ask_search(host: Host, log: LogPane) -> None:
+    """Ask for a text, and go to the last line of a log that has it."""
+
+    def seek(text: str) -> None:
+        if not log.search(text):
+            host.say(f"no line that was read has {text}: g reads the log from its start")
+
+    host.open(Prompt(host, "", seek, "search"))
+
+
 class JobPage(View):
     """One job with its log."""
 
     name = "job"
-    hints = "l log e err F follow v events w why x diff y copy K kill R retry D clean"
+    hints = "l log e err / search v events w why x diff y copy K kill R retry D clean"
 
     def __init__(self, host: Host, job: shapes.Job, *, zoomed: bool = False) -> None:
         super().__init__(host)
@@ -191,7 +204,7 @@ class JobPage(View):
         return [span("job ", "title"), span(self.job["group"].partition(":")[2])]
 
     def draw(self, room: int, height: int) -> list[Line]:
-        left, right = job_title(self.job)
+        left, right = job_title(self.job, self.detail)
         lines = [spread([Span(" "), *left], [*right, Span(" ")], room)]
         if not self.is_zoomed:
             known = facts(self.detail, self.why, room) if self.detail else [[span(" …", "soft")]]
@@ -235,6 +248,9 @@ class JobPage(View):
             self.shows_events = not self.shows_events
         elif key == "escape":
             self._leave()
+        elif key == "/":
+            ask_search(self.host, self.log)
+            self.shows_events = False
         elif key == "x":
             self._compare()
         elif key == "y":

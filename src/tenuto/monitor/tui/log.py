@@ -44,6 +44,9 @@ class LogPane:
         self._top = 0
         self._height = 1
         self._from_start = False
+        self._sought = ""
+        self._match: int | None = None
+        """The number of the line that the search is at."""
         self.trouble = ""
 
     def show(self, key: str | None, stream: str | None = None) -> None:
@@ -61,6 +64,7 @@ class LogPane:
         self._top = 0
         self.has_ended = False
         self._from_start = False
+        self._match = None
         self.trouble = ""
 
     @property
@@ -120,7 +124,44 @@ class LogPane:
         word = "ended" if self.has_ended else "following" if self.follows else "not following"
         lines = self._first - 1 + self.count
         part = f" of the last {size((self._next or 0) - self._start)}" if self._start else ""
-        return self.trouble or f"{number(lines)} {'line' if lines == 1 else 'lines'}{part}, {word}"
+        sought = f", {self._matches()}" if self._sought else ""
+        return self.trouble or f"{number(lines)} {'line' if lines == 1 else 'lines'}{part}, {word}{sought}"
+
+    def _matches(self) -> str:
+        """``/loss/ 3 of 16``."""
+        found = self._found()
+        place = found.index(self._match) + 1 if self._match in found else 0
+        return f"/{safe_lines(self._sought)}/ {place} of {len(found)}"
+
+    def _found(self) -> list[int]:
+        """The numbers of the lines that hold the text that is sought; capital letters are no difference."""
+        sought = self._sought.casefold()
+        return [self._first + place for place in range(self.count) if sought in self._line(place).casefold()]
+
+    def _line(self, place: int) -> str:
+        return self._lines[place] if place < len(self._lines) else settled(self._rest)
+
+    def search(self, text: str) -> bool:
+        """Go to the last line with a text; an empty one ends the search. False if no line here has it."""
+        self._sought, self._match = text, None
+        return not text or self._step(-1)
+
+    def _step(self, step: int) -> bool:
+        """To the next line with the text, or to the one before; from the last to the first."""
+        found = self._found() if self._sought else []
+        if not found:
+            return False
+        if self._match is None:
+            self._match = found[-1] if step < 0 else found[0]
+        elif step > 0:
+            self._match = next((line for line in found if line > self._match), found[0])
+        else:
+            self._match = next((line for line in reversed(found) if line < self._match), found[-1])
+        place = self._match - self._first
+        if not self._top <= place < self._top + self._height:
+            self._top = max(place - self._height // 2, 0)
+        self.follows = False
+        return True
 
     def draw(self, room: int, height: int) -> list[Line]:
         """The lines in sight, with their numbers where they are known."""
@@ -131,9 +172,12 @@ class LogPane:
         digits = len(str(self._first + self.count)) + 1
         drawn: list[Line] = []
         for place in range(self._top, min(self._top + height, self.count)):
-            text = self._lines[place] if place < len(self._lines) else settled(self._rest)
+            text = self._line(place)
             mark = f"{self._first + place:>{digits}} " if has_numbers else " "
-            drawn.append([Span(mark, "soft"), span(text, "error" if _looks_bad(text) else "")])
+            style = "error" if _looks_bad(text) else ""
+            if self._sought and self._sought.casefold() in text.casefold():
+                style += " chosen" if self._first + place == self._match else " lit"
+            drawn.append([Span(mark, "soft"), span(text, style.strip())])
         return drawn
 
     def press(self, key: str) -> bool:
@@ -150,6 +194,8 @@ class LogPane:
             self._scroll(self.count)
         elif key == "F":
             self.follows = not self.follows
+        elif key in ("n", "N") and self._sought:
+            self._step(1 if key == "n" else -1)
         elif key == "e":
             self.show(self.key, "err" if self.stream == "out" else "out")
         else:

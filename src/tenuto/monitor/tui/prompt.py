@@ -1,5 +1,5 @@
-"""The line in which a person writes a filter; an error points at the character.
-It reads the filter as the provider does, and hands it over when it can be read.
+"""The line in which a person writes a filter, a text to search or a code; an error points at the character.
+It reads a filter as the provider does, and hands it over when it can be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from tenuto.monitor.query import read_question
 from tenuto.monitor.tui.cells import Line, Span, cells, span
 from tenuto.monitor.tui.view import Host, View
 
-_LABEL = " filter: "
 MOST_CHARACTERS = 1_000
 
 
@@ -24,8 +23,12 @@ class Prompt(View):
     is_dialog = True
     takes_text = True
 
-    def __init__(self, host: Host, text: str, accept: Callable[[str], object]) -> None:
+    def __init__(self, host: Host, text: str, accept: Callable[[str], object], label: str = "filter") -> None:
         super().__init__(host)
+        self._label = f" {label}: "
+        self._is_filter = label == "filter"
+        if not self._is_filter:
+            self.hints = f"Enter {label}  Esc leave"
         self._text = text
         self._place = len(text)
         self._accept = accept
@@ -38,16 +41,16 @@ class Prompt(View):
             safe(self._text[self._place : self._place + 1]) or " ",
             safe(self._text[self._place + 1 :]),
         )
-        space = max(room - len(_LABEL) - 1, 1)
+        space = max(room - len(self._label) - 1, 1)
         while width(before) >= space:
             before = before[1:]
-        lines.append([Span(_LABEL, "key"), Span(before), Span(here, "chosen"), Span(after)])
+        lines.append([Span(self._label, "key"), Span(before), Span(here, "chosen"), Span(after)])
         if self._error is not None:
             start = width(safe(self._text[: self._error.position]))
             words = sentence(self._error)
-            lines.append([Span(" " * (len(_LABEL) + start)), Span("^ ", "error"), span(words, "error")])
+            lines.append([Span(" " * (len(self._label) + start)), Span("^ ", "error"), span(words, "error")])
             if cells(lines[-1]) > room:  # the sentence starts at the left edge then
-                lines[-1] = [Span(" " * (len(_LABEL) + start)), Span("^", "error")]
+                lines[-1] = [Span(" " * (len(self._label) + start)), Span("^", "error")]
                 lines.append([span(f" {words}", "error")])
         return lines
 
@@ -84,7 +87,8 @@ class Prompt(View):
 
     def _finish(self) -> None:
         try:
-            read_question(self._text)
+            if self._is_filter:
+                read_question(self._text)
         except FilterError as error:
             self._error = error
             self._place = min(error.position, len(self._text))

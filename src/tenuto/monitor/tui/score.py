@@ -14,10 +14,26 @@ from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, fitted, span
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.pulse import units, waiting_words
-from tenuto.monitor.tui.staff import Note, across, in_sight, label_cells, notes_of, place, staffs
+from tenuto.monitor.tui.staff import (
+    Note,
+    across,
+    in_sight,
+    label_cells,
+    notes_of,
+    place,
+    staffs,
+    token_row,
+)
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import COUNTED, clock, count_spans, instant, key_group_name, seconds_between
+from tenuto.monitor.tui.words import (
+    COUNTED,
+    attempt_words,
+    clock,
+    count_spans,
+    instant,
+    key_group_name,
+    seconds_between,
+)
 
 STEPS = 60
 """Keys from one end of the time line to the other."""
@@ -118,10 +134,9 @@ class ScoreView(View):
         return [
             [
                 Span(" "),
-                *fitted([span(f"token {token['name']}", "title")], label_cells(room)),
+                *fitted([span(_token_name(token), "title")], label_cells(room)),
                 Span("┤", "soft"),
-                *units(token),
-                span(f"   {waiting_words(token, self.host.now)}", "waiting"),
+                *token_row(token, self._known.score, across(room)),
             ]
             for token in self._known.score["tokens"][:3]
         ]
@@ -155,7 +170,8 @@ class ScoreView(View):
         waited = seconds_between(job["submitted"], job["started"])
         words = [f"waited {duration(waited)}" if waited is not None else ""]
         words += [f"ran {duration(job['duration_s'])}" if job["duration_s"] is not None else ""]
-        words += [f"attempt {self._chosen.attempt}"]
+        most = self._known.job["most_attempts"] if self._known and self._known.job else None
+        words += [attempt_words(self._chosen.attempt, most)]
         name = f"{job['task'].rpartition('.')[2]} {job['id'][:8]} "
         return [span(name, "title"), span(", ".join(word for word in words if word))]
 
@@ -223,6 +239,11 @@ class ScoreView(View):
         else:
             middle = int(at.timestamp() * 1000)
             self._range = (middle - wide // 2, middle + wide // 2)
+
+
+def _token_name(token: shapes.TokenLane) -> str:
+    capacity = token["capacity"]
+    return f"token {token['name']} {capacity}" if capacity is not None else f"token {token['name']}"
 
 
 def _time(milliseconds: int) -> str:

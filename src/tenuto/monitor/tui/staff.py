@@ -35,6 +35,13 @@ class Row(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
+class Cells(NamedTuple):
+    """A line while it is written: the letter and the style of each cell."""
+
+    letters: list[str]
+    styles: list[str]
+
+
 class Staff(NamedTuple):
     """The lines of one group."""
 
@@ -101,15 +108,20 @@ def _rows(
 ) -> list[Row]:
     if lane["bins"]:
         return [Row(_density(lane, score, cells))]
-    rows: list[Row] = []
-    for number in range(lane["lines"]):
-        notes = tuple(
-            Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"])
-            for bar in lane["bars"]
-            if bar[0] == number
-        )
-        waits = [wait for wait in lane["waits"] if wait[0] == number]
-        rows.append(Row(_line(notes, waits, score, cells, chosen, lit), notes))
+    notes: list[list[Note]] = [[] for _ in range(lane["lines"])]
+    waits: list[list[Sequence[Any]]] = [[] for _ in range(lane["lines"])]
+    for bar in lane["bars"]:
+        notes[bar[0]].append(Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"]))
+    for wait in lane["waits"]:
+        if wait[0] < lane["lines"]:
+            waits[wait[0]].append(wait)
+    drawn = [
+        _line(of_line, before, score, cells, chosen, lit)
+        for of_line, before in zip(notes, waits, strict=True)
+    ]
+    for join in lane["joins"]:
+        _join(drawn, join, score, cells)
+    rows = [Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, notes, strict=True)]
     others = [wait for wait in lane["waits"] if wait[0] >= lane["lines"]]
     if others:
         rows.append(Row(_dashes(others, score, cells, f" {len(others):,} wait ")))
@@ -123,7 +135,7 @@ def _line(
     cells: int,
     chosen: Note | None,
     lit: Collection[str],
-) -> Line:
+) -> Cells:
     """One line: the waits first, the notes over them."""
     letters = [" "] * cells
     styles = [""] * cells
@@ -142,10 +154,23 @@ def _line(
             last - first + (1 if note.state == "running" else 0), 1
         )  # the next one begins where it ends
         _write(letters, styles, first, _block(note, size), style)
-        name = truncate(safe(key_name(note.key)), max(size - 4, 0))
+        again = f" ({note.attempt})" if note.attempt > 1 else ""
+        name = truncate(safe(key_name(note.key) + again), max(size - 4, 0))
         if len(name) >= _LEAST_NAME and width(name) == len(name):
             _write(letters, styles, first + 2, name, style if style == "soft" else f"{style} chosen")
-    return _joined(letters, styles)
+    return Cells(letters, styles)
+
+
+def _join(drawn: Sequence[Cells], join: Sequence[Any], score: shapes.Score, cells: int) -> None:
+    """A line from one attempt to the next of its job, where nothing else is written."""
+    line, next_line = join[0], join[2]
+    first, last = place(score, join[1], cells), place(score, join[3], cells)
+    step = 1 if next_line > line else -1
+    for between in range(line + step, next_line, step) if line != next_line else ():
+        _write_blank(drawn[between], first, "│")
+    corner = "─" if line == next_line else "└" if step > 0 else "┌"
+    for cell in range(first, last):
+        _write_blank(drawn[next_line], cell, corner if cell == first else "─")
 
 
 def _block(note: Note, size: int) -> str:
@@ -175,6 +200,22 @@ def _density(lane: shapes.Lane, score: shapes.Score, cells: int) -> Line:
     most = max(counts, default=0) or 1
     letters = [_HEIGHTS[-(-count * 8 // most)] for count in counts]
     return _joined(letters, ["error" if bad else "done" for bad in failed])
+
+
+def token_row(token: shapes.TokenLane, score: shapes.Score, cells: int) -> Line:
+    """How many units of a token were held, over time: a full block is its capacity."""
+    highest = [0] * cells
+    for begun, ended, held in token["steps"]:
+        for cell in range(place(score, begun, cells), place(score, ended - 1, cells) + 1):
+            highest[cell] = max(highest[cell], held)
+    most = token["capacity"] or max(highest, default=0) or 1
+    letters = [_HEIGHTS[min(-(-held * 8 // most), 8)] for held in highest]
+    return _joined(letters, ["running" if held < most else "waiting" for held in highest])
+
+
+def _write_blank(line: Cells, cell: int, letter: str) -> None:
+    if line.letters[cell] in " ╌":
+        line.letters[cell], line.styles[cell] = letter, "soft"
 
 
 def _write(letters: list[str], styles: list[str], first: int, text: str, style: str) -> None:

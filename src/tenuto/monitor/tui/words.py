@@ -206,6 +206,13 @@ def filter_value(value: str) -> str:
     return f'"{escaped}"'
 
 
+def attempt_words(attempt: int, most: int | None = None) -> str:
+    """``attempt 2 of 4``: of a job that a person tried more often, only which attempt it is."""
+    if not attempt:
+        return "never started"
+    return f"attempt {attempt} of {most}" if most is not None and attempt <= most else f"attempt {attempt}"
+
+
 def count_spans(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """Each state that has jobs, with its sign and number: ``▶ 6``."""
     return [(f"{glyph(state)} {number(counts[state])}", state) for state in COUNTED if counts.get(state)]

@@ -5,12 +5,15 @@ The file holds the secret that asks for codes: only its user may read it.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import MonitorError
+
+ANSWER_S = 5.0
 
 
 class Registration(NamedTuple):
@@ -55,6 +58,20 @@ def registrations(directory: Path) -> list[Registration]:
     except OSError:
         return []
     return [found for path in paths if (found := _read(path)) is not None]
+
+
+def new_code(server: Registration) -> str | None:
+    """A code of a server that runs; None if it does not answer: it was killed."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=ANSWER_S)
+    try:
+        connection.request("POST", "/api/codes", headers={"Authorization": f"Bearer {server.bearer}"})
+        response = connection.getresponse()
+        answer: Any = json.loads(response.read())
+        return str(answer["code"]) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return None
+    finally:
+        connection.close()
 
 
 def _read(path: Path) -> Registration | None:

@@ -7,7 +7,7 @@ import { choice, groupChoice, keyLink, throttled } from "./parts.js";
 import { address, clock, nameOfKey, percent, short } from "./words.js";
 
 /** @import { Archive, Axis, Groups, JobDetail, Place, View } from "./types.js" */
-/** @typedef {{objective: number | null, key: string, since: string, flies: string}} Cell */
+/** @typedef {{objective: number | null, key: string, since: string, flies: string, replaced: number, gain: number | null}} Cell */
 
 const SHADES = 10;
 const MOST_ANCESTORS = 12;
@@ -120,15 +120,15 @@ function projected(found, first, second) {
   /** @param {(number | string | null)[]} one */
   const place = (one) => `${one[first] ?? 0} ${measures > 1 ? one[second] : 0}`;
   for (const one of found.cells) {
-    const [objective, key, since] = one.slice(measures);
+    const [objective, key, since, replaced, gain] = one.slice(measures);
     const before = cells.get(place(one))?.objective;
     if (before !== undefined && before !== null && before >= Number(objective)) continue;
-    cells.set(place(one), { objective: Number(objective), key: String(key), since: String(since ?? ""), flies: "" });
+    cells.set(place(one), { objective: Number(objective), key: String(key), since: String(since ?? ""), flies: "", replaced: Number(replaced ?? 0), gain: typeof gain === "number" ? gain : null });
   }
   for (const one of found.in_flight) {
     const key = String(one[measures]);
     const before = cells.get(place(one));
-    cells.set(place(one), before ? { ...before, flies: key } : { objective: null, key: "", since: "", flies: key });
+    cells.set(place(one), before ? { ...before, flies: key } : { objective: null, key: "", since: "", flies: key, replaced: 0, gain: null });
   }
   return cells;
 }
@@ -199,6 +199,7 @@ function drawCell(place, cell, x, y, ancestors = []) {
   put(place, h("h2", {}, `Cell ${x}, ${y}`),
     cell?.objective !== undefined && cell.objective !== null
       ? h("p", {}, `objective ${short(cell.objective)}`, cell.since && ` · elite since ${clock(cell.since)} `, h("br", {}), keyLink(cell.key)) : h("p", { class: "soft" }, "empty"),
+    cell !== undefined && cell.replaced > 0 && h("p", { "data-field": "replaced" }, `replaced ${cell.replaced === 1 ? "once" : `${cell.replaced} times`}${cell.gain === null ? "" : `, last by ${cell.gain > 0 ? "+" : ""}${short(cell.gain)}`}`),
     ancestors.length > 1 && h("p", { "data-field": "lineage" }, "parents: ", ancestors.slice(1).map((key) => [" ← ", keyLink(key)])),
     cell?.flies && h("p", {}, "in flight: ", h("a", { href: address("job", { key: cell.flies }) }, nameOfKey(cell.flies))));
 }

@@ -6,7 +6,7 @@ import { ACTIONS, ask, copy, fits } from "./ask.js";
 import { h, lines, put } from "./dom.js";
 import { LogPanel } from "./log.js";
 import { bar, jobLink, plainTable, stateMark, throttled } from "./parts.js";
-import { address, clock, duration, energy, filterValue, percent, shortId, shortTask, stateWords } from "./words.js";
+import { address, attemptWords, clock, duration, energy, filterValue, percent, shortId, shortTask, stateWords } from "./words.js";
 
 /** @import { Attempt, Child, Job, JobDetail, Place, View, Why } from "./types.js" */
 
@@ -108,7 +108,7 @@ function factList(job, steps) {
   /** @type {[name: string, label: string, value: Child][]} */
   const rows = [
     ["state", "state", stateMark(job.state, stateWords(job).replace(/^\S+ /, ""))],
-    ["attempt", "attempt", job.attempt > 0 ? `attempt ${job.attempt}` : "never started"],
+    ["attempt", "attempt", attemptWords(job.attempt, job.most_attempts)],
     ["reason", "reason", job.state === "error" && job.reason ? job.reason.toUpperCase() : null],
     ["message", "message", job.message],
     ["because", "because", why && (why.because.some((line) => line !== job.message) || steps.length > 1) ? trailList(steps) : null],

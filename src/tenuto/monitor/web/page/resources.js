@@ -84,7 +84,7 @@ const text = (value) => (value === null || value === undefined ? UNKNOWN : Array
 /** @param {Nodes} nodes */
 const nodeTable = (nodes) => (nodes.nodes.length
   ? plainTable("Nodes", ["node", "services", "state", "load", "jobs", "seen", "failures"], nodes.nodes.map((one) => [
-    text(one.url), text(one.services), text(one.state), typeof one.load === "number" ? `${Math.round(one.load * 100)} %` : UNKNOWN,
+    text(one.url), text(one.services), text(one.state), typeof one.load === "number" ? `${Math.round(one.load * 100)}\u00a0%` : UNKNOWN,
     `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4, 6]))
   : none("No node is registered."));
 

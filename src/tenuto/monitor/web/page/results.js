@@ -176,11 +176,11 @@ function drawScatter(rows, inside, columns, chosen, ranges, draw) {
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${up.name} over ${across.name}; the table below names every point` },
     svg("path", { d: `M ${LEFT} 28 V ${HEIGHT - EDGE + 8} H ${WIDTH - 4}`, class: "axis" }),
     svg("text", { x: WIDTH / 2, y: HEIGHT - 8, "text-anchor": "middle" }, across.name),
-    svg("text", { x: WIDTH - 8, y: HEIGHT - 8, "text-anchor": "end" }, short(across.max)),
-    svg("text", { x: LEFT, y: HEIGHT - 8 }, short(across.min)),
+    svg("text", { x: WIDTH - 8, y: HEIGHT - 8, "text-anchor": "end" }, tick(across.max)),
+    svg("text", { x: LEFT, y: HEIGHT - 8 }, tick(across.min)),
     svg("text", { x: 4, y: 16 }, up.name),
-    svg("text", { x: LEFT - 6, y: 40, "text-anchor": "end" }, short(up.max)),
-    svg("text", { x: LEFT - 6, y: HEIGHT - EDGE + 4, "text-anchor": "end" }, short(up.min)), points);
+    svg("text", { x: LEFT - 6, y: 40, "text-anchor": "end" }, tick(up.max)),
+    svg("text", { x: LEFT - 6, y: HEIGHT - EDGE + 4, "text-anchor": "end" }, tick(up.min)), points);
   brush(picture, ([x1, y1], [x2, y2]) => {
     ranges.set(across.name, ordered(x.value(x1), x.value(x2)));
     ranges.set(up.name, ordered(y.value(y1), y.value(y2)));
@@ -205,8 +205,8 @@ function drawParallel(rows, inside, columns, ranges, draw) {
     return svg("g", {}, svg("path", { d: `M ${60 + place * step} 28 V ${HEIGHT - 40}`, class: "axis" }),
       range && svg("rect", { x: 52 + place * step, y: high, width: 16, height: Math.max(2, low - high), class: "brush" }),
       svg("text", { x: 60 + place * step, y: HEIGHT - 6, "text-anchor": "middle" }, column.name),
-      svg("text", { x: 60 + place * step, y: HEIGHT - 24, "text-anchor": "middle", class: "soft" }, short(column.min)),
-      svg("text", { x: 60 + place * step, y: 18, "text-anchor": "middle", class: "soft" }, short(column.max)));
+      svg("text", { x: 60 + place * step, y: HEIGHT - 26, "text-anchor": "middle", class: "soft" }, tick(column.min)),
+      svg("text", { x: 60 + place * step, y: 18, "text-anchor": "middle", class: "soft" }, tick(column.max)));
   });
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `parallel coordinates of ${axes.map((column) => column.name).join(", ")}` }, lines, posts);
   brush(picture, ([x1, y1], [, y2]) => {
@@ -247,3 +247,9 @@ function brush(picture, done) {
     if (start && Math.abs(start[0] - end[0]) + Math.abs(start[1] - end[1]) > 8) done(start, end);
   });
 }
+
+/**
+ * A number at an axis: three digits, since there is little room.
+ * @param {number | null} value
+ */
+const tick = (value) => short(value === null || Number.isInteger(value) ? value : Number(value.toPrecision(3)));

@@ -3,21 +3,17 @@
 
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { countMarks, groupChoice, keyLink, stateMark, throttled } from "./parts.js";
-import { address, clock, duration, glyph, nameOfKey, STATES } from "./words.js";
+import { countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
+import { drawn, noteAt } from "./staff.js";
+import { address, attemptWords, clock, duration, nameOfKey, short, STATES } from "./words.js";
 
-/** @import { Bar, Groups, JobDetail, Lane, Overview, Place, Score, State, Token, View, Why } from "./types.js" */
+/** @import { Groups, JobDetail, Jobs, Overview, Place, Score, State, TokenLane, View, Why } from "./types.js" */
+/** @import { Drawing, Span } from "./staff.js" */
 
-const LINE = 22;
-const HEAD = 20;
-const GAP = 10;
-const THIN = 14;
-const NAMES = 130;
 const MOST_LISTED = 200;
-const MOST_LINES = 40;
+const MOST_BRUSHED = 20;
 const STEPS = 1000;
-
-/** @typedef {{x: number, y: number, width: number, bar: Bar}} Hit */
+const LEAST_BRUSH = 5;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function score({ main, query }) {
@@ -28,8 +24,10 @@ export async function score({ main, query }) {
   let to = Number(query.get("to")) || undefined;
   /** @type {Score} */
   let found = await get("score", { group: chosen, from, to, width: 400 });
-  /** @type {Hit[]} */
-  let hits = [];
+  /** @type {Drawing} */
+  let drawing = { hits: [], instant: () => found.from };
+  /** @type {Span | null} */
+  let brush = null;
   let selected = "";
   /** @type {Set<string>} */
   let lit = new Set();
@@ -39,15 +37,20 @@ export async function score({ main, query }) {
   const range = h("span", { class: "soft" });
   const counts = h("p", { class: "counts", role: "status" });
   const trail = h("p", { class: "trail", role: "status" });
+  const held = h("p", { class: "held" });
+  const brushed = h("section", { class: "brushed", "aria-label": "Brushed" });
   const list = h("ul", { class: "plain notes", "aria-label": "Notes" });
   const slider = h("input", { type: "range", min: 0, max: STEPS, value: STEPS, "aria-label": "Playhead" });
 
-  const redraw = () => { hits = drawn(canvas, box, found, at === null ? null : Date.parse(at), selected, lit); };
+  const redraw = () => { drawing = drawn(canvas, box, found, at === null ? null : Date.parse(at), selected, lit, brush); };
   const note = () => {
     say(range, `${clock(found.from)} – ${clock(found.to)}`);
     const place = at === null ? STEPS : Math.round(((Date.parse(at) - found.from) / Math.max(1, found.to - found.from)) * STEPS);
     slider.value = String(Math.max(0, Math.min(STEPS, place)));
     slider.setAttribute("aria-valuetext", at === null ? "live" : clock(at));
+    const instant = at === null ? found.to - 1 : Date.parse(at);
+    put(held, found.tokens.map((token) => h("span", { "data-token": token.name },
+      `token ${token.name}: ${unitsAt(token, instant)} of ${token.capacity ?? "?"} held`)));
   };
   const load = async () => {
     found = await get("score", { group: chosen, from, to, width: 400 });
@@ -99,14 +102,44 @@ export async function score({ main, query }) {
     const place = Number(slider.value) / STEPS;
     move(place >= 1 ? null : new Date(found.from + (found.to - found.from) * place).toISOString());
   });
-  /** @param {MouseEvent} event */
-  const hit = (event) => {
+  /** @param {MouseEvent} event @returns {[x: number, y: number]} */
+  const place = (event) => {
     const { left, top } = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - left, event.clientY - top];
-    return hits.find((one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + LINE);
+    return [event.clientX - left, event.clientY - top];
   };
-  canvas.addEventListener("pointermove", (event) => { const one = hit(event); canvas.classList.toggle("pointing", one !== undefined); if (one) void select(one.bar[4]).catch(() => undefined); });
-  canvas.addEventListener("click", (event) => { const one = hit(event); if (one) location.hash = address("job", { key: one.bar[4], at }); });
+  const see = async () => {
+    if (brush === null) return put(brushed);
+    const filter = heldBetween(...brush);
+    const jobs = /** @type {Jobs} */ (await get("jobs", { group: chosen, filter, limit: MOST_BRUSHED }));
+    put(brushed, h("h2", {}, `${short(jobs.matched)} jobs held between ${clock(brush[0])} and ${clock(brush[1])}`),
+      h("div", { class: "bar" },
+        h("input", { type: "text", readonly: true, class: "wide", value: filter, "aria-label": "Filter of what is brushed" }),
+        h("a", { class: "button", href: address("jobs", { group: chosen, filter }) }, "see jobs"),
+        h("button", { type: "button", onclick: () => { brush = null; redraw(); void see(); } }, "clear")),
+      h("ul", { class: "plain" }, jobs.jobs.map((job) => h("li", {}, stateMark(job.state, jobLink(job))))));
+  };
+  let begun = -1;
+  canvas.addEventListener("pointerdown", (event) => { begun = place(event)[0]; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    const [x, y] = place(event);
+    if (begun >= 0 && Math.abs(x - begun) > LEAST_BRUSH) {
+      brush = [drawing.instant(Math.min(begun, x)), drawing.instant(Math.max(begun, x))];
+      return redraw();
+    }
+    const one = noteAt(drawing.hits, x, y);
+    canvas.classList.toggle("pointing", one !== undefined);
+    if (one) void select(one.bar[4]).catch(() => undefined);
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const [x, y] = place(event);
+    const from = begun;
+    begun = -1;
+    if (from < 0) return;
+    if (Math.abs(x - from) > LEAST_BRUSH) return void see().catch(() => undefined);
+    const one = noteAt(drawing.hits, x, y);
+    if (one) location.hash = address("job", { key: one.bar[4], at });
+  });
+  canvas.addEventListener("pointercancel", () => { begun = -1; });
   /** @param {number} factor */
   const zoom = (factor) => {
     const middle = at === null ? found.to : Date.parse(at);
@@ -124,7 +157,7 @@ export async function score({ main, query }) {
       h("button", { type: "button", onclick: () => { from = to = undefined; void load(); } }, "fit"),
       h("button", { type: "button", onclick: () => move(null) }, "live")),
     h("div", { class: "columns score" },
-      h("div", {}, box, slider, counts, trail),
+      h("div", {}, box, slider, counts, held, trail, brushed),
       h("section", { "aria-label": "Notes" }, h("h2", {}, "Notes"), list)),
   );
   redraw();
@@ -137,10 +170,25 @@ export async function score({ main, query }) {
   return { delta: again, reset: again, tick: () => { if (at === null && from === undefined && found.lanes.some((lane) => lane.bars.some((bar) => bar[3] === "running"))) again(); }, close: () => resized.disconnect() };
 }
 
+/**
+ * The units of a token that were held at an instant.
+ * @param {TokenLane} token @param {number} instant
+ */
+const unitsAt = (token, instant) => token.steps.find(([from, to]) => from <= instant && instant < to)?.[2] ?? 0;
+
+/**
+ * The filter of the jobs whose attempt was held at some instant of a span, as `tenuto jobs` takes it.
+ * @param {number} from @param {number} to
+ */
+function heldBetween(from, to) {
+  const [first, last] = [from, to].map((instant) => new Date(instant).toISOString().replace("Z", ""));
+  return `started<="${last}" and (ended>="${first}" or ended=none)`;
+}
+
 /** @param {JobDetail} job */
 function story(job) {
   const waited = job.submitted && job.started ? `waited ${duration((Date.parse(job.started) - Date.parse(job.submitted)) / 1000)}, ` : "";
-  return `${waited}ran ${duration(job.duration_s)}, attempt ${job.attempt}`;
+  return `${waited}ran ${duration(job.duration_s)}, ${attemptWords(job.attempt, job.most_attempts)}`;
 }
 
 /** @param {HTMLElement} list @param {Score} found @param {(key: string) => Promise<void>} select @param {string | null} at */
@@ -153,145 +201,4 @@ function drawList(list, found, select, at) {
   }));
   if (!bars.length) put(list, h("li", { class: "soft" }, found.lanes.some((lane) => lane.bins.length) ? "Too many notes to name: zoom in." : "No note in sight."));
   if (focused) for (const one of list.querySelectorAll("a")) if (one.dataset.note === focused) one.focus({ preventScroll: true });
-}
-
-/**
- * @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Score} found
- * @param {number | null} playhead @param {string} selected @param {Set<string>} lit
- */
-function drawn(canvas, box, found, playhead, selected, lit) {
-  const style = getComputedStyle(canvas);
-  /** @param {string} name */
-  const colour = (name) => style.getPropertyValue(`--${name}`);
-  const names = box.clientWidth < 600 ? 70 : NAMES;
-  const width = Math.max(box.clientWidth, 280);
-  const tall = found.lanes.map((lane) => Math.min(MOST_LINES, Math.max(1, lane.lines, lane.bins.length ? 3 : 1)) * LINE);
-  const held = found.tokens.map((token) => tokenNotes(token, found));
-  const height = HEAD + tall.reduce((sum, one) => sum + one + GAP, 0) + held.reduce((sum, one) => sum + Math.max(one.length, 1) * THIN + GAP, 0) + GAP;
-  const ratio = devicePixelRatio || 1;
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  canvas.style.height = `${height}px`;
-  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  pen.scale(ratio, ratio);
-  pen.font = "12px system-ui, sans-serif";
-  pen.textBaseline = "middle";
-  /** @param {number} instant */
-  const x = (instant) => names + ((instant - found.from) / Math.max(1, found.to - found.from)) * (width - names - 8);
-  axis(pen, found, x, width, height, colour);
-  /** @type {Hit[]} */
-  const hits = [];
-  let top = HEAD;
-  found.lanes.forEach((lane, number) => {
-    const size = tall[number] ?? LINE;
-    pen.fillStyle = colour("ink");
-    pen.fillText(clipped(pen, lane.label, names - 12), 4, top + LINE / 2);
-    hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : notes(pen, lane, x, top, selected, lit, colour)));
-    top += size + GAP;
-  });
-  found.tokens.forEach((token, number) => {
-    const notes = held[number] ?? [];
-    pen.fillStyle = colour("ink");
-    pen.fillText(clipped(pen, `${token.name} ${token.held}/${token.capacity ?? "?"}`, names - 12), 4, top + THIN / 2);
-    notes.forEach((bar, line) => {
-      const [left, y] = [x(bar[1]), top + line * THIN + 2];
-      const wide = Math.max(2, x(bar[2]) - left - 1);
-      pen.globalAlpha = selected && !lit.has(bar[4]) ? 0.25 : 1;
-      pen.fillStyle = colour(bar[3]);
-      pen.fillRect(left, y, wide, THIN - 4);
-      pen.globalAlpha = 1;
-      hits.push({ x: left, y, width: Math.max(wide, 6), bar });
-    });
-    top += Math.max(notes.length, 1) * THIN + GAP;
-  });
-  if (playhead !== null) {
-    pen.fillStyle = colour("accent");
-    pen.fillRect(Math.max(names, Math.min(x(playhead), width - 4)) - 1, 0, 2, height);
-  }
-  return hits;
-}
-
-/**
- * The lane of a token: the notes of the jobs that hold its units now, one line each.
- * @param {Token} token @param {Score} found @returns {Bar[]}
- */
-function tokenNotes(token, found) {
-  const holders = new Set(token.holders.map((one) => one.key));
-  return found.lanes.flatMap((lane) => lane.bars.filter((bar) => bar[3] === "running" && holders.has(bar[4]))).slice(0, MOST_LINES);
-}
-
-/** @param {CanvasRenderingContext2D} pen @param {Score} found @param {(instant: number) => number} x @param {number} width @param {number} height @param {(name: string) => string} colour */
-function axis(pen, found, x, width, height, colour) {
-  const count = Math.max(2, Math.floor(width / 160));
-  for (let step = 0; step <= count; step++) {
-    const instant = found.from + ((found.to - found.from) * step) / count;
-    pen.fillStyle = colour("line");
-    pen.fillRect(x(instant), HEAD - 4, 1, height);
-    pen.fillStyle = colour("soft-ink");
-    pen.textAlign = step === count ? "right" : "left";
-    pen.fillText(new Date(instant).toLocaleTimeString("en-GB"), x(instant) + (step === count ? 0 : 3), 9);
-  }
-  pen.textAlign = "left";
-}
-
-/** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */
-function clipped(pen, text, room) {
-  if (pen.measureText(text).width <= room) return text;
-  let end = text.length;
-  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
-  return `${text.slice(0, end)}…`;
-}
-
-/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {number} top @param {string} selected @param {Set<string>} lit @param {(name: string) => string} colour */
-function notes(pen, lane, x, top, selected, lit, colour) {
-  pen.setLineDash([3, 3]);
-  pen.strokeStyle = colour("soft-ink");
-  for (const [line, start, end, , key] of lane.waits) {
-    if (line >= MOST_LINES || (selected && !lit.has(key))) continue;
-    const y = top + Math.min(line, Math.max(lane.lines - 1, 0)) * LINE + LINE / 2;
-    pen.beginPath();
-    pen.moveTo(x(start), y);
-    pen.lineTo(x(end), y);
-    pen.stroke();
-  }
-  pen.setLineDash([]);
-  return lane.bars.filter((bar) => bar[0] < MOST_LINES).map((bar) => {
-    const [line, start, end, state, key, attempt] = bar;
-    const [left, y] = [x(start), top + line * LINE + 2];
-    const width = Math.max(2, x(end) - left - 1);
-    pen.globalAlpha = selected && !lit.has(key) ? 0.25 : 1;
-    pen.fillStyle = colour(state);
-    pen.beginPath();
-    pen.roundRect(left, y, width, LINE - 4, Math.min(4, width / 2));
-    pen.fill();
-    if (key === selected) {
-      pen.strokeStyle = colour("ink");
-      pen.lineWidth = 2;
-      pen.stroke();
-      pen.lineWidth = 1;
-    }
-    if (width > 64) {
-      pen.fillStyle = colour("on-state");
-      pen.fillText(clipped(pen, `${glyph(state)} ${nameOfKey(key)}${attempt > 1 ? ` (${attempt})` : ""}`, width - 8), left + 4, y + (LINE - 4) / 2);
-    }
-    pen.globalAlpha = 1;
-    return { x: left, y, width: Math.max(width, 6), bar };
-  });
-}
-
-/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {number} top @param {number} size @param {(name: string) => string} colour @returns {Hit[]} */
-function bins(pen, lane, x, top, size, colour) {
-  /** @param {Partial<Record<State, number>>} counts */
-  const sum = (counts) => STATES.reduce((total, state) => total + (counts[state] ?? 0), 0);
-  const most = Math.max(1, ...lane.bins.map(([, , counts]) => sum(counts)));
-  for (const [start, end, counts] of lane.bins) {
-    let y = top + size;
-    for (const state of STATES) {
-      const tall = ((counts[state] ?? 0) / most) * size;
-      pen.fillStyle = colour(state);
-      pen.fillRect(x(start), y - tall, Math.max(1, x(end) - x(start)), tall);
-      y -= tall;
-    }
-  }
-  return [];
 }

@@ -33,7 +33,7 @@ export interface Token {
   waiting: { key: string; amount: number; since: string | null }[];
 }
 export interface Overview extends Stamp {
-  groups: Group[]; running: Job[]; failures: Failure[]; tokens: Token[]; alarms: Alarm[];
+  groups: Group[]; running: Job[]; failures: Failure[]; tokens: Token[]; alarms: Alarm[]; jobs_per_s: number;
 }
 export interface Groups extends Stamp { groups: Group[]; total: number; offset: number }
 export interface Jobs extends Stamp {
@@ -46,7 +46,7 @@ export interface Attempt {
 }
 export interface JobDetail extends Job, Stamp {
   directory: string | null; parameters: Record<string, unknown>; upstream: Record<string, string>;
-  dependencies: Job[]; dependents: Job[]; runs: string[]; attempts: Attempt[];
+  dependencies: Job[]; dependents: Job[]; runs: string[]; attempts: Attempt[]; most_attempts: number | null;
   events: Record<string, unknown>[]; result: unknown; earlier_logs: number; carbon: Energy | null;
   commands: string[];
 }
@@ -67,8 +67,10 @@ export interface Graph extends Stamp {
 export type Bar = [line: number, start: number, end: number, state: State, key: string, attempt: number];
 export type Wait = [line: number, from: number, to: number, reason: string, key: string];
 export type Bin = [from: number, to: number, counts: Record<State, number>];
-export interface Lane { group: string; label: string; lines: number; bars: Bar[]; waits: Wait[]; bins: Bin[] }
-export interface Score extends Stamp { from: number; to: number; lanes: Lane[]; tokens: Token[] }
+export type Join = [line: number, end: number, nextLine: number, start: number, key: string];
+export interface Lane { group: string; label: string; lines: number; bars: Bar[]; waits: Wait[]; joins: Join[]; bins: Bin[] }
+export interface TokenLane extends Token { steps: [from: number, to: number, held: number][] }
+export interface Score extends Stamp { from: number; to: number; lanes: Lane[]; tokens: TokenLane[] }
 export interface History extends Stamp { at: string[]; counts: Record<State, number[]> }
 export interface Column { name: string; kind: string; min: number | null; max: number | null }
 export type Cell = string | number | boolean | null;

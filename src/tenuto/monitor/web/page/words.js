@@ -112,3 +112,12 @@ export function filterValue(value) {
   const text = String(value);
   return /^[\w.+-]+$/.test(text) ? text : `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`;
 }
+
+/**
+ * Which attempt it is, and of how many: of a job that a person tried more often, only which.
+ * @param {number} attempt @param {number | null} most
+ */
+export function attemptWords(attempt, most) {
+  if (!attempt) return "never started";
+  return most !== null && attempt <= most ? `attempt ${attempt} of ${most}` : `attempt ${attempt}`;
+}
