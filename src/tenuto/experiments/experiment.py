@@ -639,9 +639,10 @@ class experiment:
             done = sum(job.state is JobState.DONE for job in run.jobs.values())
             reused = len(run.reused)
             place = os.path.relpath(self.workspace.path)
+            unstarted = f", {run.unfinishedJobs} not finished" if run.unfinishedJobs else ""
             say(
                 f"{self.name}: {counted(len(run.jobs), 'job')}, {reused} reused, {done - reused} ran, "
-                f"{run.failedJobs} failed; to see results: tenuto results -w {shlex.quote(place)}"
+                f"{run.failedJobs} failed{unstarted}; to see results: tenuto results -w {shlex.quote(place)}"
             )
 
     def _say_what_goes_on(self, run: Run) -> None:
