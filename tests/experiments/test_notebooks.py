@@ -57,6 +57,9 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
         "print(more.job.result(), len(xp.jobs))",
     )
     assert outputs[1][-1]["data"]["text/plain"] == "'<b>a</b>'"
+    bars = [one["data"]["text/html"] for one in outputs[1] if one["output_type"] == "display_data"]
+    assert len(bars) == 1
+    assert re.match(r"<pre>cells .* 1/1 100% ETA", bars[0]), bars
     for cell, expected in ((2, "Note.C"), (3, "DONE"), (4, "experiment cells")):
         html = outputs[cell][-1]["data"]["text/html"]
         assert expected in html

@@ -231,7 +231,7 @@ class ForkingLauncher:
         if parent is not None and parent.usable:
             self._parents.move_to_end(needs)
             return parent
-        if not os.access(self._python, os.X_OK):
+        if not os.access(self._python, os.X_OK, effective_ids=True):
             raise LaunchRefused(f"EXEC: the Python interpreter {self._python!r} cannot be run")
         if len(to_json(needs)) > LARGEST // 2:
             return None

@@ -168,7 +168,8 @@ class Arrivals:
             else:
                 self._wait_for_rest(job)
         elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
-            job.state = JobState.RUNNING
+            runner = job_directory.read_pid(self._machine.files, job.paths, found.attempt)
+            job.set_state(JobState.RUNNING, since=runner.started if runner is not None else None)
             self._adopt(job, found)
         elif arrival is Arrival.ADOPT and found.external:  # it is pending, and needs no slot to be awaited
             for state in (JobState.WAITING, JobState.READY, JobState.SCHEDULED):

@@ -343,6 +343,7 @@ class Attempts:
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
                 tokens=recorded(job.tokens),
+                slots=job.slots,
             ),
         )
         job.attempt = launch.attempt
@@ -517,7 +518,8 @@ class Attempts:
             return False
         job.attach(process)
         if job.state is JobState.SCHEDULED:
-            job.state = JobState.RUNNING
+            pid = found.evidence.pid
+            job.set_state(JobState.RUNNING, since=pid.started if isinstance(pid, PidRecord) else None)
         if job.stop is None and self._is_cancelled(job):
             job.stop = self._wish(
                 job

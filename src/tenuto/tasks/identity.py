@@ -14,6 +14,7 @@ task it came from, and its init tasks in order.
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import MissingValue
@@ -90,10 +91,22 @@ def former_digest(config: ConfigBase, former: Callable[[ConfigBase], Schema | No
     view = _View(lambda child: digests[id(child)], digest)
     is_other = False
     for node in postorder(config, lambda _: False):
+        if (old := node._state.replaces) is not None:
+            found = former_digest(old, partial(_former_of, old, former))
+            is_other = True
+            assert found is not None
+            digests[id(node)] = found
+            continue
         schema = former(node)
         is_other = is_other or schema is not None
         digests[id(node)] = sha256(_form(node, schema or schema_of(type(node)), view)).digest()
     return digests[id(config)] if is_other else None
+
+
+def _former_of(
+    old: ConfigBase, former: Callable[[ConfigBase], Schema | None], node: ConfigBase
+) -> Schema | None:
+    return schema_of(type(old)) if node is old else former(node)
 
 
 def _is_deprecated(config: ConfigBase) -> bool:
