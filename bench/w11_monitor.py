@@ -46,8 +46,10 @@ class Part(NamedTuple):
 
 LOADED = (
     Part("ready_s", "ready", "s", 2.0, 2.0),
+    Part("ready_cpu_s", "ready, CPU", "s", 2.0, 2.0),
     Part("first_rows_s", "first rows", "s", 3.0, 3.0),
     Part("known_s", "all known", "s", 3.0, 20.0),
+    Part("known_cpu_s", "all known, CPU", "s", 3.0, 20.0),
     Part("slowest_s", "slowest answer while loading", "s", 0.3, 0.3),
     Part("page_s", "a page of 100", "s", 0.05, 0.3),
     Part("filter_s", "a filter", "s", 0.2),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +13,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource
 from tests.monitor.conftest import Served
 from tests.monitor.page.conftest import RUNNING, SWEEP, Serve, Visitor, drawn, live
+from tests.monitor.tunnel import Tunnel
 
 pytestmark = pytest.mark.slow
 
@@ -92,56 +90,6 @@ def test_17_a_keyboard_is_enough(serve: Serve, visitor: Visitor, source: FakeSou
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("[data-field=state]")).to_have_text("✗ error")
-
-
-class Tunnel:
-    """Forwards a port of its own to another one, until it is cut; `open` lets it pass again."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._pairs: list[socket.socket] = []
-        self._is_open = True
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listening.accept()
-                if not self._is_open:
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self._target))
-                self._pairs += [near, far]
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
-
-    @staticmethod
-    def _pump(one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError):
-            while data := one.recv(65536):
-                other.sendall(data)
-        for end in (one, other):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        self._is_open = False
-        for one in self._pairs:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def open(self) -> None:
-        self._is_open = True
-
-    def close(self) -> None:
-        self.cut()
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for one in self._pairs:
-            one.close()
 
 
 @pytest.fixture
