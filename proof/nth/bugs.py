@@ -7,10 +7,11 @@ from typing import Any
 
 from tenuto.errors import NotRegularFile
 from tenuto.workspace import attempt_files, files, job_directory, journal
-from tenuto.workspace.files import FILE_MODE, DiskFiles
+from tenuto.workspace.files import DiskFiles
 from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, write_marker
+from tenuto.workspace.modes import FILE_MODE
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import StatusRecord
 

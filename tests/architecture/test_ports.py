@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,14 @@ MACHINE: dict[str, set[str]] = {
         "workspace.filesystem",
         "workspace.inotify",
         "workspace.locks",
+        "workspace.modes",
         "workspace.processes",
     },
     "time": {"clock"},
     "fcntl": {"workspace.locks"},
     "select": {"workspace.processes"},
     "signal": {"workspace.processes"},
-    "stat": {"workspace.files", "workspace.locks"},
+    "stat": {"workspace.files", "workspace.locks", "workspace.modes"},
     "random": set(),
     "secrets": set(),
     "uuid": set(),
@@ -51,6 +53,7 @@ HEAVY = "asyncio dataclasses inspect logging subprocess socket concurrent multip
 NOT_IN_A_JOB = {"lifecycle.jobs"}
 
 
+@cache
 def core() -> dict[str, ast.Module]:
     """Dotted name below `tenuto` -> source, of everything that the simulator runs."""
     files = [SRC / "clock.py"]

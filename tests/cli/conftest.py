@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from .calls import LOOKING, call
+
 ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=quit]"
 """What must never reach a terminal as it is."""
 
@@ -142,16 +144,21 @@ class Shell:
 
     def run(self, *arguments: str, check: int | None = 0, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs a command on the workspace, without a terminal."""
-        found = subprocess.run(
-            [*TENUTO, *arguments, "-w", str(self.workspace)],
-            env={**self.environment, **options.pop("environment", {})},
-            cwd=self.here,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            **options,
-        )
+        environment = {**self.environment, **options.pop("environment", {})}
+        given = [*arguments, "-w", str(self.workspace)]
+        if arguments[0] in LOOKING and not options:
+            found = call(given, self.here, environment)
+        else:
+            found = subprocess.run(
+                [*TENUTO, *given],
+                env=environment,
+                cwd=self.here,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                **options,
+            )
         if check is not None:
             assert found.returncode == check, found.stdout + found.stderr
         return found

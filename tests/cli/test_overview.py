@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.cli.overview import Overview
+from tenuto.experiments.overview import Overview
 from tenuto.jobs.model import Counts
 from tenuto.lifecycle.events import (
     Event,

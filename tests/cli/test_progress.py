@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from tenuto.cli.progress import ASCII, UNICODE, Shown, ShownJob, rendered, signs_for
-from tenuto.cli.screen import Above, Line, Screen, Size, Style
+from tenuto.experiments.display import ASCII, UNICODE, Shown, ShownJob, rendered, signs_for
 from tenuto.jobs.model import Counts
+from tenuto.jobs.screen import Above, Line, Screen, Size, Style
 from tenuto.jobs.text import width
 
 MANY = Shown(

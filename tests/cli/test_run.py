@@ -15,7 +15,9 @@ import pytest
 
 from tenuto import from_task_dir
 from tenuto.errors import ClassNotFound
-from tests.experiments.scripts import TASKS, Place, eventually, python, run, tenuto, terminal
+from tests.experiments.scripts import TASKS, Place, environment, eventually, python, run, tenuto, terminal
+
+from .calls import call
 
 BODY = """
 with experiment(HERE / "ws", "sweep"):
@@ -67,12 +69,16 @@ def test_without_a_terminal_each_event_is_a_line_and_failures_are_grouped(place:
         r"3 jobs failed: ValueError: f\d is bad",
         r"  and 2 other messages from the same line",
         r"  at script\.py:\d+",
+        rf"  script\.Fail {job} name=f\d",
         rf"  to see why: python -m tenuto why {job} -w ws",
         r"to try them again: python -m tenuto run .*script\.py",
     ]
     for pattern in patterns:
         assert any(re.fullmatch(pattern, line) for line in lines), f"no line {pattern} in\n{result.stderr}"
     assert "Traceback" not in result.stderr
+    listed = call(["jobs", "state=error", "-w", "ws"], place.directory, environment())
+    assert re.search(r"id +task +state +name +took", listed.stdout), listed.stdout
+    assert re.search(r"script\.Fail +error +f1", listed.stdout), listed.stdout
 
 
 def test_the_summary_as_json_is_alone_on_standard_output(place: Place) -> None:
@@ -413,20 +419,28 @@ def test_generate_only_says_how_to_run_a_job_by_hand(place: Place) -> None:
 # -- on a terminal -----------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_the_display_shows_progress_and_then_gives_way(place: Place) -> None:
+@pytest.mark.parametrize("started_by", ["tenuto run", "python"])
+def test_on_a_terminal_the_display_shows_progress_and_then_gives_way(place: Place, started_by: str) -> None:
     script = place.script(
         """
 with experiment(HERE / "ws", "shown"):
     Hold.C(name="a").tag("t", "\\x1b]0;title\\x07").submit()
     print("printed by the script")
+    child = os.fork()
+    if child == 0:
+        print("printed by its child", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 """
     )
-    with terminal(tenuto("run", script), place.directory) as screen:
+    command = tenuto("run", script) if started_by == "tenuto run" else python(script)
+    with terminal(command, place.directory) as screen:
         eventually(lambda: "0/1" in screen.seen and "Hold t=" in screen.seen, "the display")
         screen.resize(10, 40)
         place.release.touch()
         assert screen.wait() == 0
         eventually(lambda: "1 ran" in screen.seen, "the summary")
         assert "printed by the script" in screen.seen
+        assert "printed by its child" in screen.seen
         assert "\x1b]0;" not in screen.seen
         assert "\\x1b]0;title" in screen.seen

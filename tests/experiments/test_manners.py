@@ -9,11 +9,11 @@ from textwrap import dedent
 import pytest
 
 from tenuto import JobState, Param, ProcessService, Task, experiment
-from tenuto.cli.progress import Shown, ShownJob, rendered
-from tenuto.cli.screen import Size
 from tenuto.errors import DeclarationError
+from tenuto.experiments.display import Shown, ShownJob, rendered
 from tenuto.experiments.environment import forget, git_state
 from tenuto.jobs.model import Counts
+from tenuto.jobs.screen import Size
 from tenuto.jobs.text import counted
 from tenuto.launchers.script import job_script
 

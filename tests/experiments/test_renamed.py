@@ -87,6 +87,33 @@ def test_a_renamed_task_is_found_under_its_former_name_and_moved(place: Place) -
     assert listed.count("done") == 3, listed
 
 
+def test_a_class_that_is_replaced_at_once_is_found_under_its_former_name(place: Place) -> None:
+    before = BEFORE.replace("class Train(Task)", "class Learn(Task)").replace("Param[Train]", "Param[Learn]")
+    before = before.replace("lr: Param[float]", "rate: Param[str]").replace("self.lr", "float(self.rate)")
+    body = """
+    with experiment("ws", "x"):
+        print(Evaluate.C(trained=Learn.C(rate="0.5").submit()).submit().result())
+    """
+    script = place.script(dedent(body), tasks=before)
+    first = run(python(script), place.directory)
+    assert first.stdout == "1.0\n", first.stderr
+    after = (
+        BEFORE.replace("Train", "Fit")
+        + """
+@deprecate(replace=True)
+class Learn(Task):
+    rate: Param[str]
+    def __convert__(self):
+        return Fit.C(lr=float(self.rate))
+"""
+    )
+    place.script(dedent(body), tasks=after)
+    again = run(python(script), place.directory)
+    assert again.stdout == "1.0\n", again.stderr
+    assert "2 jobs are kept under a former name, such as script.Learn" in again.stderr
+    assert place.ledger() == ["train", "evaluate"]
+
+
 def test_a_deprecated_task_that_converts_itself_runs_as_its_successor(place: Place) -> None:
     tasks = (
         AFTER

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tenuto import LauncherNotFound, Param, RequirementError, RunMode, Task, experiment
+from tenuto.experiments.view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.retry import prepare
+from tenuto.scheduler.base import Scheduler
 from tenuto.settings import Settings
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.machine import this_machine
 
 from .scripts import Place, python, run
 
@@ -127,3 +133,19 @@ with experiment(HERE / "ws", "gpus") as xp:
     tokens = str(place.directory / "tokens")
     done = run(python(place.directory / "script.py"), place.directory, PATH=path, TENUTO_TOKENS_PATH=tokens)
     assert done.returncode == 0, done.stderr
+
+
+class Broken(Needy):
+    """Fails, whatever its cores."""
+
+    def execute(self) -> None:
+        raise ValueError("broken")
+
+
+def test_a_retried_job_takes_as_many_slots_as_before(tmp_path: Path) -> None:
+    with experiment(tmp_path, "x", settings=settings(), raise_on_failure=False):
+        job = Broken.C().submit().job
+    key = JobKey(job.task_id, job.job_id)
+    (again,) = prepare(WorkspaceView(Layout(str(tmp_path)), this_machine()), [key], Scheduler.instance()).jobs
+    assert (job.slots, again.slots) == (2, 2)
+    assert again.work.environment["OMP_NUM_THREADS"] == "2"

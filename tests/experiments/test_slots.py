@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from textwrap import dedent
 
 from tenuto.workspace.locks import system_locks
 
-from .scripts import Place, environment, eventually, python, tenuto
+from .scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 
 @contextmanager
@@ -99,8 +100,13 @@ def test_adopted_jobs_and_retries_have_the_slots_that_they_hold(place: Place) ->
     assert sorted(place.ledger()) == ["a", "b", "bad", "bad", "new"]
 
 
-def test_a_job_that_another_script_runs_takes_no_second_slot(place: Place) -> None:
-    body = 'with experiment("ws", "{}"):\n    Hold.C(name="held").submit()\n    Note.C(name="{}").submit()'
+def test_a_job_that_another_script_runs_takes_no_second_slot_and_keeps_its_time(place: Place) -> None:
+    body = dedent("""
+        with experiment("ws", "{}"):
+            job = Hold.C(name="held").submit().job
+            Note.C(name="{}").submit()
+        print(job.starttime.isoformat(), (job.endtime - job.starttime).total_seconds() >= 0)
+        """)
     place.script(body.format("first", "one"))
     script = place.directory / "script.py"
     with started(place, python(script), 2) as one:
@@ -108,6 +114,34 @@ def test_a_job_that_another_script_runs_takes_no_second_slot(place: Place) -> No
         place.script(body.format("second", "two"))
         with started(place, python(script), 2) as two:
             eventually(lambda: "two" in place.ledger(), "the other slot")
+            (held,) = place.workspace.glob("jobs/*.Hold/*")
+            began = json.loads((held / "Hold.pid").read_text())["started"]
             place.release.touch()
-            ended(two)
+            said, _ = two.communicate(timeout=60)
+            assert two.returncode == 0, said
         ended(one)
+    assert said.split()[-2:] == [began, "True"]
+    assert "1 job was run from another version of script.py than it has now" in said, "of the first script"
+
+
+INNER = """
+import subprocess
+
+class Outer(Task):
+    def execute(self):
+        command = [sys.executable, str(HERE / "inner.py")]
+        inner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=HERE)
+        told = next(line for line in inner.stderr if "every slot" in line)
+        inner.kill()
+        inner.communicate()
+        return told
+"""
+
+
+def test_a_job_that_waits_for_a_job_of_its_own_for_ever_is_told_so(place: Place) -> None:
+    place.script('with experiment("ws", "inner"):\n    Note.C(name="never").submit()', "inner.py")
+    body = 'with experiment("ws", "outer"):\n    print(Outer.C().submit().result())'
+    script = place.script(body, tasks=TASKS + INNER)
+    result = run(python(script), place.directory, TENUTO_SLOTS="1")
+    assert "every slot (1) is held by a job that waits for jobs which it started itself" in result.stdout
+    assert place.ledger() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
@@ -59,6 +60,19 @@ def test_a_dry_run_tells_what_would_be_killed_and_kills_nothing(workspace: Build
     assert kill(workspace.jobs, runner.key, "enough", really=False).acted.outcome is Outcome.WOULD_KILL
     assert not os.path.exists(runner.paths.stop)
     assert runner.process.poll() is None
+
+
+def test_a_dry_run_leaves_what_a_cluster_has_and_names_its_launcher(workspace: Builder) -> None:
+    key = workspace.job("far", ended=None)
+    paths = workspace.layout.job(*key)
+    launch = job_directory.read_launch(MACHINE.files, paths)
+    assert launch is not None
+    Path(paths.launch).write_bytes(launch._replace(external=True, launcher="slurm").encode())
+    before = sorted(os.listdir(paths.private))
+    acted = kill(workspace.jobs, key, "enough", really=False).acted
+    assert (acted.outcome, acted.detail) == (Outcome.WOULD_KILL, "attempt 1, by slurm")
+    assert kill(workspace.jobs, key, "enough", attempt=2, really=False).acted.outcome is Outcome.STALE
+    assert sorted(os.listdir(paths.private)) == before, "neither a wish nor a claim"
 
 
 def test_a_wish_for_an_attempt_that_was_followed_by_another_is_stale_though_that_has_ended(

@@ -61,9 +61,9 @@ def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     assert lived(range(seed, seed + 1)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942])
+@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942, 6520, 6765])
 def test_a_world_with_a_cluster_that_once_broke_a_promise_breaks_none(seed: int) -> None:
-    """Old files after a power loss, a job that was pending meanwhile."""
+    """Old files after a power loss, a job that was pending meanwhile, a wish that a full disk refused."""
     assert lived(range(seed, seed + 1)).failing == ()
 
 

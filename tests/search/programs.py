@@ -81,9 +81,10 @@ def programs(tmp_path: Path, agent: str = AGENT, **options: Any) -> Evolution:
             given[key] = options.pop(key)
     given.setdefault("evaluate", [sys.executable, "evaluate.py"])
     path = options.pop("path", tmp_path / "repository")
+    command = options.pop("command", [sys.executable, str(tmp_path / "agent.py"), "{parent}"])
     return Evolution(
         options.pop("name", "stir"),
-        Repository(path, agent=[sys.executable, str(tmp_path / "agent.py"), "{parent}"], **given),
+        Repository(path, agent=command, **given),
         **{
             "sampler": MapElites([5, 5], [(0, 10), (0, 10)], measures=["a", "b"]),
             "workdir": tmp_path / "w",

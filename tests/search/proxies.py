@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import tempfile
@@ -28,6 +29,15 @@ class Proxy:
     def fall_silent(self) -> None:
         """From now on everything is swallowed, as if a cable was cut."""
         self._is_silent.set()
+
+    def answer_again(self) -> None:
+        """New connections pass; those that were cut are closed, as a network that is back closes them."""
+        self._is_silent.clear()
+        cut, self._open = self._open, []
+        for one in cut:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
     def _accept(self) -> None:
         while True:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from tenuto.search import Archive, MapElites, Outcome, Real, Study, Verdict
-
-np = pytest.importorskip("numpy")
-archives = pytest.importorskip("ribs.archives")
-
-WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "prove"
+from tests.search import oracle
 
 
 def test_20_the_index_of_a_grid_is_that_of_pyribs() -> None:
     shape, ranges = (20, 7, 3), [(-1.0, 1.0), (0.1, 0.7), (-5.0, 9.0)]
     ours = Archive(shape, ranges)
-    theirs = archives.GridArchive(solution_dim=1, dims=shape, ranges=ranges)
-    count = 1_000_000 if WHOLE else 20_000
-    rng = np.random.default_rng(1)
-    points = np.stack([rng.uniform(low - 1, high + 1, count) for low, high in ranges], axis=1)
+    theirs = oracle.archives.GridArchive(solution_dim=1, dims=shape, ranges=ranges)
+    count = 1_000_000 if oracle.WHOLE else 20_000
+    rng = oracle.np.random.default_rng(1)
+    points = oracle.np.stack([rng.uniform(low - 1, high + 1, count) for low, high in ranges], axis=1)
     edges = [
         [low + (high - low) * k / n for k in range(n + 1)]
         for n, (low, high) in zip(shape, ranges, strict=True)
     ]
-    points = np.concatenate(
-        [points, np.array([[a, b, c] for a in edges[0] for b in edges[1] for c in edges[2]])]
+    points = oracle.np.concatenate(
+        [points, oracle.np.array([[a, b, c] for a in edges[0] for b in edges[1] for c in edges[2]])]
     )
     assert [ours.index(point) for point in points.tolist()] == theirs.index_of(points).tolist()
     cells = rng.integers(0, math.prod(shape), 200)
@@ -40,12 +35,12 @@ def test_20_the_index_of_a_grid_is_that_of_pyribs() -> None:
 
 def test_20_status_score_and_best_are_those_of_pyribs() -> None:
     ours = Archive([30, 30], [(0, 1), (0, 1)], offset=-1.0)
-    theirs = archives.GridArchive(
+    theirs = oracle.archives.GridArchive(
         solution_dim=1, dims=[30, 30], ranges=[(0, 1), (0, 1)], qd_score_offset=-1.0
     )
     rng = random.Random(2)
     statuses = {Verdict.WORSE: 0, Verdict.BETTER: 1, Verdict.NEW: 2}
-    for number in range(100_000 if WHOLE else 1_000):
+    for number in range(100_000 if oracle.WHOLE else 1_000):
         point, objective = [rng.uniform(-0.1, 1.1), rng.betavariate(2, 2)], rng.choice([0.0, rng.gauss(0, 1)])
         verdict, _ = ours.add(number, None, objective, point)
         status = theirs.add_single([number], objective, point)["status"]
@@ -106,10 +101,10 @@ def theirs(
     function: Callable[[Sequence[float]], tuple[float, list[float]]], seed: int, evaluations: int
 ) -> float:
     emitters = pytest.importorskip("ribs.emitters")
-    archive = archives.GridArchive(
+    archive = oracle.archives.GridArchive(
         solution_dim=10, dims=[20, 20], ranges=RANGES[function], qd_score_offset=OFFSETS[function], seed=seed
     )
-    rng = np.random.default_rng(seed)
+    rng = oracle.np.random.default_rng(seed)
     first = rng.uniform(-5.12, 5.12, (64, 10))
     emitter = emitters.IsoLineEmitter(
         archive,
@@ -138,10 +133,10 @@ OFFSETS = {sphere: -514.0, rastrigin: -720.0, arm: -4.0}
 def test_20_map_elites_is_as_good_as_pyribs(
     function: Callable[[Sequence[float]], tuple[float, list[float]]],
 ) -> None:
-    seeds, evaluations, share = (10, 4_000, 0.97) if WHOLE else (3, 800, 0.9)
+    seeds, evaluations, share = (10, 4_000, 0.97) if oracle.WHOLE else (3, 800, 0.9)
     mine = sum(ours(function, seed, evaluations) for seed in range(seeds))
-    oracle = sum(theirs(function, seed, evaluations) for seed in range(seeds))
-    assert mine >= share * oracle, f"{mine / oracle:.3f} of pyribs"
+    peer = sum(theirs(function, seed, evaluations) for seed in range(seeds))
+    assert mine >= share * peer, f"{mine / peer:.3f} of pyribs"
 
 
 def test_voronoi_cells_are_even_and_known_by_their_nearest_point() -> None:

@@ -9,8 +9,7 @@ import pytest
 from tenuto.errors import SearchError
 from tenuto.search import Choice, Integer, OptunaSampler, Outcome, Real, Study
 from tenuto.search.proposals import chance
-
-optuna = pytest.importorskip("optuna")
+from tests.search import oracle
 
 SPACE: dict[str, Any] = {
     "x": Real(-2, 2, shape=2),
@@ -42,9 +41,9 @@ def test_21_proposals_are_those_of_the_study_driven_by_hand(kind: str) -> None:
     count = 25
     found = proposals(kind, count)
     assert found == proposals(kind, count)
-    make = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[kind]
+    make = {"random": oracle.optuna.samplers.RandomSampler, "tpe": oracle.optuna.samplers.TPESampler}[kind]
     more = {"constant_liar": True} if kind == "tpe" else {}
-    kinds = optuna.distributions
+    kinds = oracle.optuna.distributions
     space = {
         "x[0]": kinds.FloatDistribution(-2, 2),
         "x[1]": kinds.FloatDistribution(-2, 2),
@@ -52,7 +51,7 @@ def test_21_proposals_are_those_of_the_study_driven_by_hand(kind: str) -> None:
         "n": kinds.IntDistribution(1, 9),
         "kind": kinds.CategoricalDistribution(["a", "b"]),
     }
-    study = optuna.create_study(direction="maximize")
+    study = oracle.optuna.create_study(direction="maximize")
     for number, values in enumerate(found, 1):
         study.sampler = make(seed=chance(3, number, 0).getrandbits(32), **more)
         trial = study.ask(space)
@@ -62,7 +61,7 @@ def test_21_proposals_are_those_of_the_study_driven_by_hand(kind: str) -> None:
         }
         assert mine == values, number
         if number % 7 == 0:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            study.tell(trial, state=oracle.optuna.trial.TrialState.FAIL)
         else:
             study.tell(trial, objective(mine))
 

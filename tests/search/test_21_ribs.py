@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import statistics
 from pathlib import Path
@@ -13,21 +12,17 @@ import pytest
 
 from tenuto.errors import SearchError
 from tenuto.search import Choice, Evolution, Outcome, Real, RibsSampler, Study
+from tests.search import oracle
 from tests.search.tasks_for_search import Ball
 from tests.search.test_20_pyribs import sphere
 
-archives = pytest.importorskip("ribs.archives")
-emitters = pytest.importorskip("ribs.emitters")
-schedulers = pytest.importorskip("ribs.schedulers")
-
-WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "prove"
 SPACE = {"x": Real(-5.12, 5.12, shape=6)}
 EMITTERS, BATCH = 2, 6
 
 
 def built(seed: int | None, count: int = EMITTERS, dims: int = 20) -> tuple[Any, list[Any]]:
     """CMA-ME as a user of pyribs builds it."""
-    archive = archives.GridArchive(
+    archive = oracle.archives.GridArchive(
         solution_dim=6,
         dims=[dims, dims],
         ranges=[(-15.36, 15.36)] * 2,
@@ -35,7 +30,7 @@ def built(seed: int | None, count: int = EMITTERS, dims: int = 20) -> tuple[Any,
         qd_score_offset=-310.0,
     )
     made = [
-        emitters.EvolutionStrategyEmitter(
+        oracle.emitters.EvolutionStrategyEmitter(
             archive,
             x0=[0.0] * 6,
             sigma0=0.5,
@@ -52,7 +47,7 @@ def built(seed: int | None, count: int = EMITTERS, dims: int = 20) -> tuple[Any,
 
 def own_loop(seed: int, generations: int) -> float:
     archive, made = built(seed)
-    scheduler = schedulers.Scheduler(archive, made)
+    scheduler = oracle.schedulers.Scheduler(archive, made)
     for _ in range(generations):
         found = [sphere(x) for x in scheduler.ask().tolist()]
         scheduler.tell([objective for objective, _ in found], [measures for _, measures in found])
@@ -77,7 +72,7 @@ def through_us(seed: int, generations: int, flying_at_most: int = 5) -> float:
 
 
 def test_21_cma_me_through_us_is_as_good_as_its_own_loop() -> None:
-    seeds, generations = (10, 100) if WHOLE else (3, 15)
+    seeds, generations = (10, 100) if oracle.WHOLE else (3, 15)
     ours = [through_us(seed, generations) for seed in range(seeds)]
     theirs = [own_loop(seed, generations) for seed in range(seeds)]
     spread = max(statistics.stdev(theirs), statistics.stdev(ours))

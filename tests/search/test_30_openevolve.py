@@ -11,7 +11,7 @@ import pytest
 from tenuto.errors import SearchError
 from tenuto.search.blocks import changed_outside
 from tenuto.search.openevolve import read_config, stages_of
-from tests.search.test_commands import looked
+from tests.search.test_commands import tenuto
 
 PROGRAM = """import math
 # EVOLVE-BLOCK-START
@@ -71,13 +71,13 @@ def test_30_an_evaluator_of_openevolve_runs_unchanged(tmp_path: Path, form: str)
     (tmp_path / "agent.py").write_text(AGENT)
     words = ["--program", "program.py", "--evaluator", "evaluator.py", "--config", "config.yaml"]
     agent = f"{sys.executable} {tmp_path / 'agent.py'}"
-    done = looked(tmp_path, "evolve", *words, "--agent", agent, "-w", "w", "--json", "--name", form)
+    done = tenuto(tmp_path, "evolve", *words, "--agent", agent, "-w", "w", "--json", "--name", form)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ignored of config.yaml: llm.primary_model, llm.temperature, ") == 1
     assert "use_llm_feedback" in done.stderr
     (summary,) = json.loads(done.stdout)
     assert (summary["scheduled"], summary["succeeded"], summary["cells"]) == (4, 4, 25)
-    exported = looked(tmp_path, "search", "export", form, "-w", "w").stdout.splitlines()
+    exported = tenuto(tmp_path, "search", "export", form, "-w", "w").stdout.splitlines()
     rows = [json.loads(line) for line in exported]
     for row in rows:
         size = row["metrics"]["size"]

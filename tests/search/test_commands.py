@@ -1,18 +1,19 @@
-"""`tenuto evolve` and `tenuto search`, as processes of their own."""
+"""`tenuto evolve` and `tenuto search`: what they print, exit with, and do to a search that runs."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from tenuto.cli.exits import exit_code
@@ -20,41 +21,32 @@ from tenuto.cli.main import commands
 from tenuto.errors import TenutoError
 
 SCRIPT = """
-import sys, time
+import os, sys, time
 from tenuto import Meta, Param, Task
 from tenuto.search import Evolution, MapElites, Outcome, Real
 
 class One(Task):
     x: Param[float]
     seconds: Meta[float] = 0.0
+    gate: Meta[str] = ""
     def execute(self):
         time.sleep(self.seconds)
+        while os.path.exists(self.gate):
+            time.sleep(0.05)
         if self.x > 0.9:
             raise ValueError("too large \\x1b[31m")
         return Outcome(self.x, [self.x, 1 - self.x], cost=0.5)
 
 if __name__ == "__main__":
-    Evolution("one", One.C(seconds=float(sys.argv[2])), space={"x": Real(0, 1)}, seed=2,
+    task = One.C(seconds=float(sys.argv[2]), gate=os.path.abspath("gate"))
+    Evolution("one", task, space={"x": Real(0, 1)}, seed=2,
               sampler=MapElites([4, 4], [(0, 1), (0, 1)], start=6), max_total_jobs=int(sys.argv[1]),
               max_unfinished_jobs=6).run()
 """
 
 
-def tenuto(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    if arguments[0] == "search":  # in this process: a new interpreter for each look takes too long
-        return looked(folder, *arguments)
-    return subprocess.run(
-        [sys.executable, "-m", "tenuto", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        **options,
-    )
-
-
-def looked(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def tenuto(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process: a new interpreter for each takes too long."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -62,17 +54,37 @@ def looked(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         except TenutoError as error:
             err.write(str(error))
             code = exit_code(error)
+        except click.UsageError as error:
+            err.write(error.format_message())
+            code = error.exit_code
     return subprocess.CompletedProcess(arguments, code or 0, out.getvalue(), err.getvalue())
 
 
-def evolving(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tenuto", "evolve", *arguments],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+Evolving = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def evolving(folder: Path) -> Iterator[Evolving]:
+    """``evolving("one.py", "400", "0")``: `tenuto evolve` beside the test, ended with it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tenuto", "evolve", *arguments],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    (folder / "gate").unlink(missing_ok=True)
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 @pytest.fixture
@@ -86,14 +98,18 @@ def shown(folder: Path) -> dict[str, Any]:
     return dict(json.loads(found.stdout)) if found.returncode == 0 else {}
 
 
-def eventually(folder: Path, **wanted: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while True:
-        found = shown(folder)
-        if found and all(found[key] >= value for key, value in wanted.items()):
-            return found
+def until(folder: Path, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The search, once the condition holds."""
+    deadline = time.monotonic() + 90
+    while not ((found := shown(folder)) and is_so(found)):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
+    return found
+
+
+def eventually(folder: Path, **wanted: int) -> dict[str, Any]:
+    """The search, once its counters have come that far."""
+    return until(folder, lambda found: all(found[key] >= value for key, value in wanted.items()))
 
 
 def test_a_search_is_run_shown_and_exported(folder: Path) -> None:
@@ -191,82 +207,79 @@ def test_exit_codes(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_23_a_search_is_steered_while_it_runs(folder: Path) -> None:
-    process = evolving(folder, "--slots", "1", "one.py", "400", "0.3")
-    try:
-        eventually(folder, succeeded=1)
-        assert tenuto(folder, "search", "pause", "one", "-w", "workspace").returncode == 0
-        eventually(folder, told=1)
-        paused = eventually(folder, scheduled=1)
-        time.sleep(0.8)
-        assert shown(folder)["scheduled"] == paused["scheduled"]
-        assert shown(folder)["running"] == 0
-        waiting = [
-            row["number"]
-            for row in map(
-                json.loads, tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
-            )
-            if row["status"] in ("PENDING", "QUEUED")
-        ]
-        assert (
-            tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode
-            == 0
+def test_23_a_search_is_steered_while_it_runs(folder: Path, evolving: Evolving) -> None:
+    process = evolving("--slots", "1", "one.py", "400", "0.3")
+    eventually(folder, succeeded=1)
+    assert tenuto(folder, "search", "pause", "one", "-w", "workspace").returncode == 0
+    paused = shown(folder)
+    still = until(folder, lambda found: found["running"] == 0)
+    assert (still["state"], still["scheduled"]) == ("PAUSED", paused["scheduled"])
+    waiting = [
+        row["number"]
+        for row in map(
+            json.loads, tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
         )
-        assert tenuto(folder, "search", "cancel", "one", str(waiting[0]), "-w", "workspace").returncode == 0
-        assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
-        assert tenuto(folder, "search", "resume", "one", "-w", "workspace").returncode == 0
-        eventually(folder, scheduled=paused["scheduled"] + 1, cancelled=1)
-        assert tenuto(folder, "search", "retry", "one", str(waiting[0]), "-w", "workspace").returncode == 0
-        assert tenuto(folder, "search", "drain", "one", "-w", "workspace").returncode == 0
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-        ended = shown(folder)
-        assert (ended["state"], ended["reason"], ended["unfinished"]) == ("ENDED", "STOPPED", 0)
-    finally:
-        process.kill()
-        process.communicate()
+        if row["status"] in ("PENDING", "QUEUED")
+    ]
+    assert (
+        tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode == 0
+    )
+    assert tenuto(folder, "search", "cancel", "one", str(waiting[0]), "-w", "workspace").returncode == 0
+    assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
+    assert tenuto(folder, "search", "resume", "one", "-w", "workspace").returncode == 0
+    eventually(folder, scheduled=paused["scheduled"] + 1, cancelled=1)
+    assert tenuto(folder, "search", "retry", "one", str(waiting[0]), "-w", "workspace").returncode == 0
+    assert tenuto(folder, "search", "drain", "one", "-w", "workspace").returncode == 0
+    process.communicate(timeout=90)
+    assert process.returncode == 0
+    ended = shown(folder)
+    assert (ended["state"], ended["reason"], ended["unfinished"]) == ("ENDED", "STOPPED", 0)
 
 
 @pytest.mark.slow
-def test_24_an_interrupt_drains_and_a_second_one_leaves(folder: Path) -> None:
-    process = evolving(folder, "--slots", "2", "one.py", "400", "0.5")
+def test_24_an_interrupt_drains_a_second_one_leaves_a_third_ends_at_once(
+    folder: Path, evolving: Evolving
+) -> None:
+    gate = folder / "gate"
+    gate.touch()
+    process = evolving("--slots", "2", "one.py", "400", "0")
     eventually(folder, running=1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    gate.unlink()
+    _, said = process.communicate(timeout=90)
     assert process.returncode == 5, said
     assert "nothing more is started" in said
     drained = shown(folder)
     assert (drained["running"], drained["state"]) == (0, "RUNNING")
-    process = evolving(folder, "--slots", "2", "one.py", "400", "3")
+    gate.touch()
+    process = evolving("--slots", "2", "one.py", "400", "0")
     eventually(folder, running=2)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    began = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 5
-    assert time.monotonic() - began < 20
+    process.send_signal(signal.SIGTERM)  # two of one kind may arrive as one
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 5, said
     assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
-    process = evolving(folder, "--slots", "2", "one.py", "400", "3")
-    deadline = time.monotonic() + 60
+    process = evolving("--slots", "2", "one.py", "400", "0")
+    deadline = time.monotonic() + 90
     while f"-{process.pid}-" not in tenuto(folder, "search", "workers", "-w", "workspace", "--json").stdout:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
-    for _ in range(3):
+        time.sleep(0.1)
+    while process.poll() is None:  # the third that arrives ends it, whatever runs
+        assert time.monotonic() < deadline + 90
         process.send_signal(signal.SIGINT)
-        time.sleep(0.05)  # signals of one kind are not counted by the kernel
-    process.communicate(timeout=60)
+        time.sleep(0.05)
     assert process.returncode == 5
+    gate.unlink()
     last = tenuto(folder, "evolve", "--slots", "2", "--once", "one.py", "400", "0.1")
     assert last.returncode == 0, last.stderr
 
 
-def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path) -> None:
-    environment = {**os.environ, "TENUTO_SEARCH__MAX_TOTAL_JOBS": "3"}
+def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_SEARCH__MAX_TOTAL_JOBS", "3")
     (tmp_path / "tenuto-search-demo").mkdir()
     source = (Path(__file__).parents[2] / "examples" / "arm.py").read_text()
     (tmp_path / "tenuto-search-demo" / "arm.py").write_text(source.replace("TOTAL = 1500", "TOTAL = 6"))
-    ran = tenuto(tmp_path, "evolve", "--demo", env=environment)
+    ran = tenuto(tmp_path, "evolve", "--demo")
     assert ran.returncode == 0, ran.stderr
     assert "tenuto-search-demo/arm.py" in ran.stderr
     assert "the arm reaches" in ran.stdout

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,13 @@ import pytest
 from tenuto import experiment
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.base import Scheduler
 from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearch, Real
+from tenuto.search.agent import Agent
 from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
 
 ROOT = Path(__file__).parents[2]
@@ -268,7 +274,10 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path
         folder.mkdir()
         if killed:
             process = started(folder, "24", "reproducible")
-            time.sleep(2.5)
+            deadline = time.monotonic() + 90
+            while len(executions(folder)) < 12:  # in the middle of it
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
             process.kill()
             process.communicate()
         finished(started(folder, "24", "reproducible"))
@@ -289,6 +298,47 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path
         )
     assert found[0] == found[1]
     assert [row[2] for row in found[0]] == list(range(1, 25))
+
+
+def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evolution = square(
+        tmp_path,
+        task=Square.C(log=str(tmp_path / "log"), seconds=300),
+        sampler=RandomSearch(),
+        max_total_jobs=1,
+    )
+    evolution.scheduler().tick()
+    store, machine = evolution.open().store, this_machine()
+    handed_in, answered = threading.Event(), threading.Event()
+    submit = Scheduler.submit_async
+
+    async def late(*arguments: Any) -> Any:
+        job = await submit(*arguments)
+        handed_in.set()
+        await asyncio.to_thread(answered.wait, 60)
+        return job
+
+    monkeypatch.setattr(Scheduler, "submit_async", late)
+    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    agent.start()
+    assert handed_in.wait(60)
+    deadline = time.monotonic() + 60
+    while not executions(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    agent.abandon()
+    answered.set()
+    assert agent.join(90)
+    (row,) = evolution.result().rows()
+    assert (row["status"], row["attempt"]) == ("PENDING", 0)
+    for path in (tmp_path / "w").rglob("*.pid"):
+        runner = ProcessIdentity(
+            **{key: json.loads(path.read_text())[key] for key in ProcessIdentity._fields}
+        )
+        assert machine.processes.liveness(runner) is not Liveness.ALIVE
+    evolution.close()
 
 
 def test_a_worker_with_gpus_gives_each_candidate_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

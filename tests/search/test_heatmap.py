@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.cli.screen import Screen, Size
 from tenuto.cli.search_screen import LiveReporter
+from tenuto.jobs.screen import Screen, Size
 from tenuto.jobs.text import width
 from tenuto.search.archive import Archive
 from tenuto.search.heatmap import heat_map, spark_line

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import func, inspect, select, text
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.search.claim_store import DEATHS_AN_ATTEMPT
 from tenuto.search.rows import Added, Caps, End, Refusal, Told
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, metadata
@@ -148,16 +149,17 @@ def test_1_dispatch_goes_by_priority_then_scheduled_then_created(store: Store) -
 def test_a_failed_send_returns_the_row_with_a_back_off_that_doubles(store: Store) -> None:
     opened(store)
     added(store, 1)
-    waits = []
-    for _ in range(8):
+    moved_at = select(func.max(evolution_moves.c.at))
+    for seconds in (1, 2, 4, 8, 16, 32, 60, 60):
         [sent] = store.dispatch("s", 9)
+        before = store.database.read(lambda c: c.execute(moved_at).scalar_one())
         assert store.send_failed("s", [sent.id], 1000) == 1
+        after = store.database.read(lambda c: c.execute(moved_at).scalar_one())
         assert store.dispatch("s", 9) == []
         assert column(store, 1, "scheduled_at") == column(store, 1, "created_at")
-        now = store.view("s").now  # type: ignore[union-attr]
-        waits.append(round((int(str(column(store, 1, "not_before"))) - now) / 1000))
+        not_before = int(str(column(store, 1, "not_before")))
+        assert before + seconds * 1000 <= not_before <= after + seconds * 1000
         execute(store, "UPDATE evolution_jobs SET not_before = 0")
-    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 # -- QUEUED -> RUNNING -> ... ----------------------------------------------------------------------
@@ -254,6 +256,27 @@ def test_61_a_row_whose_workers_die_each_time_fails(store: Store) -> None:
     assert status(store, 1) is S.FAILED
     assert column(store, 1, "failure") == "LOST"
     assert [row.number for row in store.to_tell("s", 9)] == [1]
+
+
+def test_13_a_row_that_ends_each_of_its_workers_comes_to_an_end(store: Store) -> None:
+    opened(store)
+    added(store, 2)
+    for death in range(1, DEATHS_AN_ATTEMPT + 1):
+        store.dispatch("s", 9)
+        rows = claimed(store, 2)
+        assert [row.attempt for row in rows if row.number == 1] == [1]
+        if death == 1:  # the other one, which had a worker that died, ends well
+            assert store.recover(1, dead=["w"]) == 2
+            continue
+        store.finish([succeeded(row) for row in rows if row.number == 2], 1)
+        assert store.recover(1, dead=["w"]) == 1
+    assert (status(store, 1), status(store, 2)) == (S.FAILED, S.SUCCEEDED)
+    assert (column(store, 1, "failure"), column(store, 1, "message")) == ("LOST", "its worker died 10 times")
+    assert store.retry("s", [1]) == 1
+    store.dispatch("s", 9)
+    claimed(store)
+    assert store.recover(1, dead=["w"]) == 1
+    assert status(store, 1) is S.PENDING, "a person's retry begins to count anew"
 
 
 def test_a_row_that_is_given_back_costs_no_attempt(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from tenuto.database import Database, migrate
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.export import candidate_rows
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.store import Store
+from tenuto.search.tables import evolution_moves
+from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +41,8 @@ class Slow(Task):
     def execute(self):
         note(self.log, "start", self.x, time.time(), os.getcwd(), os.getpid())
         end = time.monotonic() + self.seconds
-        while time.monotonic() < end:
+        gate = self.log + ".gate"  # closed, as long as a test needs the payload
+        while time.monotonic() < end or os.path.exists(gate):
             time.sleep(0.05)
             note(self.log, "alive", self.x, time.time(), os.getcwd(), os.getpid())
         note(self.log, "end", self.x, time.time(), os.getcwd(), os.getpid())
@@ -56,6 +61,7 @@ class Theatre:
     def __init__(self, folder: Path, url: str, queue: str | None, **settings: str) -> None:
         self.folder = folder
         self.log = folder / "log"
+        self._gate = folder / "log.gate"
         (folder / "slow.py").write_text(SCRIPT)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._environment = {**os.environ, "PYTHONPATH": path, "TENUTO_DATABASE__URL": url, **settings}
@@ -107,11 +113,29 @@ class Theatre:
             ]
             time.sleep(0.1)
 
+    def moved(self, message: str) -> bool:
+        """True once a row moved for this reason."""
+        database = Database(self._url)
+        query = select(evolution_moves.c.id).where(evolution_moves.c.message == message).limit(1)
+        try:
+            return database.read(lambda connection: connection.execute(query).one_or_none()) is not None
+        finally:
+            database.close()
+
+    def hold(self) -> None:
+        """Keeps every payload alive until `let_go`, or until it is killed."""
+        self._gate.touch()
+
+    def let_go(self) -> None:
+        """Lets payloads end."""
+        self._gate.unlink(missing_ok=True)
+
     def noted(self, word: str) -> list[list[str]]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line.split() for line in lines if line.startswith(word)]
 
     def end(self) -> None:
+        self.let_go()
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -137,85 +161,135 @@ def stage(tmp_path: Path, postgresql_url: str) -> Iterator[Callable[..., Theatre
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["redis", pytest.param("rabbitmq", marks=pytest.mark.prove("the same with the other broker"))]
+)
 def test_8_workers_lose_nothing_whatever_happens_to_the_broker(
-    stage: Callable[..., Theatre], redis: Redis
+    stage: Callable[..., Theatre], request: pytest.FixtureRequest, kind: str
 ) -> None:
-    theatre = stage(redis.url)
+    broker: Redis | RabbitMQ = request.getfixturevalue(kind)
+    theatre = stage(broker.url)
     scheduler = theatre.evolve(24, 0.2)
     workers = [theatre.worker("--slots", "2") for _ in range(2)]
     theatre.until(lambda rows: any(row["started"] for row in rows))
-    redis.empty()
+    broker.empty()
     theatre.until(lambda rows: sum(row["status"] == "SUCCEEDED" for row in rows) >= 6)
-    redis.stop()
-    time.sleep(2)  # what cannot be sent waits
-    redis.start()
+    broker.stop()
+    theatre.until(lambda rows: theatre.moved("could not be sent") or scheduler.poll() is not None)
+    broker.start()
     _, said = scheduler.communicate(timeout=90)
     assert scheduler.returncode == 0, said
     assert "slow: ended (TOTAL): 24 candidates, 24 succeeded" in said
     assert len(theatre.noted("start")) == len(theatre.noted("end")) == 24
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=30)
+        worker.communicate(timeout=90)
         assert worker.returncode == 0
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.slow
 def test_24_a_worker_drains_and_told_twice_gives_its_rows_back(stage: Callable[..., Theatre]) -> None:
     theatre = stage()
-    theatre.evolve(3, 8)
+    theatre.hold()
+    theatre.evolve(3, 0)
     first = theatre.worker("--slots", "3")
     theatre.until(running(3))
+    theatre.until(lambda rows: len(theatre.noted("alive")) > 0 and len(theatre.noted("start")) == 3)
     first.send_signal(signal.SIGTERM)
-    time.sleep(0.5)
-    assert first.poll() is None  # it waits for what runs
-    first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=30)
-    assert first.returncode == 0
-    alive = len(theatre.noted("alive"))
+    first.send_signal(signal.SIGINT)  # a second wish to end; two signals of one kind may arrive as one
+    _, said = first.communicate(timeout=90)
+    assert first.returncode == 0, said
     assert [row["attempt"] for row in theatre.rows()] == [0, 0, 0]
+    assert not any(is_alive(line[4]) for line in theatre.noted("start")), "payloads end before rows go back"
     theatre.worker("--slots", "3", workspace="other")
     theatre.until(running(3))
-    assert len(theatre.noted("end")) == 0
-    assert len(theatre.noted("alive")) >= alive
+    theatre.until(lambda rows: len(theatre.noted("start")) == 6)
+    theatre.let_go()
+    theatre.until(lambda rows: [row["status"] for row in rows] == ["SUCCEEDED"] * 3)
+    assert len(theatre.noted("end")) == 3
+    assert overlaps(theatre) == []
+
+
+@pytest.mark.slow
+def test_24_a_worker_that_is_asked_to_end_waits_for_its_payloads(stage: Callable[..., Theatre]) -> None:
+    theatre = stage()
+    theatre.hold()
+    theatre.evolve(2, 0)
+    worker = theatre.worker("--slots", "1")
+    theatre.until(lambda rows: len(theatre.noted("alive")) > 0)
+    worker.send_signal(signal.SIGTERM)
+    theatre.let_go()
+    _, said = worker.communicate(timeout=90)
+    assert worker.returncode == 0, said
+    assert len(theatre.noted("start")) == len(theatre.noted("end")), "what ran was waited for"
 
 
 @pytest.mark.slow
 def test_10_a_frozen_workers_payload_ends_before_another_machine_begins(
     stage: Callable[..., Theatre],
 ) -> None:
-    theatre = stage(TENUTO_SEARCH__LEASE_S="4")
-    theatre.evolve(1, 6)
+    theatre = stage(TENUTO_SEARCH__LEASE_S=LEASE_S)
+    theatre.hold()
+    theatre.evolve(1, 0)
     frozen = theatre.worker("--slots", "1", workspace="mine")
-    theatre.until(running(1))
-    deadline = time.monotonic() + 30
-    while not theatre.noted("alive"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    theatre.until(lambda rows: bool(theatre.noted("alive")))
     frozen.send_signal(signal.SIGSTOP)
     theatre.worker("--slots", "1", workspace="other")
+    taken_over(theatre)
+    frozen.send_signal(signal.SIGCONT)
+    frozen.send_signal(signal.SIGTERM)
+    _, said = frozen.communicate(timeout=90)  # by then it wrote whatever it had to write
+    assert frozen.returncode == 0, said
+    (row,) = theatre.rows()
+    assert (row["status"], row["attempt"], row["cost"]) == ("SUCCEEDED", 2, 1.0)
+
+
+LEASE_S = "10"
+"""Payloads end by three quarters of it: a busy machine has 2.5 s to be late."""
+
+
+def taken_over(theatre: Theatre) -> None:
+    """Waits until another worker evaluated the candidate; its payload began after the first one ended."""
     theatre.until(lambda rows: rows[0]["attempt"] == 2)
+    theatre.until(lambda rows: any("/other/" in line[3] for line in theatre.noted("start")))
+    theatre.let_go()
     theatre.until(lambda rows: rows[0]["status"] == "SUCCEEDED")
     mine = [float(line[2]) for line in theatre.noted("alive") if "/mine/" in line[3]]
     other = [float(line[2]) for line in theatre.noted("start") if "/other/" in line[3]]
     assert max(mine) < other[0]
-    frozen.send_signal(signal.SIGCONT)  # what it writes now has no effect
-    time.sleep(2)
-    assert theatre.rows()[0]["attempt"] == 2
-    assert theatre.rows()[0]["cost"] == 1.0
+
+
+def overlaps(theatre: Theatre) -> list[str]:
+    """The candidates that two payloads worked on at the same time, each seen alive by its notes."""
+    spans: dict[str, dict[str, list[float]]] = {}
+    for word in ("start", "alive", "end"):
+        for _, x, at, place, pid in theatre.noted(word):
+            spans.setdefault(x, {}).setdefault(f"{place} {pid}", []).append(float(at))
+    found = []
+    for x, payloads in spans.items():
+        ordered = sorted((min(times), max(times)) for times in payloads.values())
+        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered)):
+            found.append(x)
+    return found
 
 
 @pytest.mark.slow
 def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[..., Theatre]) -> None:
     theatre = stage()
-    theatre.evolve(2, 3)
+    theatre.hold()
+    theatre.evolve(2, 0)
     first = theatre.worker("--slots", "2")
-    theatre.until(running(2))
-    deadline = time.monotonic() + 30
-    while len(theatre.noted("start")) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    theatre.until(lambda rows: len(theatre.noted("start")) == 2)
     first.kill()
     theatre.worker("--slots", "2")
+    theatre.let_go()
     theatre.until(lambda rows: all(row["status"] == "SUCCEEDED" for row in rows))
     assert len(theatre.noted("start")) == len(theatre.noted("end")) == 2
 
@@ -223,10 +297,10 @@ def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[.
 def test_a_worker_that_passes_leaves_when_nothing_is_left(stage: Callable[..., Theatre]) -> None:
     theatre = stage()
     scheduler = theatre.evolve(3, 0)
-    theatre.until(lambda rows: len(rows) == 3)
+    theatre.until(lambda rows: [row["status"] for row in rows] == ["QUEUED"] * 3)
     worker = theatre.worker("--slots", "2", "--once")
-    _, said = worker.communicate(timeout=60)
+    _, said = worker.communicate(timeout=90)
     assert worker.returncode == 0
     assert "ended, 3 candidates" in said
-    scheduler.communicate(timeout=60)
+    scheduler.communicate(timeout=90)
     assert scheduler.returncode == 0

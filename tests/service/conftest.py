@@ -40,6 +40,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A server with a node and no sandbox, for tests that leave nothing behind that others mind."""
     directory = tmp_path_factory.mktemp("served")
     (directory / "tenuto.toml").write_text(
+        "[service]\nterminate_wait_s = 60\n"
         "[services.example]\nruns_per_user = 100\nmax_runs = 100\n[services.one]\nruns_per_user = 1\n"
         "[node]\nslots = 4\n"
     )

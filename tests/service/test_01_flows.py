@@ -50,13 +50,15 @@ def test_submit(shared: Process, tmp_path: Path) -> None:
 
 def test_poll_by_codes_then_unpack(shared: Process, tmp_path: Path) -> None:
     """v1: `curl -I` until the code is 200."""
-    id = submitted(shared, tmp_path, "sleep 0.3; echo done > out.txt\n")
+    go = tmp_path / "go"
+    id = submitted(shared, tmp_path, f"until [ -e {go} ]; do sleep 0.05; done; echo done > out.txt\n")
 
     def code() -> str:
         head = ["-I", "-o", "/dev/null", "-w", "%{http_code}", f"{shared.url}/download/{id}"]
         return curl(*head, cwd=tmp_path)
 
     assert code() == "202"
+    go.touch()
     eventually(lambda: code() == "200")
     curl("-o", "results.zip", f"{shared.url}/download/{id}", cwd=tmp_path)
     subprocess.run(["unzip", "-q", "results.zip", "-d", "results"], cwd=tmp_path, check=True)

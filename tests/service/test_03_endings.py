@@ -90,7 +90,7 @@ def test_ranges_and_resumed_downloads(
 
 def test_a_waiting_download_comes_with_the_end(shared: Process) -> None:
     id = shared.upload("sleep 0.5\n").json["id"]
-    assert shared.get(f"/download/{id}?wait=30").status == 200
+    assert shared.get(f"/download/{id}?wait=60").status == 200
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_node_that_is_killed_comes_back_and_nothing_is_lost(start: Start, tmp_
     script = f"echo start >> ledger; until [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
     id = served.upload(script).json["id"]
     eventually(lambda: served.job(id)["status"] == "Running")
-    assert b"start" in result(served, id).read("ledger")
+    eventually(lambda: "ledger" in result(served, id).namelist())
     worker.kill()
     eventually(lambda: served.job(id)["status"] == "Unknown")
     assert served.get(f"/download/{id}").status == 503

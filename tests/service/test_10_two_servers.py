@@ -63,7 +63,7 @@ def test_a_server_that_freezes_or_dies_is_taken_over(
     assert [second.job(id) for id in ids] == before, "the frozen one changed nothing"
     assert [ledger(second, id) for id in ids] == [b"start\nend\n"] * 3
     waiting = second.upload("sleep 0.5; echo x >> ledger\n").json["id"]
-    assert first.get(f"/download/{waiting}?wait=30").status == 200, "what another server moved is heard of"
+    assert first.get(f"/download/{waiting}?wait=60").status == 200, "what another server moved is heard of"
     killed = second.upload(script.format(tmp_path / "gone")).json["id"]
     eventually(lambda: first.job(killed)["status"] == "Running")
     second.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
 import secrets
@@ -95,7 +96,7 @@ def _token(directory: Path, user: str = "ada") -> str:
     """A token, made by the command in another process."""
     command = [sys.executable, "-m", "tenuto", "token", "create", "--user", user]
     made = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
-    with sqlite3.connect(directory / "db.sqlite") as database:
+    with contextlib.closing(sqlite3.connect(directory / "db.sqlite")) as database:
         assert made.stdout.strip() not in "".join(map(str, database.execute("SELECT * FROM tokens")))
     return made.stdout.strip()
 

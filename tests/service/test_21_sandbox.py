@@ -164,9 +164,13 @@ def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: P
     """H27: exit codes, time and processes."""
 
     async def main() -> None:
-        limits = Limits(walltime_s=1.5, grace_s=0.5)
-        greedy = Terms(limits._replace(walltime_s=60.0, memory_bytes=64 << 20), Durability.NONE, 40)
-        terms = {"": Terms(limits, Durability.NONE, 40), "greedy": greedy}
+        limits = Limits(grace_s=0.5)
+        terms = {
+            "": Terms(limits, Durability.NONE, 40),
+            "short": Terms(limits._replace(walltime_s=1.5), Durability.NONE, 40),
+            "greedy": Terms(limits._replace(memory_bytes=64 << 20), Durability.NONE, 40),
+        }
+        services = {"never": "short", "bomb": "short", "memory": "greedy"}
         embedded = EmbeddedNode(
             replace(plan(directory / "node"), sandbox=sandbox, terms=terms), this_machine()
         )
@@ -178,7 +182,7 @@ def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: P
             ("memory", "head -c 500000000 /dev/zero | tail\n", P.FAILED, "memory"),
             ("bomb", "b() { b | b & }; b; sleep 0.3; exit 3\n", P.FAILED, ""),
         ]:
-            sent = job(directory, script, key)._replace(service="greedy" if key == "memory" else "")
+            sent = job(directory, script, key)._replace(service=services.get(key, ""))
             status = await node.submit(sent)
             retrieved = await ended(node, status.id, directory / f"{key}.zip")
             assert retrieved.status.state is state, (key, retrieved)

@@ -60,6 +60,17 @@ class Said:
 Scheduler.instance().add_listener(Said())
 """
 """Has a driver note how its jobs explain that they wait."""
+GATHERED = """
+from tenuto.launchers.slurm import launcher
+
+launcher.GATHER_S = launcher.GATHER_MOST_S = 60.0
+"""
+"""Has a driver submit as soon as `array_size` jobs are gathered, however slowly the machine does that."""
+LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+LOSES_ONE_ANSWER = (
+    f'if mkdir "$HERE/lost" 2>/dev/null; then $REAL "$@" >/dev/null; echo "{LOST}" >&2; exit 1; fi'
+)
+"""An sbatch that queues its first job, and whose answer never comes."""
 
 
 class Driver:
@@ -73,6 +84,9 @@ class Driver:
         self.shims.mkdir()
         self._calls = directory / "calls"
         self._open: list[subprocess.Popen[str]] = []
+        self._is_queue_closed = False
+        self._jobs_before = max((_number(job) for job, _ in self._rows()), default=0)
+        """Slurm's number of the last job before this driver's: tests share a cluster, and its queue."""
         for name in ("sbatch", "squeue", "scancel", "sacct", "scontrol"):
             self.shim(name)
 
@@ -93,13 +107,17 @@ class Driver:
         }
 
     def shim(self, name: str, before: str = "") -> None:
-        """Puts a program before a command of Slurm's: it notes the call, does something, and calls it."""
+        """Puts a program before a command of Slurm's: it notes the call, does something, and calls it.
+
+        `before`: lines of bash; `$REAL` is the command, and `$HERE` the directory of the drivers.
+        """
         real = shutil.which(name)
         assert real is not None
         path = self.shims / name
         new = path.with_suffix(".new")
         new.write_text(
-            f'#!/bin/bash\necho "{name} $*" >> {self._calls}\nREAL={real}\n{before}\nexec $REAL "$@"\n'
+            f'#!/bin/bash\nHERE={self.directory}\necho "{name} $*" >> {self._calls}\n'
+            f'REAL={real}\n{before}\nexec $REAL "$@"\n'
         )
         new.chmod(new.stat().st_mode | stat.S_IXUSR)
         new.replace(path)
@@ -140,6 +158,11 @@ class Driver:
         """Runs a script to its end; what it said on standard error."""
         return self.ended(self.start(self.script(body, classes=classes), **variables), code)
 
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Ends a driver as a machine that fails does."""
+        process.kill()
+        process.communicate()
+
     def tenuto(self, *arguments: str, code: int | None = 0) -> str:
         """Runs a command of ours on the workspace; what it prints."""
         return self.plain(*arguments, "-w", str(self.workspace), code=code)
@@ -178,25 +201,56 @@ class Driver:
         (self.directory / "release").touch()
 
     def queue(self) -> list[tuple[str, str]]:
-        """Id and state of each job that Slurm shows."""
-        rows = self.slurm.run("squeue", "-h", "-r", "-t", "all", "-O", "JobArrayID:|,State:|,Name:|")
-        return [(row.split("|")[0], row.split("|")[1]) for row in rows.splitlines()]
+        """Id and state of each job of this test that Slurm shows, ended ones too."""
+        return [(job, state) for job, state in self._rows() if _number(job) > self._jobs_before]
+
+    def in_state(self, state: str) -> list[str]:
+        """The jobs of this test that Slurm shows in a state."""
+        return [job for job, shown in self.queue() if shown == state]
 
     def running(self) -> list[str]:
-        return [job for job, state in self.queue() if state == "RUNNING"]
+        return self.in_state("RUNNING")
+
+    def close_queue(self) -> None:
+        """Has Slurm start no job until `open_queue`, or the end of the test."""
+        self._is_queue_closed = True
+        self.slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+
+    def open_queue(self) -> None:
+        """Has Slurm start jobs again."""
+        self.slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
+        self._is_queue_closed = False
 
     def close(self) -> None:
         self.release()
+        if self._is_queue_closed:
+            self.open_queue()
         for process in self._open:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
 
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = self.slurm.run("squeue", "-h", "-r", "-t", "all", "-O", "JobArrayID:|,State:|")
+        return [(row.split("|")[0], row.split("|")[1]) for row in rows.splitlines()]
+
+
+def _number(job: str) -> int:
+    """Of an id such as `12` or `12_3` the number that Slurm counts up."""
+    return int(job.partition("_")[0])
+
+
+def array_size(call: str) -> int:
+    """How many jobs a call of sbatch submits."""
+    _, is_array, rest = call.partition("--array=0-")
+    return int(rest.split()[0]) + 1 if is_array else 1
+
 
 def eventually(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
     """Waits for a condition; returns what made it true."""
-    end = time.monotonic() + timeout_s
+    end, pause_s = time.monotonic() + timeout_s, 0.02
     while not (found := condition()):
         assert time.monotonic() < end, f"waited {timeout_s:g} s in vain for {what}"
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, 0.25)  # many conditions start a command of Slurm's
     return found

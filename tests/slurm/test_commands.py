@@ -17,13 +17,12 @@ with experiment(HERE / "ws", "x"):
 def left(driver: Driver, state: str) -> None:
     """Leaves a job in Slurm, pending or running, whose driver is dead."""
     if state == "pending":
-        driver.slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+        driver.close_queue()
     process = driver.start(driver.script(HOLD))
-    eventually(lambda: [job for job, shown in driver.queue() if shown == state.upper()], f"a {state} job")
+    eventually(lambda: driver.in_state(state.upper()), f"a {state} job")
     if state == "running":
         eventually(driver.ledger, "the payload")
-    process.kill()
-    process.communicate()
+    driver.kill(process)
 
 
 def kill(driver: Driver, job: str) -> list[str]:
@@ -33,12 +32,6 @@ def kill(driver: Driver, job: str) -> list[str]:
 
 LONG_AGO = '$REAL "$@" | sed -E "s/[0-9]{4}-[0-9-]+T[0-9:]+/2020-01-01T00:00:00/"; exit 0'
 """A queue whose jobs ended long ago: an end of this minute may be ahead of what the disk shows."""
-
-
-@pytest.fixture(autouse=True)
-def open_partition(driver: Driver) -> object:
-    yield
-    driver.slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
 
 
 @pytest.mark.parametrize(("state", "shown"), [("pending", "scheduled"), ("running", "running")])
@@ -63,14 +56,13 @@ def test_a_job_without_a_driver_is_shown_explained_kept_and_killed(
 def test_a_job_that_is_long_gone_is_shown_explained_retried_and_cleaned(driver: Driver) -> None:
     left(driver, "running")
     driver.slurm.run("scancel", *driver.running())
-    eventually(lambda: "CANCELLED" in dict(driver.queue()).values(), "the end of the job in Slurm")
+    eventually(lambda: driver.in_state("CANCELLED"), "the end of the job in Slurm")
     driver.shim("squeue", LONG_AGO)
-    # A command asks for two seconds, in which a crowded machine may give no answer.
+    # A command asks for two seconds, in which Slurm on a crowded machine may give no answer.
     (job,) = eventually(lambda: [one for one in driver.jobs() if one["state"] == "error"], "the verdict")
     assert job["reason"] == "cancelled"
-    why = json.loads(driver.tenuto("why", job["id"], "--json"))
-    assert "CANCELLED" in json.dumps(why)
-    assert "tenuto jobs state=error" in driver.tenuto("status")
+    eventually(lambda: "CANCELLED" in driver.tenuto("why", job["id"], "--json"), "why it ended")
+    eventually(lambda: "tenuto jobs state=error" in driver.tenuto("status"), "the hint of status")
     eventually(lambda: kill(driver, job["id"]) == ["not_running"], "the word that there is nothing to kill")
     driver.release()
     retried = json.loads(driver.tenuto("retry", job["id"], "--json"))

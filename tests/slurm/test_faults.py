@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from tests.slurm.drivers import SAYING, Driver, eventually
+from tests.slurm.drivers import LOSES_ONE_ANSWER, SAYING, Driver, eventually
 
 HOLD_THREE = """
 with experiment(HERE / "ws", "x"):
@@ -19,19 +17,14 @@ with experiment(HERE / "ws", "x"):
 """
 
 
-def killed(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
-
-
 def test_the_next_driver_awaits_what_runs_and_what_waits(driver: Driver) -> None:
     script = driver.script(HOLD_THREE)
     first = driver.start(script, TENUTO_SLURM__CPUS="3")  # of three jobs two can run at once
-    eventually(lambda: len(driver.running()) == 2, "two running jobs")
-    killed(first)
-    submitted = len(driver.calls("sbatch"))
+    eventually(lambda: (len(driver.running()), len(driver.in_state("PENDING"))) == (2, 1), "a job that waits")
+    driver.kill(first)
+    submitted, asked = len(driver.calls("sbatch")), len(driver.calls("squeue"))
     second = driver.start(script, TENUTO_SLURM__CPUS="3")
-    eventually(lambda: len(driver.calls("squeue")) > 3, "the second driver to look")
+    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "the second driver to look")
     driver.release()
     driver.ended(second)
     assert driver.began() == ["a", "b", "c"]
@@ -45,69 +38,94 @@ def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
     driver.start(script).communicate(timeout=60)
     driver.shim("sbatch")
     second = driver.start(script)
-    second.communicate(timeout=100)
+    second.communicate(timeout=200)
     assert second.returncode == 0
     assert driver.began() == ["n"]
 
 
 def test_a_lost_answer_is_found_in_the_queue_and_the_job_says_why_it_waits(driver: Driver) -> None:
-    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
-    driver.shim(
-        "sbatch",
-        f'if mkdir {driver.directory}/once 2>/dev/null; then $REAL "$@" >/dev/null; '
-        f'echo "{lost}" >&2; exit 1; fi',
-    )
+    message = "Slurm did not take it yet: Batch job submission failed: Socket timed out"
+    driver.shim("sbatch", LOSES_ONE_ANSWER)
+    # The queue answers once the job has said it: else the answer might come first.
+    driver.shim("squeue", f'until grep -qs "said {message}" "$HERE/ledger"; do sleep 0.1; done')
     driver.run(SAYING + NOTE)
-    said = [line for line in driver.ledger() if line.startswith("said ")]
-    assert any(
-        "Slurm did not take it yet: Batch job submission failed: Socket timed out" in one for one in said
-    )
-    assert [line.split()[0] for line in driver.ledger() if line not in said] == ["n"]
+    assert [line.split()[0] for line in driver.ledger() if not line.startswith("said ")] == ["n"]
     assert len(driver.calls("sbatch")) == 1
 
 
 def test_an_order_that_is_queued_twice_runs_once(driver: Driver) -> None:
-    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
-    driver.shim(
-        "sbatch",
-        f'if mkdir {driver.directory}/once 2>/dev/null; then $REAL "$@" >/dev/null; '
-        f'echo "{lost}" >&2; exit 1; fi',
-    )
-    driver.shim("squeue", f"if mkdir {driver.directory}/blind 2>/dev/null; then exit 0; fi")
-    driver.run(NOTE)
-    assert driver.began() == ["n"]
-
-
-OLD = '[ -e {0}/old ] || $REAL "$@" > {0}/old; cat {0}/old; exit 0'
-"""Answers as it did when it was first asked so."""
-UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
-HANGS = "sleep 2; exit 1"
-AWAY = "slurm_load_jobs error: Unable to contact slurm controller"
-
-
-@pytest.mark.parametrize(
-    ("squeue", "scontrol"),
-    [
-        ("exit 1", UNKNOWN),
-        ("exit 0", UNKNOWN),
-        (HANGS, UNKNOWN),
-        (OLD, UNKNOWN),
-        ("exit 0", AWAY),
-    ],
-    ids=["fails", "empty", "hangs", "old", "scontrol fails"],
-)
-def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver, squeue: str, scontrol: str) -> None:
-    fault = squeue.replace("{0}", str(driver.directory))
-    driver.shim("squeue", f"if [ -e {driver.directory}/ledger ]; then {fault}; fi")
-    driver.shim("scontrol", f'case "$*" in *"show job"*) echo "{scontrol}" >&2; exit 1;; esac')
-    process = driver.start(driver.script(HOLD_THREE))
-    eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
-    asked = len(driver.calls("squeue"))
-    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "more questions")
-    driver.release()
+    driver.shim("sbatch", LOSES_ONE_ANSWER)
+    driver.shim("squeue", '[ "$(grep -c ^sbatch "$HERE/calls")" -ge 2 ] || exit 0')
+    driver.close_queue()
+    process = driver.start(driver.script(NOTE))
+    eventually(lambda: len(driver.in_state("PENDING")) == 2, "an order that is queued twice")
+    driver.open_queue()
     driver.ended(process)
+    assert driver.began() == ["n"]
+    eventually(
+        lambda: sorted(state for _, state in driver.queue()) == ["COMPLETED", "FAILED"],
+        "the end of the runner that came second",
+    )
+
+
+OFTEN = """
+from tenuto.launchers.slurm import pace
+
+pace.SLOWEST_S = 0.5
+"""
+"""Has a driver ask as often as ever, though it hears nothing new."""
+FAULTS = """
+case "$(cat "$HERE/fault" 2>/dev/null)" in
+    fails) exit 1;;
+    hangs) while grep -qs hangs "$HERE/fault"; do sleep 0.1; done; exit 1;;
+    old) cat "$HERE/old"; exit 0;;
+    empty*) exit 0;;
+esac
+"""
+"""A queue that answers as the file `fault` says."""
+LOOKS_UP = """
+case "$*" in *"show job"*)
+    if grep -qs away "$HERE/fault"; then echo "Unable to contact slurm controller" >&2
+    else echo "slurm_load_jobs error: Invalid job id specified" >&2; fi
+    exit 1;;
+esac
+"""
+"""A controller that knows no job, or does not answer."""
+
+
+def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver) -> None:
+    driver.shim("squeue", FAULTS)
+    driver.shim("scontrol", LOOKS_UP)
+    process = driver.start(driver.script(OFTEN + HOLD_THREE))
+    eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
+    fields = driver.calls("squeue")[0].removeprefix("squeue ").split(" ")
+    (driver.directory / "old").write_text(driver.slurm.run("squeue", *fields))
+    for fault, command, times in (
+        ("fails", "squeue", 2),
+        ("hangs", "squeue", 1),
+        ("old", "squeue", 2),
+        ("empty, and the controller is away", "scontrol -o show job", 2),
+        ("empty", "scontrol -o show job", 3),  # each job is asked for, and forgotten
+        ("empty", "squeue", 2),
+    ):
+        (driver.directory / "new").write_text(fault)
+        (driver.directory / "new").replace(driver.directory / "fault")
+        _until_asked(driver, command, times)
+    driver.release()
+    said = driver.ended(process)
+    assert said.count("Slurm does not answer: squeue ended with 1") == 1, "it is said once"
     assert driver.began() == ["a", "b", "c"]
     assert all(job["attempt"] == 1 for job in driver.jobs())
+
+
+def _until_asked(driver: Driver, command: str, more: int) -> None:
+    """Waits until Slurm was asked so many times more."""
+
+    def asked() -> int:
+        return sum(call.startswith(command) for call in driver.calls(command.split(maxsplit=1)[0]))
+
+    before = asked()
+    eventually(lambda: asked() >= before + more, f"{more} more questions by {command}")
 
 
 def test_two_drivers_run_each_job_once(driver: Driver) -> None:
@@ -115,8 +133,13 @@ def test_two_drivers_run_each_job_once(driver: Driver) -> None:
     eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
     script = driver.script(HOLD_THREE.replace('"x"', '"two"'), "script.py")
     second = driver.start(script, TENUTO_LAUNCHER="spawn")
-    asked = len(driver.calls("squeue"))
-    eventually(lambda: len(driver.calls("squeue")) > asked + 1, "the second driver to look")
+
+    def submitted() -> int:
+        """How many jobs the second driver has asked for."""
+        lists = driver.workspace.glob("experiments/two/*/jobs.jsonl")
+        return sum(len(path.read_text().splitlines()) for path in lists)
+
+    eventually(lambda: submitted() == 3, "the second driver to ask for the jobs")
     driver.release()
     driver.ended(first)
     driver.ended(second)
@@ -141,4 +164,4 @@ class Kill(Task):
 """,
     )
     assert "['FAILED', 'LOST']" in driver.ledger(), said
-    assert {state for _, state in driver.queue()[-2:]} == {"FAILED"}
+    eventually(lambda: [state for _, state in driver.queue()] == ["FAILED"] * 2, "Slurm to say the same")

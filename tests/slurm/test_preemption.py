@@ -21,14 +21,14 @@ def preempt(driver: Driver) -> None:
 
 @pytest.mark.slow
 @pytest.mark.watchdog(240)
-def test_a_preempted_job_is_tried_again(own_driver: Driver) -> None:
-    process = own_driver.start(own_driver.script(HOLD), TENUTO_SLURM__PARTITION="cheap")
-    eventually(own_driver.ledger, "the job to run")
-    preempt(own_driver)
-    eventually(lambda: len(own_driver.ledger()) == 2, "the second attempt")
-    own_driver.release()
-    own_driver.ended(process)
-    (job,) = own_driver.jobs()
+def test_a_preempted_job_is_tried_again(driver: Driver) -> None:
+    process = driver.start(driver.script(HOLD), TENUTO_SLURM__PARTITION="cheap")
+    eventually(driver.ledger, "the job to run")
+    preempt(driver)
+    eventually(lambda: len(driver.ledger()) == 2, "the second attempt")
+    driver.release()
+    driver.ended(process)
+    (job,) = driver.jobs()
     assert (job["state"], job["attempt"]) == ("done", 2)
 
 
@@ -36,15 +36,15 @@ def test_a_preempted_job_is_tried_again(own_driver: Driver) -> None:
 @pytest.mark.slow
 @pytest.mark.watchdog(300)
 @pytest.mark.parametrize("partition", ["main", "cheap"], ids=["REQUEUE", "CANCEL"])
-def test_a_job_that_is_preempted_four_times_is_lost(own_driver: Driver, partition: str) -> None:
-    process = own_driver.start(own_driver.script(HOLD), TENUTO_SLURM__PARTITION=partition)
+def test_a_job_that_is_preempted_four_times_is_lost(driver: Driver, partition: str) -> None:
+    process = driver.start(driver.script(HOLD), TENUTO_SLURM__PARTITION=partition)
     for attempt in range(1, 5):
-        eventually(lambda: len(own_driver.ledger()) == attempt, f"attempt {attempt}")  # noqa: B023
-        preempt(own_driver)
+        eventually(lambda: len(driver.ledger()) == attempt, f"attempt {attempt}")  # noqa: B023
+        preempt(driver)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "LOST" in said
     assert "PREEMPTED" in said
-    (job,) = own_driver.jobs()
+    (job,) = driver.jobs()
     assert (job["reason"], job["attempt"]) == ("lost", 4)
-    assert len(own_driver.ledger()) == 4
+    assert len(driver.ledger()) == 4

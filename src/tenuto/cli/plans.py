@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.cli.progress import tag_text
+from tenuto.experiments.display import tag_text
 from tenuto.experiments.plan import Intent, PlannedJob
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, Step, makespan

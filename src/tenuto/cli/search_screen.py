@@ -4,8 +4,8 @@ Only shows; what is said above the picture stays on the terminal.
 
 from __future__ import annotations
 
-from tenuto.cli.screen import Line, Screen, Style
 from tenuto.clock import Clock, SystemClock
+from tenuto.jobs.screen import Line, Screen, Style
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.search.heatmap import Row, heat_map, spark_line
 from tenuto.search.lines import duration, last_line, number, rate

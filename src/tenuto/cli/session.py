@@ -14,20 +14,20 @@ from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
 from tenuto.cli import exits
-from tenuto.cli.overview import Overview
-from tenuto.cli.progress import LiveProgress, PlainProgress, Progress, signs_for
-from tenuto.cli.screen import Screen
 from tenuto.cli.script import main_file, module_spec, run_module, run_script
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
+from tenuto.experiments.display import LiveProgress, PlainProgress, Progress, signs_for, steers_terminal
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
 from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
+from tenuto.experiments.overview import Overview
 from tenuto.experiments.reporting import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.jobs.causes import grouped
+from tenuto.jobs.screen import Screen, let_go_of
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.settings import Settings, load_settings, process_environment
 from tenuto.workspace.machine import this_machine
@@ -141,16 +141,19 @@ class Session:
 
     def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
         """What came of it; `retry` is what `program` is to be called with to try again."""
+        overview = self.progress.overview
+        failures = grouped(overview.rows())
         return Summary(
             tuple(self.progress.runs),
             tuple(self.progress.left()),
-            self.progress.overview.counts(),
-            tuple(grouped(self.progress.overview.rows())),
+            overview.counts(),
+            tuple(failures),
             self._clock.monotonic() - self._began,
             program,
             retry,
             exit_code,
             tuple(self.remarks.said),
+            overview.names(row for group in failures for row in group.rows),
         )
 
 
@@ -179,7 +182,7 @@ def open_progress(stream: TextIO) -> Progress:
     """The face that fits where a stream leads."""
     machine, environ = this_machine(), process_environment()
     overview = Overview(SystemClock(), machine.files)
-    if stream.isatty() and environ.get("TERM", "dumb") != "dumb":
+    if steers_terminal(stream, environ):
         return LiveProgress(overview, Screen(stream, color="NO_COLOR" not in environ), signs_for(stream))
 
     def write(text: str) -> None:
@@ -224,11 +227,9 @@ def tell(text: str) -> None:
 
 
 def let_go_of_closed_streams() -> None:
-    """Has nothing more written to a closed window: Python would try at its end, and exit with 120."""
+    """Have nothing more written to a closed window."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            let_go_of(stream)

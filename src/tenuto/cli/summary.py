@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os.path
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.program import short_path
-from tenuto.cli.progress import ClosedRun, tag_text
+from tenuto.experiments.display import ClosedRun, tag_text
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
 from tenuto.jobs.text import counted, duration, safe, truncate
@@ -37,6 +37,8 @@ class Summary(NamedTuple):
     exit_code: int = 0
     remarks: tuple[str, ...] = ()
     """What launchers did otherwise than they would by default, and why."""
+    names: Mapping[str, Mapping[str, str]] = {}
+    """By id, the parameters that tell jobs without tags from others of their task."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -56,7 +58,10 @@ class Summary(NamedTuple):
                     "reason": group.reason.name,
                     "error": group.error,
                     "place": group.place or None,
-                    "jobs": [_job_json(row) for row in group.rows],
+                    "jobs": [
+                        {**_job_json(row), "parameters": dict(self.names.get(row.id, {}))}
+                        for row in group.rows
+                    ],
                 }
                 for group in self.failures
             ],
@@ -111,7 +116,8 @@ class Summary(NamedTuple):
         if group.place:
             yield f"  at {safe(_near(group.place, directory))}"
         for row in group.rows[:SHOWN_JOBS]:
-            yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{tag_text(row.tags, ' ')}"
+            name = tag_text(row.tags or self.names.get(row.id, {}), " ")
+            yield f"  {safe(row.task)} {row.id[:SHORT_ID]}{name}"
         if number > SHOWN_JOBS:
             yield f"  and {number - SHOWN_JOBS} more"
         row = group.rows[0]  # the group of a row is its workspace

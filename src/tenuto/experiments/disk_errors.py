@@ -25,7 +25,10 @@ def worded_error(error: OSError, directory: str) -> str:
         disk = _disk(directory)
         return f"{place} cannot be written: {disk} is read-only: use another workspace, or have it remounted"
     if error.errno in _FORBIDDEN:
-        return f"{place} cannot be written: {_rights(place)}: use another workspace, or ask for the right"
+        return (
+            f"{place} cannot be written: {_rights(place)}: use another workspace, or have its "
+            f"owner share it with a group of yours, see workspace_group in docs/settings.md"
+        )
     return f"{place} cannot be used: {error.strerror}: use another workspace"
 
 

@@ -39,12 +39,13 @@ from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, i
 from tenuto.experiments.notes import notes_of
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job, without_unneeded
 from tenuto.experiments.pruning import clear_after_kills, prune_history
-from tenuto.experiments.reporting import current_reporter
+from tenuto.experiments.reporting import Reporter, current_reporter
 from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.run_tags import add_tags
 from tenuto.experiments.services import Service
+from tenuto.experiments.shared_workspace import make_root
 from tenuto.experiments.status import RunState
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
@@ -72,6 +73,7 @@ from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
 from tenuto.tasks.base import caller
 from tenuto.tasks.config import Config
 from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter, open_submitters
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
@@ -82,13 +84,15 @@ from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 if TYPE_CHECKING:
-    from tenuto.experiments import info, monitor_service, transient
-    from tenuto.jobs import placing
+    from tenuto.experiments import info, monitor_service, script_display, transient
+    from tenuto.jobs import notebook_cells, placing
     from tenuto.launchers import finding
 else:
     info = late("tenuto.experiments.info")
     monitor_service = late("tenuto.experiments.monitor_service")
+    script_display = late("tenuto.experiments.script_display")
     transient = late("tenuto.experiments.transient")
+    notebook_cells = late("tenuto.jobs.notebook_cells")
     placing = late("tenuto.jobs.placing")
     finding = late("tenuto.launchers.finding")
 
@@ -181,6 +185,8 @@ class experiment:
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
         self._lock: LockHandle | None = None
+        self._reporter: Reporter | None = None
+        """Shows the open run."""
         self._outer: Token[Submitter | None] | None = None
 
     def _reruns(self, given: bool | None) -> bool:
@@ -377,6 +383,9 @@ class experiment:
             submission = submission._replace(launcher=self._named_launcher(submission.launcher))
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
+        if "IPython" in sys.modules:
+            files, is_run = self._scheduler.machine.files, mode is not RunMode.DRY_RUN
+            notebook_cells.keep_cells(files, workspace.layout, task, really=is_run)
         job = make_job(
             task,
             submission,
@@ -469,6 +478,7 @@ class experiment:
                 f'put the experiment under `if __name__ == "__main__":`'
             )
         with contextlib.ExitStack() as opening:
+            opening.callback(count_paths, self._count_paths())
             if self.run_mode is RunMode.NORMAL:
                 with self._explaining("the experiment cannot be opened; nothing was started"):
                     self._enter_run(opening)
@@ -479,6 +489,19 @@ class experiment:
         if self._interrupts is not None:
             self._interrupts.install()
         return self
+
+    def _count_paths(self) -> bool:
+        """Have identities made as the settings say while it is open; returns how they were made before.
+
+        Identities are the process's, so experiments that are open together must agree.
+        """
+        for other in open_submitters:
+            if isinstance(other, experiment) and other.settings.count_paths is not self.settings.count_paths:
+                raise ParameterError(
+                    f"experiments {other.name!r} and {self.name!r} are open together and do not agree on "
+                    f"count_paths: leave the first one before, or give both the same setting"
+                )
+        return count_paths(self.settings.count_paths)
 
     @contextlib.contextmanager
     def _explaining(self, what: str) -> Iterator[None]:
@@ -491,6 +514,7 @@ class experiment:
 
     def _enter_run(self, opening: contextlib.ExitStack) -> None:
         machine, layout = self._scheduler.machine, self.workspace.layout
+        make_root(machine.files, layout.root, self.settings.workspace_group)
         self._lock = wait_for_lock(machine, layout, self.name, self._wait_for_lock_s, say)
         opening.callback(self._lock.close)
         run_id = str(free_run_id(machine.clock.now(), machine.files.list(layout.experiment(self.name))))
@@ -501,12 +525,18 @@ class experiment:
             undo.pop_all()
         remember_workspace(machine.files, self.workspace.path)
         self._scheduler.experiments[self.name] = self._run
-        reporter = current_reporter.get()
-        if reporter is not None:
-            reporter.opened(self)
-            self._run.subscribe(reporter.hear)
+        self._reporter = current_reporter.get() or self._display()
+        if self._reporter is not None:
+            self._reporter.opened(self)
+            self._run.subscribe(self._reporter.hear)
         if self.port is not None:
             monitor_service.start_monitor(self._run, self.port, say)
+
+    def _display(self) -> Reporter | None:
+        """The bars of a script that a person started by itself, where that person can see them."""
+        if self.settings.show_progress and ("ipykernel" in sys.modules or is_at_terminal()):
+            return script_display.script_display()
+        return None
 
     def _record_environment(self, run: RunPaths) -> None:
         forget()
@@ -591,10 +621,9 @@ class experiment:
             state = RunState.FAILED if message else RunState.DONE
         run.finish(state, message or None, self.carbon())
         self.notes = notes_of(run, self._validity, self._former)
-        reporter = current_reporter.get()
-        if reporter is not None:
-            reporter.closed(self, state)
-        else:
+        if self._reporter is not None:
+            self._reporter.closed(self, state)
+        if current_reporter.get() is None:
             self._say_what_came_of_it(run)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
@@ -606,7 +635,7 @@ class experiment:
         """For a script that was started by itself: notes, and at a terminal what was done."""
         for note in self.notes:
             say(note)
-        if run.jobs and sys.stderr is not None and sys.stderr.isatty():
+        if run.jobs and is_at_terminal():
             done = sum(job.state is JobState.DONE for job in run.jobs.values())
             reused = len(run.reused)
             place = os.path.relpath(self.workspace.path)
@@ -662,6 +691,14 @@ def say(message: str) -> None:
     """Tells the person at the terminal, if there still is one: to be gone is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
         print(f"tenuto: {printable(message)}", file=sys.stderr)  # noqa: T201
+
+
+def is_at_terminal() -> bool:
+    """True if a person reads what `say` prints."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:
+        return False  # it was closed
 
 
 def printable(text: str) -> str:

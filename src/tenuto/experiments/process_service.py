@@ -17,8 +17,8 @@ from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.jobs.listening import LOCALHOST, listen
 from tenuto.settings import process_environment
-from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.modes import file_mode
 
 GRACE_S = 5.0
 _SLACK_S = 5.0
@@ -29,7 +29,7 @@ _GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.guar
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
+    return os.open(path, flags, file_mode(path))
 
 
 class ProcessService(Service):

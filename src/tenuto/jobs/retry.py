@@ -154,6 +154,8 @@ def _job(
         instructions = Instructions.of(launch)
         retry = RetryLimits(**instructions.retry)
         tokens = from_record(instructions.tokens)
+        if instructions.slots < 1:
+            raise ValueError(f"a job takes one slot or more, not {instructions.slots}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _CannotRun(f"its launch.json cannot be used: {error!r}; run the experiment again") from error
     return Job(
@@ -166,6 +168,7 @@ def _job(
         dependencies=dependencies,
         tokens=tokens,
         limits=instructions.limits,
+        slots=instructions.slots,
         retry=retry,
         carbon_plan=instructions.carbon,
     )

@@ -73,6 +73,12 @@ def kill(
     if not really:
         runner.close()
         return Killing(Acted(key, Outcome.WOULD_KILL, f"attempt {now}", now))
+    try:
+        runner.send_signal(0)  # asks only for the right to send one
+    except PermissionError:
+        runner.close()
+        told = f"process {pid.identity.pid} is another user's: only that user can stop it"
+        return Killing(Acted(key, Outcome.REFUSED, told, now))
     stop = StopRecord(pid.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
     job_directory.request_stop(machine.files, paths, stop)
     if not runner.send_signal(signal.SIGTERM):

@@ -17,9 +17,9 @@ from tenuto.launchers.local import LocalProcess, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY
 from tenuto.launchers.runner.signals import SIGNALS
-from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.modes import file_mode
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.processes import PidfdHandle
 from tenuto.workspace.records import LaunchRecord, PidRecord
@@ -57,7 +57,7 @@ class DirectLauncher:
         return self
 
     async def start(self, order: StartOrder) -> LocalProcess:
-        if not os.access(self._python, os.X_OK):
+        if not os.access(self._python, os.X_OK, effective_ids=True):
             raise LaunchRefused(f"EXEC: the Python interpreter {self._python!r} cannot be run")
         ready, said_ready = os.pipe()
         os.set_blocking(ready, False)
@@ -104,7 +104,7 @@ class DirectLauncher:
                 2,
                 paths.err,
                 _LOG,
-                FILE_MODE,
+                file_mode(paths.err),
             ),  # where a runner that cannot begin complains
             (os.POSIX_SPAWN_DUP2, 2, 1),
             *((os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed),

@@ -138,6 +138,8 @@ class Instructions(NamedTuple):
     """None: nothing is measured."""
     tokens: Sequence[Mapping[str, Any]] = ()
     """The units that the job holds while it runs: for a person's retry, not for a runner."""
+    slots: int = 1
+    """How many slots of its launcher it takes: for a person's retry, not for a runner."""
 
     @property
     def program(self) -> Command | None:
@@ -168,6 +170,8 @@ class Instructions(NamedTuple):
             written["carbon"] = {name: value for name, value in plan.items() if value != usual[name]}
         if self.tokens:
             written["tokens"] = list(self.tokens)
+        if self.slots != 1:
+            written["slots"] = self.slots
         return written
 
     @classmethod
@@ -187,6 +191,7 @@ class Instructions(NamedTuple):
             retry=written.get("retry", {}),
             carbon=CarbonPlan(**written["carbon"]) if "carbon" in written else None,
             tokens=written.get("tokens", ()),
+            slots=written.get("slots", 1),
         )
 
     @classmethod
@@ -210,6 +215,7 @@ def instruct(
     retry: Mapping[str, Any] | None = None,
     carbon: CarbonPlan | None = None,
     tokens: Sequence[Mapping[str, Any]] = (),
+    slots: int = 1,
 ) -> dict[str, Any]:
     """The instructions for one attempt, ready for `open_attempt`.
 
@@ -230,4 +236,5 @@ def instruct(
         retry or {},
         carbon,
         tokens,
+        slots,
     ).encode()

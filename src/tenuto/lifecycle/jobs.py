@@ -41,6 +41,8 @@ def counter_change(before: JobState, after: JobState) -> CounterChange:
 class BaseJob:
     """A job as the lifecycle sees it: an identity, and where it stands."""
 
+    __slots__ = ("_began", "_standing", "clock", "job_id", "task_id")
+
     def __init__(self, job_id: str, task_id: str, clock: Now) -> None:
         self.job_id = job_id
         self.task_id = task_id
@@ -88,14 +90,16 @@ class BaseJob:
         message: str | None = None,
         *,
         attempt: int | None = None,
+        since: datetime | None = None,
     ) -> None:
         """Move to `state`: check the table, stamp times, count, reset the future, tell the subscribers.
 
         Counters and the future come before the subscribers, so that a subscriber finds the change complete.
-        `attempt`: the attempt that the change belongs to, where the job is not yet at it.
+        `attempt`: the attempt that the change belongs to, where the job is not yet at it. `since`: when a job
+        began that is found running.
         """
         before, now = self._standing, self.clock.now()
-        self._standing = self._timed(transition(before, state, now, reason, message))
+        self._standing = self._timed(transition(before, state, now, reason, message), now, since)
         change = counter_change(before.state, state)
         if change is not _NO_CHANGE:
             self._count(change)
@@ -103,10 +107,13 @@ class BaseJob:
             self._reset_final_state()
         self._changed(before, now, attempt)
 
-    def _timed(self, standing: Standing) -> Standing:
+    def _timed(self, standing: Standing, now: datetime, since: datetime | None) -> Standing:
         """A standing whose end is as long after its start as the job ran, whatever was done to the clock."""
         if standing.state is JobState.RUNNING:
             self._began = self.clock.uptime()
+            if since is not None and since < now:
+                self._began -= (now - since).total_seconds()
+                return standing._replace(starttime=since)
         elif standing.state is JobState.WAITING:
             self._began = None
         elif standing.state.finished() and self._began is not None and standing.starttime is not None:

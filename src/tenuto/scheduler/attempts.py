@@ -145,6 +145,21 @@ class Attempts:
     # Starting
 
     async def _start(self, job: Job, lock: LockHandle, grant: Grant = NO_TOKENS) -> Verdict:
+        opened = await self._opened(job, lock, grant)
+        if opened is None:
+            return await self._until_watched_ended(job)
+        if isinstance(opened, Verdict):
+            return opened
+        if opened.external:
+            return await self._hand_over(job, lock, opened, grant)
+        process = await self._launched(job, lock, opened, grant)
+        await process.wait()
+        return await self.until_ended(job)
+
+    async def _opened(self, job: Job, lock: LockHandle, grant: Grant) -> LaunchRecord | Verdict | None:
+        """The attempt that is to be launched; or the verdict, if the directory shows it; or None, if another
+        process has the job. Closes the lock, and the tokens of a local job, unless an attempt was opened.
+        """
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
             if not job.launcher.external:  # of others nobody else holds the tokens
@@ -156,13 +171,11 @@ class Attempts:
                 self.mend(job, found, lock)
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(job, found):
-                held.close()
-                return await self._until_watched_ended(job)
+                return None
             if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
                 return self._concluded(job, found)
             if found.derived.action is Action.WATCH:
-                held.close()
-                return await self._until_watched_ended(job)
+                return None
             if found.derived.action is Action.SWEEP:
                 launch = _launch(found) or self._open(job, lock, found)
                 self._mark(job, launch, JobFailureStatus.LOST, found.derived.message)
@@ -172,8 +185,14 @@ class Attempts:
             if stop is not None:  # cancelled while leftovers were ended, or while the machine was short
                 self._mark(job, launch, stop.reason, stop.message)
                 return Verdict(JobState.ERROR, stop.reason, stop.message)
-            if launch.external:
-                return await self._hand_over(job, lock, launch, grant)
+            held.pop_all()
+            return launch
+
+    async def _launched(self, job: Job, lock: LockHandle, launch: LaunchRecord, grant: Grant) -> Process:
+        """The process of an attempt on this machine, once its runner is up and has the locks."""
+        with contextlib.ExitStack() as held:
+            held.callback(lock.close)
+            held.callback(grant.close)
             descendants = self.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
             if descendants is None:
                 raise LockLost(f"something still runs in {job.paths.directory}")
@@ -206,8 +225,7 @@ class Attempts:
                 raise
         if is_running:
             job.state = JobState.RUNNING
-        await process.wait()
-        return await self.until_ended(job)
+        return process
 
     def _withdraw(self, job: Job, launch: LaunchRecord) -> None:
         """Records that nothing was run; on a full disk only this scheduler knows."""
@@ -237,10 +255,14 @@ class Attempts:
 
     async def _hand_over(self, job: Job, lock: LockHandle, launch: LaunchRecord, grant: Grant) -> Verdict:
         """Has another system run an attempt that is open: without locks, which its runner takes itself."""
+        try:
+            with contextlib.closing(lock):
+                params = self._write_files(job, launch, grant)
+        except OSError:
+            self._revoke(job, launch)
+            raise
         with self._handovers.awaiting(job, launch):
             try:
-                params = self._write_files(job, launch, grant)
-                lock.close()
                 order = StartOrder(job.paths, launch, None, None, params=params)
                 start = partial(job.launcher.start, order)
                 process = await self._handovers.unless_revoked(job, start, _end_late)
@@ -248,14 +270,19 @@ class Attempts:
                 self._reject(job, launch, str(refused))
                 raise
             except OSError:
-                with contextlib.suppress(OSError):  # then its cluster says, some day, that it never began
-                    claim(self.machine, job.paths, launch.nonce, Claimer.SCHEDULER)
+                self._revoke(job, launch)
                 raise
+            del params, order, start  # it may wait for days, beside thousands of others
             if process is not None:
                 job.attach(process)
                 self.request_stop(job)
                 await self._await_elsewhere(job, launch, process)
         return await self.until_ended(job)
+
+    def _revoke(self, job: Job, launch: LaunchRecord) -> None:
+        """Gives up an attempt that could not be handed over."""
+        with contextlib.suppress(OSError):  # then its cluster says, some day, that it never began
+            claim(self.machine, job.paths, launch.nonce, Claimer.SCHEDULER)
 
     def _reject(self, job: Job, launch: LaunchRecord, message: str) -> None:
         """Marks an attempt that its launcher refused, unless something has the job all the same."""
@@ -316,6 +343,7 @@ class Attempts:
                 retry=job.retry.recorded(),
                 carbon=job.carbon_plan,
                 tokens=recorded(job.tokens),
+                slots=job.slots,
             ),
         )
         job.attempt = launch.attempt
@@ -439,9 +467,13 @@ class Attempts:
 
     def _explained(self, job: Job, derived: Derived) -> Derived:
         """A runner that vanished after it was asked to stop did what it was asked: it is not tried again."""
-        if derived.marker is not None or not (derived.reason is JobFailureStatus.LOST or derived.external):
-            return derived
-        stop = self._wish(job)
+        stop = None
+        if derived.marker is None:
+            if derived.reason is JobFailureStatus.LOST or derived.external:
+                stop = self._wish(job)
+        elif derived.reason is JobFailureStatus.LOST:
+            # Another scheduler marked it, which could not know: a full disk had not taken the wish.
+            stop = job.stop
         return derived if stop is None else derived._replace(reason=stop.reason, message=stop.message)
 
     def _wish(self, job: Job) -> StopRecord | None:
@@ -486,7 +518,8 @@ class Attempts:
             return False
         job.attach(process)
         if job.state is JobState.SCHEDULED:
-            job.state = JobState.RUNNING
+            pid = found.evidence.pid
+            job.set_state(JobState.RUNNING, since=pid.started if isinstance(pid, PidRecord) else None)
         if job.stop is None and self._is_cancelled(job):
             job.stop = self._wish(
                 job

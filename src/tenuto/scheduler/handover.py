@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from tenuto.errors import LaunchRefused
@@ -28,45 +29,58 @@ logger = logging.getLogger("tenuto.scheduler")
 T = TypeVar("T")
 
 
+class Awaiting:
+    """A context in which a scheduler waits for one attempt, and its job says what its cluster says of it."""
+
+    __slots__ = ("_handovers", "_job", "_launch", "_loop", "_told")  # a generator would take 400 bytes more
+
+    def __init__(self, handovers: Handovers, job: Job, launch: LaunchRecord) -> None:
+        self._handovers = handovers
+        self._job = job
+        self._launch = launch
+        self._loop = asyncio.get_running_loop()
+        self._told = handovers.clusters.told(job.paths, launch, self._tell)
+
+    def __enter__(self) -> None:
+        self._handovers.awaited[self._job] = self._launch
+        self._told.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._handovers.awaited.pop(self._job, None)
+        self._told.__exit__(None, None, None)
+
+    def _tell(self) -> None:
+        """Called in a thread of the cluster's."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._handovers.explain, self._job, self._launch)
+
+
 class Handovers:
     """The external attempts of one scheduler's jobs; to be used in the loop's thread, but for `ask`."""
 
     def __init__(self, machine: Machine, clusters: Clusters) -> None:
         self._machine = machine
-        self._clusters = clusters
-        self._awaited: dict[Job, LaunchRecord] = {}
+        self.clusters = clusters
+        self.awaited: dict[Job, LaunchRecord] = {}
         """The attempts that are handed over, or being handed over."""
         self._revoked: dict[Job, asyncio.Future[None]] = {}
-        """Wakes the coroutine that waits for an attempt which this scheduler revokes."""
+        """Wakes the coroutine that waits for an attempt, when that has ended or this scheduler revokes it."""
 
     def ask(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
         """What the cluster of an attempt knows of it."""
-        return self._clusters.report(paths, launch)
+        return self.clusters.report(paths, launch)
 
     def process(self, job: Job, launch: LaunchRecord) -> Process | None:
         """The process of an attempt that a cluster has, pending or running."""
-        return self._clusters.process(job.paths, launch)
+        return self.clusters.process(job.paths, launch)
 
-    @contextlib.contextmanager
-    def awaiting(self, job: Job, launch: LaunchRecord) -> Iterator[None]:
+    def awaiting(self, job: Job, launch: LaunchRecord) -> Awaiting:
         """While this lasts, a wish to stop the job revokes its attempt, if that has not begun."""
-        self._awaited[job] = launch
-        loop = asyncio.get_running_loop()
+        return Awaiting(self, job, launch)
 
-        def tell() -> None:
-            """Called in a thread of the cluster's."""
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(self._explain, job, launch)
-
-        try:
-            with self._clusters.told(job.paths, launch, tell):
-                yield
-        finally:
-            self._awaited.pop(job, None)
-
-    def _explain(self, job: Job, launch: LaunchRecord) -> None:
+    def explain(self, job: Job, launch: LaunchRecord) -> None:
         """Has a job that waits in its cluster say why: the queue is full, it is held, no answer comes."""
-        if self._awaited.get(job) is launch and job.state is JobState.SCHEDULED:
+        if self.awaited.get(job) is launch and job.state is JobState.SCHEDULED:
             job.explain(self.ask(job.paths, launch).message)
 
     async def unless_revoked(
@@ -78,9 +92,10 @@ class Handovers:
         """
         loop = asyncio.get_running_loop()
         waiting = loop.create_task(_outcome(begin))
-        revoked = self._revoked[job] = loop.create_future()
+        changed = self._revoked[job] = loop.create_future()
+        waiting.add_done_callback(partial(_wake, changed))  # `asyncio.wait` would take 1 kB more a job
         try:
-            await asyncio.wait({waiting, revoked}, return_when=asyncio.FIRST_COMPLETED)
+            await changed
             if waiting.done():
                 returned, refused = waiting.result()
                 if refused is not None:
@@ -97,7 +112,7 @@ class Handovers:
 
     def is_awaited(self, job: Job) -> bool:
         """Whether an attempt of the job is handed over."""
-        return job in self._awaited
+        return job in self.awaited
 
     def is_revoked(self, job: Job, launch: LaunchRecord) -> bool:
         """Whether a scheduler gave the attempt up before it began."""
@@ -106,15 +121,14 @@ class Handovers:
 
     def stop(self, job: Job) -> None:
         """A wish to stop is written down: an attempt that has not begun is revoked, and never begins."""
-        launch = self._awaited.get(job)
+        launch = self.awaited.get(job)
         if launch is None:
             return
         with contextlib.suppress(OSError):  # then its runner reads the wish
             if claim(self._machine, job.paths, launch.nonce, Claimer.SCHEDULER):
-                self._clusters.stop(job.paths, launch)
-                revoked = self._revoked.get(job)
-                if revoked is not None and not revoked.done():
-                    revoked.set_result(None)
+                self.clusters.stop(job.paths, launch)
+                if job in self._revoked:
+                    _wake(self._revoked[job], None)
 
     def give_up(self, job: Job, found: Settled) -> bool:
         """Makes sure, under the job's lock, that nothing begins the attempt found there any more.
@@ -138,6 +152,11 @@ async def _outcome(begin: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T | Non
         return await begin(), None
     except (LaunchRefused, OSError) as refused:
         return None, refused
+
+
+def _wake(changed: asyncio.Future[None], _: object) -> None:
+    if not changed.done():
+        changed.set_result(None)
 
 
 def _hand_on(done: asyncio.Task[tuple[T | None, Exception | None]], late: Callable[[T], None]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from tenuto.errors import TenutoError
@@ -22,6 +23,10 @@ YIELD_S = 1.0
 _UNLOCKED_AFTER_S = 0.02
 """The kernel tells that a file is closed a moment before the locks on it fall."""
 _MOST_SCHEDULERS = 1000
+_STRIDE = 1 << 20
+"""More than any machine has slots. Byte `unit` of the file is a slot; byte `limit * _STRIDE + unit`, locked
+by the same job, tells how many slots the scheduler that started it may use."""
+_BYTES = 1 << 62
 
 
 class SharedSlots:
@@ -50,6 +55,7 @@ class SharedSlots:
         if desk is None:
             return True
         try:
+            desk.is_in_job = getattr(job.launcher, "is_in_job", False)
             handles = desk.take(min(job.slots, job.launcher.slots), job.launcher.slots)
         except (OSError, TenutoError):
             # The job's own directory is in the same place, and says more about what is wrong there.
@@ -88,6 +94,17 @@ class SharedSlots:
         return self._desks[root]
 
 
+class _Held(NamedTuple):
+    """The units that jobs have, and how many they may have together."""
+
+    units: frozenset[int]
+    limit: int
+
+    def has_room(self, amount: int) -> bool:
+        """True if so many more may be taken; a job that asks for more than the limit waits for all units."""
+        return len(self.units) + min(amount, self.limit) <= self.limit
+
+
 class _Desk:
     """The slots of one workspace."""
 
@@ -100,6 +117,8 @@ class _Desk:
         freed: Callable[[], None],
     ) -> None:
         self.place = place
+        self.is_in_job = False
+        """This scheduler runs in a job, which holds a slot meanwhile."""
         self._machine = machine
         self._locks = machine.locks
         self._loop = loop
@@ -109,6 +128,8 @@ class _Desk:
         """The units that jobs of this scheduler have, for as long as they have them."""
         self._waiting: LockHandle | None = None
         """Tells other schedulers that this one waits for a slot."""
+        self._waiting_in_job: LockHandle | None = None
+        self._has_warned = False
         self._is_short = False
         """The last job that asked for units did not get them."""
         self._is_owed = False
@@ -123,7 +144,7 @@ class _Desk:
             self._machine.files.make_directory(self.place.directory)
             handles = self._take(amount, slots)
         if handles is None:
-            self._wait()
+            self._wait(slots)
             return None
         self._is_short, self._is_owed, self._yields_until = False, False, None
         if self._waiting is not None:
@@ -132,46 +153,64 @@ class _Desk:
 
     def has_room(self, amount: int, slots: int) -> bool:
         """True if so many units are free."""
-        if len(self._locks.locked(self.place.units)) + amount <= slots:
+        held = self._held(slots, self._locks.locked(self.place.waiting))
+        if held.has_room(amount):
             return True
         self._machine.files.make_directory(self.place.directory)
-        self._wait()
+        self._wait(slots)
         return False
 
     def close(self) -> None:
         """Let go of the watch."""
-        if self._waiting is not None:
-            self._waiting.close()
+        for lock in filter(None, (self._waiting, self._waiting_in_job)):
+            lock.close()
         self._alarm.close()
 
     def _take(self, amount: int, slots: int) -> tuple[LockHandle, ...] | None:
-        if self._yields(amount, slots):
+        waiting = self._locks.locked(self.place.waiting)
+        if self._yields(amount, slots, waiting):
             return None
         handles = None
-        if self._waiting is None:  # most schedulers are alone: they need not look at what others have
-            own = {unit for units in self._own.values() for unit in units}
-            handles = self._locked([unit for unit in range(slots) if unit not in own][:amount], amount)
+        if not waiting and not self._has_other_limits(slots):
+            # Most schedulers are alone: they need not look at each unit that others have.
+            own = frozenset(unit for units in self._own.values() for unit in units)
+            handles = self._lock(_Held(own, slots), amount, slots)
         if handles is None:
-            held = self._locks.locked(self.place.units)
-            if len(held) + amount <= slots:
-                handles = self._locked([unit for unit in range(slots) if unit not in held][:amount], amount)
+            handles = self._lock(self._held(slots, waiting), amount, slots)
         if handles is None:
             self._is_owed, self._yields_until = True, None
         return handles
 
-    def _locked(self, units: list[int], amount: int) -> tuple[LockHandle, ...] | None:
-        handles = self._locks.try_lock_all(self.place.units, units) if len(units) == amount else None
+    def _lock(self, held: _Held, amount: int, slots: int) -> tuple[LockHandle, ...] | None:
+        if not held.has_room(amount):
+            return None
+        free = [unit for unit in range(slots) if unit not in held.units]
+        units = free[: min(amount, held.limit)]
+        handles = self._locks.try_lock_all(self.place.units, [*units, slots * _STRIDE + units[0]])
         if handles is not None:
             self._own[handles[0]] = tuple(units)
         return handles
 
-    def _yields(self, amount: int, slots: int) -> bool:
+    def _has_other_limits(self, slots: int) -> bool:
+        """True if a running job was started by a scheduler with fewer or more slots than this one."""
+        own, above = slots * _STRIDE, (slots + 1) * _STRIDE
+        look = self._locks.is_locked
+        return look(self.place.units, _STRIDE, own - _STRIDE) or look(self.place.units, above, _BYTES - above)
+
+    def _held(self, slots: int, waiting: frozenset[int]) -> _Held:
+        """The units of all schedulers, and the smallest number of slots of those that run jobs or wait."""
+        locked = self._locks.locked(self.place.units)
+        limits = {byte // _STRIDE for byte in locked if byte >= _STRIDE}
+        units = frozenset(byte for byte in locked if byte < _STRIDE)
+        return _Held(units, min([_smallest(slots, waiting), *limits]))
+
+    def _yields(self, amount: int, slots: int, waiting: frozenset[int]) -> bool:
         """True while a free slot is left to another scheduler: this one has its share, and took the last."""
         own = sum(map(len, self._own.values()))
         if self._is_owed:
             return False
-        others = len(self._locks.locked(self.place.waiting)) - (self._waiting is not None)
-        if others <= 0 or own + amount <= slots // (others + 1):
+        others = len(waiting) - (self._waiting is not None)
+        if others <= 0 or own + amount <= _smallest(slots, waiting) // (others + 1):
             return False
         now = self._machine.clock.monotonic()
         if self._yields_until is None:
@@ -179,18 +218,39 @@ class _Desk:
             self._loop.later(YIELD_S, self._look_again)
         return now < self._yields_until
 
-    def _wait(self) -> None:
+    def _wait(self, slots: int) -> None:
         """Have other schedulers know that this one waits, and look again when a slot may be free."""
         self._is_short = True
         if self._waiting is None:
-            numbers = (self._locks.try_lock(self.place.waiting, number) for number in range(_MOST_SCHEDULERS))
-            self._waiting = next((lock for lock in numbers if lock is not None), None)
+            first = slots * _MOST_SCHEDULERS
+            numbers = range(first, first + _MOST_SCHEDULERS)
+            locks = (self._locks.try_lock(self.place.waiting, number) for number in numbers)
+            self._waiting = next((lock for lock in locks if lock is not None), None)
+        if self.is_in_job:
+            self._warn_if_all_wait(slots)
         self._alarm.set()
+
+    def _warn_if_all_wait(self, slots: int) -> None:
+        """Say once that each running job waits for jobs of its own, so that no slot will ever be free."""
+        if self._waiting_in_job is None:
+            locks = (self._locks.try_lock(self.place.waiting_in_jobs, n) for n in range(_MOST_SCHEDULERS))
+            self._waiting_in_job = next((lock for lock in locks if lock is not None), None)
+        running = sum(byte >= _STRIDE for byte in self._locks.locked(self.place.units))
+        if not self._has_warned and running <= len(self._locks.locked(self.place.waiting_in_jobs)):
+            self._has_warned = True
+            logger.warning(
+                "every slot (%d) is held by a job that waits for jobs which it started itself, so that none "
+                "of these can start: kill one of them, give more slots, or submit the jobs from the script",
+                slots,
+            )
 
     def _rest_unless_short(self) -> None:
         if not self._is_short and self._waiting is not None:
             self._waiting.close()
             self._waiting = None
+            if self._waiting_in_job is not None:
+                self._waiting_in_job.close()
+                self._waiting_in_job = None
             self._alarm.rest()
 
     def _told(self) -> None:
@@ -204,3 +264,8 @@ class _Desk:
             self._is_short = False
             self._freed()
             self._rest_unless_short()
+
+
+def _smallest(slots: int, waiting: frozenset[int]) -> int:
+    """The smallest number of slots of a scheduler and of those that wait."""
+    return min([slots, *(byte // _MOST_SCHEDULERS for byte in waiting)])

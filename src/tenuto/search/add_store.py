@@ -4,11 +4,14 @@ Each method is one transaction.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Connection,
+    Integer,
+    bindparam,
     case,
     exists,
     func,
@@ -55,7 +58,9 @@ class AddStore:
             if number is None:
                 raise Refused(_refusal(connection, name, new, caps, is_ordered))
             most = caps.max_unfinished if is_ordered else None
-            status = connection.execute(_insertion(name, new, number, most)).scalar_one_or_none()
+            values = {key: getattr(new, key) for key in _GIVEN} | {"number": number, "search_id": name}
+            given = {f"new_{key}": value for key, value in values.items()} | {"most": most}
+            status = connection.execute(_insertion(most is not None), given).scalar_one_or_none()
             if status is None:
                 raise Refused(_known(connection, new) or _clash(connection, name, new))
             is_reused = status == S.SUCCEEDED.value
@@ -90,34 +95,39 @@ def _next_number(
     return number
 
 
-def _insertion(name: str, new: NewCandidate, number: int, most: int | None) -> Any:
+_GIVEN = (
+    "id",
+    "number",
+    "priority",
+    "task_id",
+    "job_id",
+    "params",
+    "proposal",
+    "asked_after",
+    "island",
+    "parent",
+)
+
+
+@cache
+def _insertion(is_bounded: bool) -> Any:
     """Inserts the row, as SUCCEEDED if its identity did anywhere; nothing if it may not be added.
 
     A statement of its own after the lock: on PostgreSQL a count beside the lock is as old as the wait for it.
+    Built once: SQLAlchemy takes longer to build it than the database to run it.
     """
+    new: dict[str, Any] = {
+        key: bindparam(f"new_{key}", type_=jobs[key].type) for key in ("search_id", *_GIVEN)
+    }
     known = (
         select(jobs.outcome, jobs.objective, jobs.directory, literal_column("1").label("is_known"))
-        .where(is_status(S.SUCCEEDED), jobs.task_id == new.task_id, jobs.job_id == new.job_id)
+        .where(is_status(S.SUCCEEDED), jobs.task_id == new["task_id"], jobs.job_id == new["job_id"])
         .limit(1)
         .subquery("known")
     )
     one = select(literal_column("1").label("one")).subquery("one")
     is_new = known.c.is_known.is_(None)
-    given = {
-        "id": new.id,
-        "search_id": name,
-        "number": number,
-        "priority": new.priority,
-        "task_id": new.task_id,
-        "job_id": new.job_id,
-        "params": new.params,
-        "proposal": new.proposal,
-        "asked_after": new.asked_after,
-        "island": new.island,
-        "parent": new.parent,
-    }
-    columns: dict[str, Any] = {key: literal(value, jobs[key].type) for key, value in given.items()}
-    columns |= {
+    columns = new | {
         "created_at": now_ms(),
         "scheduled_at": now_ms(),
         "status": case((is_new, literal_column("'PENDING'")), else_=literal_column("'SUCCEEDED'")),
@@ -130,12 +140,15 @@ def _insertion(name: str, new: NewCandidate, number: int, most: int | None) -> A
     }
     other = evolution_jobs.alias("other")
     is_there = exists().where(
-        other.c.search_id == name, other.c.task_id == new.task_id, other.c.job_id == new.job_id
+        other.c.search_id == new["search_id"],
+        other.c.task_id == new["task_id"],
+        other.c.job_id == new["job_id"],
     )
     rows = select(*columns.values()).select_from(one.outerjoin(known, true())).where(~is_there)
-    if most is not None:
-        count = select(func.count()).select_from(evolution_jobs).where(jobs.search_id == name, UNFINISHED)
-        rows = rows.where(count.scalar_subquery() < most)
+    if is_bounded:
+        mine = jobs.search_id == new["search_id"]
+        count = select(func.count()).select_from(evolution_jobs).where(mine, UNFINISHED)
+        rows = rows.where(count.scalar_subquery() < bindparam("most", type_=Integer))
     return insert(evolution_jobs).from_select(list(columns), rows).returning(jobs.status)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -14,19 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
-
-from tenuto.database.members import Member, MemberKind, join, leave, see
 from tenuto.errors import DatabaseError, SchedulerClosed
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.tokens import GpuToken
-from tenuto.search.candidate_jobs import LEASE_FILE, CandidateJobs
+from tenuto.search.candidate_jobs import CandidateJobs
 from tenuto.search.evaluation import end_of, failed_end, is_answer
+from tenuto.search.membership import Membership
 from tenuto.search.moves import WORK
-from tenuto.search.recovery import process_text
 from tenuto.search.rows import Claimed, End
 from tenuto.search.store import Store
 from tenuto.settings import Settings
@@ -43,9 +39,17 @@ class Held:
 
     def __init__(self, row: Claimed, now: float) -> None:
         self.row = row
-        self.job: Job | None = None
+        self.submission: asyncio.Task[Job] | None = None
+        """The submission of its job, from the moment at which the job may begin."""
         self.claimed_at = now
         """On the monotonic clock."""
+
+    @property
+    def job(self) -> Job | None:
+        """Its job, once it was submitted."""
+        known = self.submission
+        is_there = known is not None and known.done() and not known.cancelled() and not known.exception()
+        return known.result() if known is not None and is_there else None
 
 
 class Agent:
@@ -74,16 +78,12 @@ class Agent:
         self._only = only
         self._is_leased = is_leased
         self._is_passing = is_passing
-        self._workspace = workspace
         self._lease_ms = int(settings.search.lease_s * 1000)
         self._jobs = CandidateJobs(
             settings, workspace, machine.clock, slots=slots, is_leased=is_leased, gpus=gpus
         )
-        own = machine.processes.own()
-        self.name = f"{own.host[:32]}-{own.pid}-{machine.randomness.nonce()[:8]}"
-        self._member = Member(
-            self.name, MemberKind.WORKER, own.host, process_text(own), str(workspace), slots
-        )
+        self._membership = Membership(store.database, machine, workspace, slots=slots, is_leased=is_leased)
+        self.name = self._membership.name
         self._held: dict[str, Held] = {}
         self._ends: list[End] = []
         self._owners: dict[str, PlainOwner] = {}
@@ -104,8 +104,7 @@ class Agent:
 
     def start(self) -> None:
         """Joins the database's members, and begins to claim."""
-        self._store.database.write(partial(_join, self._member))
-        self._touch()
+        self._membership.join()
         self._thread.start()
 
     def drain(self) -> None:
@@ -142,8 +141,7 @@ class Agent:
         with self._guard:
             keys = {held.row.key for held in list(self._held.values())}
             kept = self._store.renew(self.name, keys, self._lease_ms)
-            self._store.database.write(partial(_see, self._member))
-            self._touch()
+            self._membership.be_seen()
         return keys - kept
 
     @property
@@ -215,7 +213,7 @@ class Agent:
 
     async def _end(self) -> None:
         if not self._is_leaving:
-            await self._call(self._store.database.write, partial(_leave, self.name))
+            await self._call(self._membership.leave)
         await asyncio.to_thread(self._scheduler.close)
         for task in list(self._tasks):
             task.cancel()
@@ -275,8 +273,11 @@ class Agent:
         owner = self._owners.get(row.search_id)
         if owner is None:
             owner = self._owners[row.search_id] = PlainOwner(f"search/{row.search_id}")
-        job = await self._scheduler.submit_async(self._jobs.make(row, once=once), owner)
-        held.job = job
+        if self._is_abandoning:
+            raise SchedulerClosed("the agent gives its rows back")
+        made = self._jobs.make(row, once=once)
+        held.submission = asyncio.create_task(self._scheduler.submit_async(made, owner))
+        job = await held.submission
         await job.finished()
         return job, owner
 
@@ -328,28 +329,10 @@ class Agent:
 
     async def stop_payloads(self) -> int:
         """Ends what runs and gives the rows back, in this order; how many rows."""
+        # A job that is being submitted now would begin after its row was given back, beside another's.
+        begun = [one.submission for one in self._held.values() if one.submission is not None]
+        await asyncio.gather(*begun, return_exceptions=True)
         jobs = [(one.job, self._owners[one.row.search_id]) for one in self._held.values() if one.job]
         await asyncio.gather(*(self._withdraw_one(job, owner) for job, owner in jobs))
         await self._finish()
         return await self._call(self._store.give_back, {one.row.key for one in self._held.values()})
-
-    def _touch(self) -> None:
-        """Says to the runners of this workspace that the leases hold."""
-        if self._is_leased:
-            path = self._workspace / LEASE_FILE
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            os.utime(path)
-
-
-def _join(member: Member, connection: Connection) -> None:
-    join(connection, member)
-
-
-def _see(member: Member, connection: Connection) -> None:
-    if not see(connection, member.id):
-        join(connection, member)
-
-
-def _leave(name: str, connection: Connection) -> None:
-    leave(connection, name)

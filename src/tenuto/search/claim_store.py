@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, select, tuple_, update
+from sqlalchemy import BigInteger, Connection, Integer, bindparam, select, tuple_, update
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
@@ -18,6 +18,8 @@ from tenuto.search.tables import DISPATCH_ORDER, evolution_jobs, is_status, jobs
 
 S = EvolutionStatus
 LOST = "LOST"
+DEATHS_AN_ATTEMPT = 10
+"""How many deaths of its workers a row survives, for each attempt that it may have."""
 
 
 class ClaimStore:
@@ -35,16 +37,7 @@ class ClaimStore:
             if not rows:
                 return []
             connection.execute(
-                update(evolution_jobs)
-                .where(jobs.id.in_([row.id for row in rows]))
-                .values(
-                    status=S.RUNNING.value,
-                    attempt=jobs.attempt + 1,
-                    worker=worker,
-                    started_at=now_ms(),
-                    not_before=None,
-                    lease_until=now_ms() + lease_ms,
-                )
+                _CLAIM, {"ids": [row.id for row in rows], "new_worker": worker, "lease_ms": lease_ms}
             )
             _moved(connection, [(row.search_id, row.number, row.attempt + 1) for row in rows], S.RUNNING)
             return [
@@ -94,7 +87,7 @@ class ClaimStore:
             taken: set[tuple[str, int]] = set()
             moves: dict[tuple[S, str | None], list[tuple[str, int, int]]] = {}
             for end in ends:
-                row = connection.execute(_finish(end, max_attempts)).one_or_none()
+                row = _finish(connection, end, max_attempts)
                 if row is not None:
                     taken.add((end.id, end.attempt))
                     key = (S(row.status), end.message)
@@ -128,11 +121,12 @@ class ClaimStore:
         """Takes back the rows whose lease is over; lost too often, they failed.
 
         `dead`: workers of this workspace that are known to be dead. Their jobs go on and are adopted, so that
-        costs a row no attempt, and its next claim has the same number: nothing of theirs is to be fenced.
+        costs a row no attempt, and its next claim has the same number: nothing of theirs is to be fenced. A
+        row whose workers die ten times as often as it may be tried ends all the same.
         """
 
         def work(connection: Connection) -> int:
-            back = _take_back(connection, dead) if dead else 0
+            back = _take_back(connection, dead, max_attempts * DEATHS_AN_ATTEMPT) if dead else 0
             query = (
                 select(jobs.id, jobs.search_id, jobs.number, jobs.attempt)
                 .where(is_status(S.RUNNING), jobs.lease_until < now_ms())
@@ -157,6 +151,29 @@ class ClaimStore:
         return self.database.write(work)
 
 
+# Statements of every candidate are built once: that takes longer than to run them.
+_CLAIM = (
+    update(evolution_jobs)
+    .where(jobs.id.in_(bindparam("ids", expanding=True)))
+    .values(
+        status=S.RUNNING.value,
+        attempt=jobs.attempt + 1,
+        worker=bindparam("new_worker"),
+        started_at=now_ms(),
+        not_before=None,
+        lease_until=now_ms() + bindparam("lease_ms", type_=BigInteger),
+    )
+)
+_RUNNING_SEARCHES = select(searches.c.id, searches.c.definition).where(
+    searches.c.state == SearchState.RUNNING.value
+)
+_BEST_OF_ONE = (
+    select(evolution_jobs)
+    .where(jobs.search_id == bindparam("name"), is_status(S.QUEUED))
+    .order_by(*DISPATCH_ORDER)
+    .limit(bindparam("most", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
 _RETURNED: dict[str, Any] = {
     "status": S.PENDING.value,
     "scheduled_at": jobs.created_at,
@@ -173,39 +190,34 @@ _LOST: dict[str, Any] = {
 }
 
 
-def _take_back(connection: Connection, dead: Collection[str]) -> int:
-    statement = (
-        update(evolution_jobs)
-        .where(is_status(S.RUNNING), jobs.worker.in_(dead))
-        .values(attempt=jobs.attempt - 1, **_RETURNED)
-        .returning(jobs.search_id, jobs.number, jobs.attempt)
+def _take_back(connection: Connection, dead: Collection[str], most: int) -> int:
+    """Returns the rows of dead workers; a row that ended as many workers as may be is FAILED."""
+    theirs = update(evolution_jobs).where(is_status(S.RUNNING), jobs.worker.in_(dead))
+    theirs = theirs.returning(jobs.search_id, jobs.number, jobs.attempt)
+    died = jobs.deaths + 1
+    back = theirs.where(died < most).values(attempt=jobs.attempt - 1, deaths=died, **_RETURNED)
+    returned = [tuple(row) for row in connection.execute(back)]
+    _moved(connection, returned, S.PENDING, "its worker died")
+    given_up = theirs.where(died >= most).values(
+        deaths=died, message=f"its worker died {most} times", **_LOST
     )
-    rows = [tuple(row) for row in connection.execute(statement)]
-    _moved(connection, rows, S.PENDING, "its worker died")
-    return len(rows)
+    lost = [tuple(row) for row in connection.execute(given_up)]
+    _moved(connection, lost, S.FAILED, LOST)
+    return len(returned) + len(lost)
 
 
 def _best(
     connection: Connection, count: int, only: Collection[str] | None
 ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
     """The best rows that may be claimed, locked, and the definitions of their searches."""
-    running = select(searches.c.id, searches.c.definition).where(
-        searches.c.state == SearchState.RUNNING.value
-    )
+    running = _RUNNING_SEARCHES
     if only is not None:
         running = running.where(searches.c.id.in_(only))
     known = connection.execute(running).all()
     rows: list[Any] = []
     for search in known:
         # One query for each search: the index begins with the search, and there are few that run.
-        query = (
-            select(evolution_jobs)
-            .where(jobs.search_id == search.id, is_status(S.QUEUED))
-            .order_by(*DISPATCH_ORDER)
-            .limit(count)
-            .with_for_update(skip_locked=True)
-        )
-        rows += connection.execute(query).all()
+        rows += connection.execute(_BEST_OF_ONE, {"name": search.id, "most": count}).all()
     rows.sort(key=lambda row: (-row.priority, row.scheduled_at, row.created_at, row.number))
     best = rows[:count]
     needed = {row.search_id for row in best}
@@ -216,26 +228,27 @@ def _held(keys: Sequence[tuple[str, int]]) -> Any:
     return tuple_(jobs.id, jobs.attempt).in_(keys)
 
 
-def _finish(end: End, max_attempts: int) -> Any:
-    fence = and_(jobs.id == end.id, is_status(S.RUNNING), jobs.attempt == end.attempt)
-    is_again = end.failure == LOST and end.status is S.FAILED and end.attempt < max_attempts
-    if is_again:
-        values = {**_RETURNED, "job_attempt": end.job_attempt}
-    else:
-        values = {
-            "status": end.status.value,
-            "outcome": end.outcome,
-            "objective": end.objective,
-            "cost": end.cost,
-            "failure": end.failure,
-            "message": end.message,
-            "job_attempt": end.job_attempt,
-            "directory": end.directory,
-            "completed_at": now_ms(),
-            "lease_until": None,
-        }
-    returned = (jobs.search_id, jobs.number, jobs.attempt, jobs.status)
-    return update(evolution_jobs).where(fence).values(values).returning(*returned)
+_ENDED = ("outcome", "objective", "cost", "failure", "message", "job_attempt", "directory")
+_OF_THIS_ATTEMPT = (
+    update(evolution_jobs)
+    .where(jobs.id == bindparam("the_id"), is_status(S.RUNNING), jobs.attempt == bindparam("the_attempt"))
+    .returning(jobs.search_id, jobs.number, jobs.attempt, jobs.status)
+)
+_AGAIN = _OF_THIS_ATTEMPT.values({**_RETURNED, "job_attempt": bindparam("new_job_attempt")})
+_FINISH = _OF_THIS_ATTEMPT.values(
+    {key: bindparam(f"new_{key}", type_=jobs[key].type) for key in ("status", *_ENDED)}
+    | {"completed_at": now_ms(), "lease_until": None}
+)
+
+
+def _finish(connection: Connection, end: End, max_attempts: int) -> Any:
+    """Ends a row, or returns it if it was lost; the row, or None if it is not this attempt's any more."""
+    fence = {"the_id": end.id, "the_attempt": end.attempt}
+    if end.failure == LOST and end.status is S.FAILED and end.attempt < max_attempts:
+        again = {**fence, "new_job_attempt": end.job_attempt}
+        return connection.execute(_AGAIN, again).one_or_none()
+    values = {f"new_{key}": getattr(end, key) for key in _ENDED}
+    return connection.execute(_FINISH, {**fence, "new_status": end.status.value, **values}).one_or_none()
 
 
 def _moved(

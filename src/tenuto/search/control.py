@@ -69,6 +69,7 @@ class ControlStore:
                 .values(
                     status=S.PENDING.value,
                     attempt=0,
+                    deaths=0,
                     sends=0,
                     scheduled_at=jobs.created_at,
                     not_before=None,

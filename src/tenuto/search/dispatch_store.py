@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, literal_column, select, update
+from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -49,14 +49,7 @@ class DispatchStore:
     def promote(self, name: str, ids: Sequence[str]) -> list[Sent]:
         """Promotes these candidates to QUEUED, as far as they are PENDING."""
         return self.database.write(
-            lambda connection: _promote(
-                connection,
-                name,
-                select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
-                .where(jobs.search_id == name, jobs.id.in_(ids), is_status(S.PENDING))
-                .order_by(*DISPATCH_ORDER)
-                .with_for_update(),
-            )
+            lambda connection: _promote(connection, name, _THESE, {"name": name, "ids": ids})
         )
 
     def send_failed(self, name: str, ids: Sequence[str], backoff_ms: int) -> int:
@@ -84,15 +77,31 @@ class DispatchStore:
         return self.database.write(work)
 
 
-def _promote(connection: Connection, name: str, query: Any) -> list[Sent]:
-    rows = connection.execute(query).all()
+# Statements of every candidate are built once: that takes longer than to run them.
+_THESE = (
+    select(jobs.id, jobs.number, jobs.sends, jobs.attempt)
+    .where(
+        jobs.search_id == bindparam("name"),
+        jobs.id.in_(bindparam("ids", expanding=True)),
+        is_status(S.PENDING),
+    )
+    .order_by(*DISPATCH_ORDER)
+    .with_for_update()
+)
+_QUEUE = (
+    update(evolution_jobs)
+    .where(jobs.id.in_(bindparam("ids", expanding=True)))
+    .values(status=S.QUEUED.value, scheduled_at=now_ms())
+)
+
+
+def _promote(
+    connection: Connection, name: str, query: Any, parameters: dict[str, Any] | None = None
+) -> list[Sent]:
+    rows = connection.execute(query, parameters).all()
     if not rows:
         return []
-    connection.execute(
-        update(evolution_jobs)
-        .where(jobs.id.in_([row.id for row in rows]))
-        .values(status=S.QUEUED.value, scheduled_at=now_ms())
-    )
+    connection.execute(_QUEUE, {"ids": [row.id for row in rows]})
     record(connection, name, [(row.number, row.attempt) for row in rows], S.QUEUED)
     bump(connection, name)
     announce(connection, WORK)

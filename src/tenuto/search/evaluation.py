@@ -4,7 +4,6 @@ Reads the job's result; writes nothing.
 
 from __future__ import annotations
 
-import json
 import os.path
 
 from tenuto.errors import SerializationError, WorkspaceError
@@ -13,7 +12,8 @@ from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.search.claim_store import LOST
-from tenuto.search.outcome import Outcome, point, read_outcome
+from tenuto.search.kept_outcomes import kept
+from tenuto.search.outcome import Outcome, read_outcome
 from tenuto.search.rows import Claimed, End
 from tenuto.workspace.attempt_files import read_result
 from tenuto.workspace.ports import Files
@@ -37,7 +37,7 @@ def end_of(files: Files, job: Job, row: Claimed) -> End:
             row.id,
             row.attempt,
             status,
-            _kept(outcome),
+            kept(outcome),
             outcome.objective,
             outcome.cost,
             None if outcome.failure is None else JobFailureStatus.FAILED.name,
@@ -82,16 +82,3 @@ def _outcome(files: Files, job: Job, row: Claimed) -> Outcome:
         return Outcome(failure=f"what the task returned cannot be read: {error}")
     definition = row.definition
     return read_outcome(returned, definition.get("measures") or (), definition.get("measure_count"))
-
-
-def _kept(outcome: Outcome) -> str:
-    return json.dumps(
-        {
-            "objective": outcome.objective,
-            "measures": list(point(outcome)),
-            "cost": outcome.cost,
-            "metrics": outcome.metrics,
-            "artifacts": outcome.artifacts,
-            "solution": outcome.solution,
-        }
-    )

@@ -115,10 +115,14 @@ class EvolutionScheduler:
             decided = self._stage("decision", lambda: self._decide(unfinished))
             if decided is not None and decided.to_schedule and not self._is_stopping.is_set():
                 counts["scheduled"] = self._stage("schedule", lambda: self._schedule(unfinished)) or 0
-        if not self._is_stopping.is_set():
+        if not self._is_stopping.is_set() and self._may_wait(unfinished):
             counts["dispatched"] = self._stage("dispatch", self.jobs.dispatch_pending_jobs) or 0
         self._remember(counts)
         return counts
+
+    def _may_wait(self, unfinished: int | None) -> bool:
+        """False if this tick saw that no candidate waits to be dispatched: asking again is a transaction."""
+        return unfinished is None or self.view is None or self.view.counts.pending > 0
 
     def _is_anything_due(self, view: SearchView) -> bool:
         counts = view.counts

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, bindparam, insert, update
 
 from tenuto.database import announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -18,6 +18,11 @@ WORK = "tenuto_work"
 
 SEARCH = "tenuto_search"
 """The channel that tells schedulers that a candidate ended, or a search was steered."""
+
+
+# Built once: SQLAlchemy takes longer to build a statement than SQLite to run it.
+_LINES = insert(evolution_moves).values(at=now_ms())
+_BUMP = update(searches).where(searches.c.id == bindparam("name")).values(changed=searches.c.changed + 1)
 
 
 def record(
@@ -33,14 +38,12 @@ def record(
         for number, attempt in rows
     ]
     if lines:
-        connection.execute(insert(evolution_moves).values(at=now_ms()), lines)
+        connection.execute(_LINES, lines)
 
 
 def bump(connection: Connection, name: str, **values: Any) -> None:
     """Says that something of the search changed, together with other columns of its row."""
-    connection.execute(
-        update(searches).where(searches.c.id == name).values(changed=searches.c.changed + 1, **values)
-    )
+    connection.execute(_BUMP.values(values) if values else _BUMP, {"name": name})
 
 
 def wake_search(connection: Connection, name: str) -> None:

@@ -4,15 +4,14 @@ Writes nothing: it reads the rows, proposes the next number, and says what a tel
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.candidates import Candidates
-from tenuto.search.outcome import Outcome, read_outcome
+from tenuto.search.kept_outcomes import read_kept
+from tenuto.search.outcome import Outcome
 from tenuto.search.proposals import InFlight, Proposal, Sampler, archive_of, chance
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.store import Store
@@ -65,8 +64,9 @@ class Replica:
         """Reads what was added and told since, also by other processes."""
         told, rows, tells = self._store.read_log(self._name, self.scheduled, self.told)
         for row in rows:
-            self.in_flight[row.number] = self._candidates.decode(row)
             self.scheduled = max(self.scheduled, row.number)
+            if row.told is None:
+                self.in_flight[row.number] = self._candidates.decode(row)
         for row in tells:
             self._apply(row)
         self.told = told
@@ -140,6 +140,4 @@ def outcome_of(row: LogRow) -> Outcome | None:
     """The outcome of a candidate that succeeded."""
     if row.status is not EvolutionStatus.SUCCEEDED or row.outcome is None:
         return None
-    kept: dict[str, Any] = json.loads(row.outcome)
-    outcome = read_outcome(kept)
-    return None if outcome.failure is not None else outcome
+    return read_kept(row.outcome)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 
@@ -145,9 +145,8 @@ class End:
     directory: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    """A candidate as a replica reads it."""
+class LogRow(NamedTuple):
+    """A candidate as a replica reads it; a tuple, since a restart makes one of each row that there is."""
 
     number: int
     status: EvolutionStatus

@@ -5,9 +5,10 @@ Each method is one transaction; what happens to candidates is in the other store
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, case, func, insert, literal, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, case, func, insert, literal, select, update
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
@@ -146,7 +147,10 @@ def _search_row(row: Any) -> SearchRow:
     )
 
 
-def _view(connection: Connection, name: str) -> SearchView | None:
+@cache
+def _view_query() -> Any:
+    """A search and its counts; built once, since that takes longer than to run it."""
+
     def count(*where: Any) -> Any:
         return (
             select(func.count())
@@ -155,15 +159,18 @@ def _view(connection: Connection, name: str) -> SearchView | None:
             .scalar_subquery()
         )
 
-    query = select(
+    return select(
         searches,
         count(is_status(S.PENDING)).label("pending"),
         count(is_status(S.QUEUED)).label("queued"),
         count(UNFINISHED, is_status(S.RUNNING)).label("running"),
         count(TO_TELL).label("to_tell"),
         now_ms().label("now"),
-    ).where(searches.c.id == name)
-    row = connection.execute(query).one_or_none()
+    ).where(searches.c.id == bindparam("name"))
+
+
+def _view(connection: Connection, name: str) -> SearchView | None:
+    row = connection.execute(_view_query(), {"name": name}).one_or_none()
     if row is None:
         return None
     return SearchView(_search_row(row), Counts(row.pending, row.queued, row.running, row.to_tell), row.now)

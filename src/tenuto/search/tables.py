@@ -68,6 +68,7 @@ evolution_jobs = Table(
     Column("status", String(16), nullable=False),
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("deaths", Integer, nullable=False, server_default="0"),  # of its workers, which cost no attempt
     Column("sends", Integer, nullable=False, server_default="0"),
     Column("created_at", BigInteger, nullable=False),
     # Equal to created_at until promoted, and again when returned, so that older ones go first: SQLite takes

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Integer, bindparam, select, update
 
 from tenuto.database import Database
 from tenuto.lifecycle.evolution import EvolutionStatus
@@ -32,9 +32,13 @@ class TellStore:
         def work(connection: Connection) -> tuple[int, list[LogRow], list[LogRow]]:
             told = connection.execute(select(searches.c.told).where(searches.c.id == name)).scalar_one()
             query = select(*_LOG_COLUMNS).where(jobs.search_id == name)
-            rows = connection.execute(query.where(jobs.number > after_number).order_by(jobs.number))
-            tells = connection.execute(query.where(jobs.told > after_told).order_by(jobs.told))
-            return told, [_log_row(row) for row in rows], [_log_row(row) for row in tells]
+            new = query.where(jobs.number > after_number).order_by(jobs.number)
+            rows = [_log_row(row) for row in connection.execute(new)]
+            seen = query.where(jobs.told > after_told, jobs.number <= after_number)
+            tells = [_log_row(row) for row in connection.execute(seen)] if after_number else []
+            tells += [row for row in rows if row.told is not None and row.told > after_told]
+            tells.sort(key=_when_told)
+            return told, rows, tells
 
         return self.database.read(work)
 
@@ -83,25 +87,46 @@ _LOG_COLUMNS = (
 )
 
 
+_STATUSES = {status.value: status for status in EvolutionStatus}
+
+
 def _log_row(row: Any) -> LogRow:
-    values = dict(row._mapping)
-    return LogRow(**{**values, "status": EvolutionStatus(values["status"]), "reused": bool(values["reused"])})
+    number, status, *others = row
+    return LogRow(number, _STATUSES[status], *others)
+
+
+def _when_told(row: LogRow) -> int:
+    return row.told or 0
+
+
+# Built once: that takes longer than to run it.
+_TELL = (
+    update(evolution_jobs)
+    .where(jobs.id == bindparam("the_id"))
+    .values(
+        told=bindparam("new_told"),
+        verdict=bindparam("new_verdict"),
+        cell=bindparam("new_cell", type_=Integer),
+    )
+)
 
 
 def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], maximize: bool) -> None:
     best, best_number = here.best_objective, None
     cost = 0.0
     for at, row in enumerate(rows, here.told + 1):
-        values: dict[str, Any] = {"told": at, "verdict": row.verdict, "cell": row.cell}
+        connection.execute(
+            _TELL, {"the_id": row.id, "new_told": at, "new_verdict": row.verdict, "new_cell": row.cell}
+        )
         if row.message is not None:
-            values |= {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
-        connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(values))
+            failed = {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
+            connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(failed))
         cost += row.cost
         if row.objective is not None and row.message is None:
             is_better = best is None or (row.objective > best if maximize else row.objective < best)
             if is_better:
                 best, best_number = row.objective, row.number
-    values = {"cost": searches.c.cost + cost}
+    values: dict[str, Any] = {"cost": searches.c.cost + cost}
     if best_number is not None:
         values |= {"best_objective": best, "best_number": best_number}
     bump(connection, name, told=here.told + len(rows), **values)

@@ -9,7 +9,7 @@ import shutil
 from contextlib import suppress
 from typing import NamedTuple
 
-from tenuto.workspace.files import DIRECTORY_MODE
+from tenuto.workspace.modes import DIRECTORY_MODE
 
 FILES = "files"
 RESULT = "result.zip"

@@ -129,6 +129,11 @@ class Settings:
         None,
         "The workspace used where none is given: a name under `workspaces`, or a path with a `/`.",
     )
+    workspace_group: str | None = setting(
+        optional(TEXT),
+        None,
+        'The group, by name or number, that shares new workspaces; "none": each is for its owner alone.',
+    )
     launcher: str = setting(
         choice_or_plugin("tenuto.launchers", "warm", "spawn", "slurm", "auto"),
         "warm",
@@ -160,6 +165,14 @@ class Settings:
     )
     fail_run_on_failed_job: bool = setting(
         FLAG, True, "Whether one failed job makes the run failed and the exit code 1."
+    )
+    show_progress: bool = setting(
+        FLAG, True, "Whether a script that runs by itself shows bars, at a terminal or in a notebook."
+    )
+    count_paths: bool = setting(
+        FLAG,
+        True,
+        "Whether parameters that are paths count in identities; false: data that moved keeps its results.",
     )
     rerun_changed: bool = setting(
         FLAG,

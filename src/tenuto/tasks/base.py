@@ -55,6 +55,8 @@ class ConfigState:
     """The task that was submitted in place of this one, whose class is deprecated."""
     former: tuple[tuple[str, str], ...] = ()
     """Task ids and identities of the deprecated tasks in whose place this one was submitted."""
+    replaces: ConfigBase | None = None
+    """The config of a deprecated class for which this one was made at once."""
     watchers: tuple[tuple[Any, Callable[..., Any]], ...] = ()
     completion_callbacks: tuple[Callable[..., Any], ...] = ()
 

@@ -181,7 +181,19 @@ def fill_factories(config: Any) -> None:
 def replaced(config: Any) -> Any:
     """The config itself, or what stands for it when its class is deprecated with ``replace=True``."""
     replacement = type(config).__schema__.replacement
-    return replacement.convert(config) if replacement is not None and replacement.replace else config
+    if replacement is None or not replacement.replace:
+        return config
+    made = replacement.convert(config)
+    made._state.replaces = config  # the results that it had are found by its former identity
+    Replacing.is_used = True
+    return made
+
+
+class Replacing:
+    """What former identities have to look for."""
+
+    is_used = False
+    """A config was made in place of one of a deprecated class."""
 
 
 def assign(config: ConfigBase, name: str, value: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 from tenuto.errors import DeclarationError, MissingValue
 from tenuto.tasks.base import ConfigBase, caller, caller_depth, class_name, state_of
-from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.config import Config, Replacing, copyconfig
 from tenuto.tasks.identity import former_digest, former_identity
 from tenuto.tasks.live import live_class
 from tenuto.tasks.schema import DeprecatedParameter, Replacement, Schema, schema_of
@@ -66,13 +66,16 @@ def successor_of(config: Any) -> Any:
 def former_keys(task: Any) -> list[tuple[str, str]]:
     """The task ids and identities that a task had before classes in it were renamed, the last one first."""
     keys: list[tuple[str, str]] = list(task._state.former)
-    for position in range(max(map(len, _predecessors.values()), default=0)):
+    names = max(map(len, _predecessors.values()), default=0)
+    for position in range(max(names, int(Replacing.is_used))):
         try:
             digest = former_digest(task, partial(_former, position=position))
         except MissingValue:  # a class that was named has parameters that this one has not
             continue
         if digest is not None:
-            schema = _former(task, position) or schema_of(type(task))
+            old = task._state.replaces
+            former = _former(task, position) if old is None else schema_of(type(old))
+            schema = former or schema_of(type(task))
             keys.append((schema.id, digest.hex()))
     return list(dict.fromkeys(keys))
 

@@ -14,6 +14,7 @@ task it came from, and its init tasks in order.
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from tenuto.errors import MissingValue
@@ -22,7 +23,7 @@ from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_co
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.location import class_id
-from tenuto.tasks.schema import IGNORED_FACTORY, Schema, schema_of
+from tenuto.tasks.schema import IGNORED_FACTORY, Paths, Schema, schema_of
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
@@ -90,10 +91,22 @@ def former_digest(config: ConfigBase, former: Callable[[ConfigBase], Schema | No
     view = _View(lambda child: digests[id(child)], digest)
     is_other = False
     for node in postorder(config, lambda _: False):
+        if (old := node._state.replaces) is not None:
+            found = former_digest(old, partial(_former_of, old, former))
+            is_other = True
+            assert found is not None
+            digests[id(node)] = found
+            continue
         schema = former(node)
         is_other = is_other or schema is not None
         digests[id(node)] = sha256(_form(node, schema or schema_of(type(node)), view)).digest()
     return digests[id(config)] if is_other else None
+
+
+def _former_of(
+    old: ConfigBase, former: Callable[[ConfigBase], Schema | None], node: ConfigBase
+) -> Schema | None:
+    return schema_of(type(old)) if node is old else former(node)
 
 
 def _is_deprecated(config: ConfigBase) -> bool:
@@ -259,7 +272,27 @@ def _plan(schema: Schema) -> tuple[_Step, ...]:
             steps.append(_Step(name, _str(name), counted, form, holds_configs, groups, value))
     plan = tuple(steps)
     schema.identity_plan = plan
+    _planned.append(schema)
     return plan
+
+
+_planned: list[Schema] = []
+"""The classes whose plan is known."""
+
+
+def count_paths(counted: bool) -> bool:
+    """From now on parameters that are paths count in identities, or do not; returns what held before.
+
+    For the process: identities of configs that are not sealed are computed anew.
+    """
+    before = Paths.are_counted
+    if counted is not before:
+        Paths.are_counted = counted
+        for schema in _planned:
+            schema.identity_plan = None
+        _planned.clear()
+        forget_all_digests()
+    return before
 
 
 def _is_meta(value: Any) -> bool:

@@ -22,6 +22,8 @@ P = ParamSpec("P")
 IDENTITY_ATTRIBUTE = "__tenuto_identity__"
 """Where a live object keeps the identity of its config, if its class caches."""
 CACHES_ATTRIBUTE = "__tenuto_caches__"
+_SHARED = 0o2070
+"""The bits of a directory that its group shares: what is made there is for the group, too."""
 
 
 def initializer(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -62,9 +64,10 @@ def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callabl
 
 
 def _make_private(folder: Path) -> None:
-    """Make a directory, and those above it, for their owner alone, whatever the umask says."""
+    """Make a directory, and those above it, for their owner alone, or for the group of a shared one above."""
     try:
-        folder.mkdir(0o700)
+        above = folder.parent.stat().st_mode
+        folder.mkdir(0o770 if above & _SHARED == _SHARED else 0o700)
     except FileNotFoundError:
         _make_private(folder.parent)
         _make_private(folder)

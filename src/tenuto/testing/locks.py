@@ -85,8 +85,8 @@ class FakeLocks:
         held.owners.add(self._me)
         return FakeLock(self, path, held)
 
-    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
-        return bool(self.holders(path, byte))
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE, length: int = 1) -> bool:
+        return any(byte <= held < byte + length for held in self.locked(path))
 
     def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
         found = self._disk.stat(path)

@@ -8,14 +8,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 
 from tenuto.errors import FileTooLarge, NotRegularFile
 from tenuto.light import ctypes
+from tenuto.workspace.modes import DIRECTORY_MODE, directory_mode, file_mode
 from tenuto.workspace.ports import FileKind, FileStat, FreeSpace, temporary_name
-
-DIRECTORY_MODE = 0o700
-FILE_MODE = 0o600
 
 _CHUNK = 1 << 20
 # O_NOFOLLOW and O_NONBLOCK: a link must not lead out of the workspace, a pipe must not hang its reader.
@@ -58,7 +57,7 @@ class DiskFiles:
             return _read_up_to(fd, limit)
 
     def write(self, path: str, data: bytes) -> None:
-        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_TRUNC, FILE_MODE)) as fd:
+        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_TRUNC, file_mode(path))) as fd:
             _write_all(fd, data)
 
     def replace(self, path: str, data: bytes, *, durable: bool, reserve: str | None = None) -> None:
@@ -77,15 +76,15 @@ class DiskFiles:
             self.sync_directory(path.rpartition("/")[0] or "/")
 
     def create_exclusive(self, path: str, data: bytes = b"") -> None:
-        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_EXCL, FILE_MODE)) as fd:
+        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_EXCL, file_mode(path))) as fd:
             _write_all(fd, data)
 
     def open_append(self, path: str, *, exclusive: bool = False) -> DiskAppender:
         flags = _WRITE | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        return DiskAppender(path, os.open(path, flags, FILE_MODE))
+        return DiskAppender(path, os.open(path, flags, file_mode(path)))
 
     def preallocate(self, path: str, size: int) -> None:
-        with _closing(os.open(path, _WRITE | os.O_CREAT, FILE_MODE)) as fd:
+        with _closing(os.open(path, _WRITE | os.O_CREAT, file_mode(path))) as fd:
             try:
                 os.posix_fallocate(fd, 0, size)
             except OSError:
@@ -114,7 +113,8 @@ class DiskFiles:
         except FileNotFoundError:
             return
         with _closing(top):
-            os.fchmod(top, DIRECTORY_MODE)
+            with suppress(PermissionError):  # of another member of the group, who may remove what it holds
+                os.fchmod(top, DIRECTORY_MODE)
             _remove_content(top)
         os.rmdir(path)
 
@@ -251,7 +251,7 @@ def _read_up_to(fd: int, limit: int) -> bytes:
 
 def _make_directory(path: str) -> None:
     try:
-        os.mkdir(path, DIRECTORY_MODE)
+        os.mkdir(path, directory_mode(path))
     except FileExistsError:
         if not os.path.isdir(path):
             raise
@@ -307,7 +307,7 @@ def _open_temporary(path: str, reserve: str | None) -> tuple[int, str]:
     while True:
         temporary = _temporary_name(path)
         try:
-            return os.open(temporary, _WRITE | os.O_CREAT | os.O_EXCL, FILE_MODE), temporary
+            return os.open(temporary, _WRITE | os.O_CREAT | os.O_EXCL, file_mode(path)), temporary
         except FileExistsError:
             continue  # left by a dead process that had our pid
 
@@ -356,7 +356,8 @@ def _enter_or_unlink(entry: os.DirEntry[str], parent: int) -> int | None:
     if not entry.is_dir(follow_symlinks=False):
         os.unlink(entry.name, dir_fd=parent)
         return None
-    os.chmod(entry.name, DIRECTORY_MODE, dir_fd=parent)
+    with suppress(PermissionError):
+        os.chmod(entry.name, DIRECTORY_MODE, dir_fd=parent)
     return os.open(entry.name, _ENTER, dir_fd=parent)
 
 

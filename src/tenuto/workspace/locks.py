@@ -10,10 +10,11 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from tenuto.errors import LockLost, LocksUnsupported, NotRegularFile
-from tenuto.workspace.files import FILE_MODE
+from tenuto.workspace.modes import file_mode
 from tenuto.workspace.ports import RUNNER_BYTE, Locks
 
 _OFD_GETLK = 36
@@ -79,7 +80,8 @@ def keep_from_children() -> None:
 
 def _close_in_child() -> None:
     for lock in list(_not_for_children):
-        lock.close()
+        with suppress(OSError):  # a descriptor that the script closed must not keep the other locks
+            lock.close()
 
 
 class OfdLocks:
@@ -122,12 +124,14 @@ class OfdLocks:
             raise LockLost(f"descriptor {fd} does not hold the lock {path}")
         return FileLock(fd, path, byte, self._file(path, byte))
 
-    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE, length: int = 1) -> bool:
+        if length < 1:
+            return False  # for the kernel, 0 is all bytes from there on
         fd = _look_at(path)
         if fd is None:
             return False
         try:
-            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
             kind = _FLOCK.unpack(fcntl.fcntl(fd, _OFD_GETLK, query))[0]
         except OSError as error:
             raise _explained(error, path) from error
@@ -184,7 +188,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _open_lock_file(path: str) -> int:
     try:
-        fd = os.open(path, _OPEN, FILE_MODE)
+        fd = os.open(path, _OPEN, file_mode(path))
     except OSError as error:
         raise _explained(error, path) from error
     try:

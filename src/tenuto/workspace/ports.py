@@ -214,8 +214,8 @@ class Locks(Protocol):
         """The handle of an inherited descriptor; `LockLost` if it does not hold the lock of that path."""
         ...
 
-    def is_locked(self, path: str, byte: int = RUNNER_BYTE) -> bool:
-        """Whether a process, this one included, holds the byte. Takes nothing."""
+    def is_locked(self, path: str, byte: int = RUNNER_BYTE, length: int = 1) -> bool:
+        """True if a process, this one included, holds one of `length` bytes from `byte` on. Takes nothing."""
         ...
 
     def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:

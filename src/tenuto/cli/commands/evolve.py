@@ -16,11 +16,11 @@ import click
 from tenuto.cli import exits
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.program_options import ProgramOptions, declare, program_options
-from tenuto.cli.screen import Screen
 from tenuto.cli.script import run_script
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
 from tenuto.errors import TenutoError
+from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe, safe_lines
 from tenuto.search.reporting import Reporter, RunOptions, current_options, current_reporter
 from tenuto.settings import process_environment

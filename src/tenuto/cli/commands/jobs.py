@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import click
@@ -10,11 +11,15 @@ from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
-from tenuto.jobs.results import result_text
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.results import ResultReader, ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.text import duration
-from tenuto.jobs.view import JobView, plain_job
+from tenuto.jobs.view import JobsView, JobView, plain_job
 
 MOST_TAG_COLUMNS = 12
+MOST_NAMES = 3
+MOST_NAMED_JOBS = 1000
+"""For more jobs the parameters of each are not read."""
 
 
 @click.command()
@@ -64,14 +69,33 @@ def command(
             f"none of {len(jobs)} jobs matches" if jobs else "there are no jobs; --all shows those of no run"
         )
         return
-    show_jobs(shown, now)
+    show_jobs(shown, now, varying_names(view, shown))
     if len(shown) < len(found):
         note(f"{len(found) - len(shown)} more; raise --limit to see them")
 
 
-def show_jobs(jobs: list[JobView], now: datetime) -> None:
-    """A table of jobs, with a column for each tag."""
+Names = Mapping[JobKey, Mapping[str, str]]
+"""Of jobs without tags, the parameters in which they differ."""
+_NO_NAMES: Names = {}
+
+
+def varying_names(view: JobsView, jobs: list[JobView]) -> Names:
+    """The parameters that tell jobs without tags from others of their task; none for very many jobs."""
+    untagged = [job for job in jobs if not job.tags]
+    if not 1 < len(untagged) <= MOST_NAMED_JOBS:
+        return {}
+    stored = ResultReader(view.machine.files, view.layout)
+    rows = [ResultRow(job, stored.parameters(job.key), None) for job in untagged]
+    names = varying_parameters(rows)[:MOST_NAMES]
+    return {row.job.key: {name: cell_text(row.parameters.get(name)) for name in names} for row in rows}
+
+
+def show_jobs(jobs: list[JobView], now: datetime, names: Names = _NO_NAMES) -> None:
+    """A table of jobs, with a column for each tag, and for the parameters that `names` gives."""
     tags = list(dict.fromkeys(name for job in jobs for name in job.tags))[:MOST_TAG_COLUMNS]
+    tags += [
+        name for name in dict.fromkeys(name for one in names.values() for name in one) if name not in tags
+    ]
     several_runs = len({job.run_id for job in jobs}) > 1
     columns = [
         Column("id"),
@@ -85,17 +109,21 @@ def show_jobs(jobs: list[JobView], now: datetime) -> None:
         Column("result", least=10, rank=2),
         Column("message", least=10, rank=2),
     ]
-    table(columns, [_row(job, tags, now, several_runs) for job in jobs])
+    table(
+        columns, [_row(job, {**names.get(job.key, {}), **job.tags}, tags, now, several_runs) for job in jobs]
+    )
 
 
-def _row(job: JobView, tags: list[str], now: datetime, several_runs: bool) -> list[Cell]:
+def _row(
+    job: JobView, said: Mapping[str, object], tags: list[str], now: datetime, several_runs: bool
+) -> list[Cell]:
     reason = job.reason.name if job.reason else ""
     message = ": ".join(filter(None, (reason, job.alarm or job.message)))
     return [
         job.job_id[:8],
         job.task_id,
         state_cell(job.state),
-        *(job.tags.get(tag, "") for tag in tags),
+        *(str(said.get(tag, "")) for tag in tags),
         f"{job.progress.fraction:.0%}" if job.progress else "",
         duration(job.duration_s(now)),
         ago(job.endtime, now),

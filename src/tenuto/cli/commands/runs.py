@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tenuto.cli import exits
-from tenuto.cli.commands.jobs import show_jobs
+from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
@@ -104,7 +104,7 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     )
     if jobs:
         say("")
-        show_jobs([job._replace(run_id=None) for job in jobs], now)
+        show_jobs([job._replace(run_id=None) for job in jobs], now, varying_names(view, jobs))
 
 
 @command.command("prune")

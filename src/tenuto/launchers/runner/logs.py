@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 
 from tenuto.launchers.runner.kernel import punch_hole
-from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.modes import file_mode
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _BLOCK = 4096
@@ -23,8 +23,9 @@ class OutputLimit(Exception):
 
 def open_logs(paths: JobPaths) -> tuple[int, int]:
     """Descriptors to append to `.out` and `.err`."""
-    out = os.open(paths.out, _OPEN | os.O_APPEND, FILE_MODE)
-    return out, os.open(paths.err, _OPEN | os.O_APPEND, FILE_MODE)
+    mode = file_mode(paths.out)
+    out = os.open(paths.out, _OPEN | os.O_APPEND, mode)
+    return out, os.open(paths.err, _OPEN | os.O_APPEND, mode)
 
 
 class BoundedLogs:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.light import fcntl
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.schema import schema_of
+from tenuto.workspace.modes import file_mode
 
 if TYPE_CHECKING:
     from tenuto.launchers.runner.assignment import Assignment
@@ -27,7 +28,7 @@ def hold_partials(assignment: Assignment, task: Any) -> list[int]:
 
 def _hold(files: Files, folder: str) -> int:
     files.make_directory(folder)
-    lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode(folder))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -15,8 +15,8 @@ from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import late, signal
-from tenuto.workspace.files import DIRECTORY_MODE
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.modes import directory_mode, file_mode
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
@@ -187,9 +187,10 @@ def _place(source: str, name: str) -> None:
     """Copy an input file into the job's directory, executable if it was."""
     directory = os.path.dirname(name)
     if directory:
-        os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
+        os.makedirs(directory, directory_mode(directory), exist_ok=True)
     with open(source, "rb") as original:
-        mode = 0o700 if os.fstat(original.fileno()).st_mode & 0o100 else 0o600
+        is_program = os.fstat(original.fileno()).st_mode & 0o100
+        mode = directory_mode(name) if is_program else file_mode(name)
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         with open(target, "wb") as copy:
             while chunk := original.read(_COPY_BYTES):

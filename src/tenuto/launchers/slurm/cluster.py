@@ -245,10 +245,10 @@ class SlurmCluster:
             is_due = attempt.is_to_be_judged or attempt.is_watched_closely
             is_news = attempt.is_active and is_due and attempt.judge()
             is_news = is_news or before != (attempt.has_begun, attempt.is_active)
+        if attempt.is_marked and attempt.found is not None:  # before a driver that hears of it may end
+            self._open_places.settle(attempt.found.place, attempt.launch.nonce)
         if is_news:
             attempt.tell_listeners()
-        if attempt.is_marked and attempt.found is not None:
-            self._open_places.settle(attempt.found.place, attempt.launch.nonce)
 
     def _wait(self, bells: Bells) -> None:
         closely = [min(CLOSELY_S, a.beat_s / 2) for a in self._roster.all() if a.is_watched_closely]

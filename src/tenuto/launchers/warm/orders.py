@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.warm.wire import Received
-from tenuto.workspace.files import FILE_MODE
 from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.modes import file_mode
 from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def take_on(
     apply_variables(order.content["environment"])
     paths = JobPaths(order.content["directory"], order.content["script_name"])
     with suppress(OSError):  # as soon as the runner opens its logs, it will say so
-        log = os.open(paths.err, _LOG, FILE_MODE)  # where a runner that cannot begin complains
+        log = os.open(paths.err, _LOG, file_mode(paths.err))  # where a runner that cannot begin complains
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

@@ -68,6 +68,7 @@ def _jobs() -> None:
         sa.Column("status", sa.String(16), nullable=False),
         sa.Column("priority", sa.Integer, nullable=False, server_default="0"),
         sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("deaths", sa.Integer, nullable=False, server_default="0"),
         sa.Column("sends", sa.Integer, nullable=False, server_default="0"),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("scheduled_at", sa.BigInteger, nullable=False),

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, unique
-from typing import NamedTuple, TextIO
+from typing import ClassVar, NamedTuple, TextIO
 
 from tenuto.jobs.text import truncate, width
 
@@ -63,6 +63,9 @@ def _fitted(line: Line, columns: int) -> Line:
 
 class Screen:
     """The lines at the bottom of one terminal."""
+
+    keeps_last = False
+    """The last lines stay when the display is over."""
 
     def __init__(
         self, stream: TextIO, *, color: bool = True, size: Callable[[TextIO], Size] = size_of
@@ -134,6 +137,15 @@ class Screen:
             self._flush()
         except (OSError, ValueError):  # the window was closed; the jobs go on
             self._gone = True
+            let_go_of(self._stream)
+
+
+def let_go_of(stream: TextIO) -> None:
+    """Have nothing more written to a closed window: Python would try at its end, and exit with 120."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Above:
@@ -190,7 +202,11 @@ class PrintingAbove:
         self._changed: list[tuple[TextIO, Above]] = []
 
     def begin(self) -> None:
-        """From now on."""
+        """From now on; a process that the script forks prints as ever, since it has no thread that draws."""
+        if not _Forks.are_heard:
+            os.register_at_fork(after_in_child=_Forks.print_as_ever)
+            _Forks.are_heard = True
+        _Forks.printing_above.append(self)
         for stream in dict.fromkeys((sys.stdout, sys.stderr)):
             known = [one for one, _ in self._changed]
             if stream is None or stream in known or not stream.isatty():
@@ -203,12 +219,32 @@ class PrintingAbove:
 
     def end(self) -> None:
         """No more."""
-        for stream, above in self._changed:
+        if self in _Forks.printing_above:
+            _Forks.printing_above.remove(self)
+        for above in self.restore():
+            above.end()
+
+    def restore(self) -> list[Above]:
+        """Have the streams write as they did before; what they have not shown yet is left to the caller."""
+        changed, self._changed = self._changed, []
+        for stream, _ in changed:
             for name in _WRITING:
                 with contextlib.suppress(AttributeError):
                     delattr(stream, name)
-            above.end()
-        self._changed.clear()
+        return [above for _, above in changed]
+
+
+class _Forks:
+    """The streams that a forked process must not find changed: a lock of theirs may stay held there."""
+
+    are_heard = False
+    printing_above: ClassVar[list[PrintingAbove]] = []
+
+    @classmethod
+    def print_as_ever(cls) -> None:
+        for one in cls.printing_above:
+            one.restore()
+        cls.printing_above.clear()
 
 
 _WRITING = ("write", "writelines", "flush")

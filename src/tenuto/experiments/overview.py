@@ -7,6 +7,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
+from collections.abc import Iterable
 from datetime import timedelta
 
 from tenuto.clock import Clock
@@ -126,6 +127,12 @@ class Overview:
     def _named(self, row: Row) -> Row:
         """A row to be shown: in place of missing tags it has the parameters that tell the job from others."""
         return row if row.tags else row._replace(tags=self._names.name(row.task, row.id))
+
+    def names(self, rows: Iterable[Row]) -> dict[str, dict[str, str]]:
+        """By id, the parameters that tell jobs without tags from others of their task."""
+        with self._lock:
+            found = {row.id: self._names.name(row.task, row.id) for row in rows if not row.tags}
+        return {job: name for job, name in found.items() if name}
 
     def rows(self) -> list[Row]:
         """Every job."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from tenuto.cli.overview import Overview
-from tenuto.cli.screen import Line, PrintingAbove, Screen, Size, Style
+from tenuto.experiments.overview import Overview
 from tenuto.experiments.status import RunState
 from tenuto.jobs.model import Counts
+from tenuto.jobs.screen import Line, PrintingAbove, Screen, Size, Style
 from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.source import Row
@@ -47,6 +47,11 @@ class Progress:
         self.runs: list[ClosedRun] = []
         self.plans: list[experiment] = []
         self._open = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True while an experiment is open that it shows."""
+        return self._open > 0
 
     def opened(self, xp: experiment) -> None:
         """An experiment was entered."""
@@ -174,6 +179,8 @@ class LiveProgress(Progress):
             self._over.set()
             self._thread.join()
             self._thread = None
+            if self._screen.keeps_last:
+                self._draw()
             self._screen.clear()
             self._above.end()
         self._names.clear()
@@ -206,6 +213,14 @@ class Signs(NamedTuple):
 
 UNICODE = Signs("█", "░", "✗", "·")
 ASCII = Signs("#", ".", "x", "|")
+
+
+def steers_terminal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
+    """True if a stream leads to a terminal on which lines can be drawn again."""
+    try:
+        return stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+    except ValueError:
+        return False  # it is closed
 
 
 def signs_for(stream: TextIO) -> Signs:
