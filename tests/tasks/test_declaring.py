@@ -33,7 +33,7 @@ from tenuto import (
     partial,
     pathgenerator,
 )
-from tenuto.errors import DeclarationError, InvalidValue, ParameterError, UnknownParameter
+from tenuto.errors import DeclarationError, GraphError, InvalidValue, ParameterError, UnknownParameter
 from tenuto.tasks.schema import schema_of
 from tests.tasks.future_annotations import Later, Node
 
@@ -694,3 +694,40 @@ def test_evaluate_of_the_documents_takes_a_checkpoint() -> None:
     assert Evaluate.C(checkpoint=Checkpoint.C(step=3)).checkpoint.step == 3
     with pytest.raises(UnknownParameter, match="did you mean 'checkpoint'"):
         Evaluate.C(checkpont=Checkpoint.C(step=3))
+
+
+# -- defaults that leave an identity alone -----------------------------------------------------------
+
+
+class Bare(Config):
+    __xpmid__ = "declaring.defaults"
+
+
+class Defaults(Config):
+    """The defaults that leave an identity alone, in each way to say so."""
+
+    __xpmid__ = "declaring.defaults"
+    size: Param[int] = field(default=3, ignore_default=True)
+    names: Param[list[str]] = field(default_factory=lambda: ["a"], ignore_default=True)
+    renewed: Param[int] = field(default=2, ignore_default=1)
+
+
+class Maybe(Config):
+    size: Param[int | None]
+
+
+def test_a_default_is_ignored_by_a_flag_or_stands_beside_an_ignored_one() -> None:
+    made = Defaults.C()
+    assert (made.size, made.names, made.renewed) == (3, ["a"], 2)
+    assert identity(made) != identity(Bare.C()), "2 counts"
+    assert identity(Defaults.C(renewed=1)) == identity(Bare.C())
+    assert identity(Defaults.C(renewed=1, size=4)) != identity(Bare.C())
+    assert identity(Defaults.C(renewed=1, names=["b"])) != identity(Bare.C())
+    assert Maybe.C().size is None
+
+
+def test_what_cannot_be_is_a_value_error_too() -> None:
+    with pytest.raises(ValueError, match="expects int"):
+        Defaults.C(size="3")
+    for kind in (ParameterError, GraphError):
+        assert issubclass(kind, ValueError)
