@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from fastapi.routing import APIRoute
 
 from tenuto.service.contract import ErrorCode
@@ -22,21 +21,28 @@ PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 ROUTERS = (upload.router, download.router, jobs.router, watching.router, info.router)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/service.md"])
 def test_the_four_lines_of_curl_work(
-    start: Callable[..., Process], tmp_path: Path, require: Callable[[str], None], page: str
+    start: Callable[..., Process], tmp_path: Path, require: Callable[[str], None]
 ) -> None:
     require("curl")
     require("unzip")
-    text = (ROOT / page).read_text(encoding="utf-8")
-    (lines,) = [
-        block.lines for block in blocks(text) if block.language == "sh" and "curl -s -o" in str(block.lines)
-    ]
-    assert len(lines) == 4
     server = start("serve", "--with-node")
-    script = "\n".join(lines).replace("localhost:5000", server.url.removeprefix("http://"))
-    said = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert said.stdout.endswith("HELLO\n"), said
+    for id, page in enumerate(("README.md", "docs/service.md"), 1):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        (lines,) = [
+            block.lines
+            for block in blocks(text)
+            if block.language == "sh" and "curl -s -o" in str(block.lines)
+        ]
+        assert len(lines) == 4
+        script = "\n".join(lines).replace("localhost:5000", server.url.removeprefix("http://"))
+        directory = tmp_path / str(id)
+        directory.mkdir()
+        script = script.replace("/download/1", f"/download/{id}")  # the page's server is a fresh one
+        said = subprocess.run(
+            ["bash", "-ec", script], cwd=directory, capture_output=True, text=True, check=True
+        )
+        assert said.stdout.endswith("HELLO\n"), said
 
 
 def test_every_route_is_on_the_page() -> None:
