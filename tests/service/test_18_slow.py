@@ -9,15 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.service.multipart import CONTENT_TYPE, good
 from tests.service.servers import Process, eventually
-
-Start = Callable[..., Process]
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +213,9 @@ def test_22_every_answer_is_as_described(shared: Process, tmp_path: Path, exampl
 @pytest.mark.slow
 @pytest.mark.watchdog(300)
 @pytest.mark.parametrize("examples", [2, WHOLE])
-def test_22_every_answer_of_a_node_is_as_described(start: Start, tmp_path: Path, examples: int) -> None:
+def test_22_every_answer_of_a_node_is_as_described(
+    shared_node: Process, tmp_path: Path, examples: int
+) -> None:
     """Acceptance 22."""
-    node = start("node", "--sandbox", "none")
-    ended = checked(node.url, tmp_path, examples)
+    ended = checked(shared_node.url, tmp_path, examples)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-2000:]
