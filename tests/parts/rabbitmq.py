@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import socket
 import tempfile
 from pathlib import Path
 
 import pika
 
 from tests.parts.keeper import Kept
+from tests.parts.ports import free_port
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 # The port mapper is started first, as a child of the same shell: one that Erlang starts would stay behind.
@@ -25,25 +24,12 @@ kill $mapper
 """
 
 
-def _free_port() -> int:
-    """A port that the kernel gives to no connection meanwhile: Erlang takes seconds to listen on it."""
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.SystemRandom().sample(range(10_000, max(low, 11_000)), 100):
-        with socket.socket() as found:
-            try:
-                found.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no port is free")
-
-
 class RabbitMQ:
     """A server of its own."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="tn-mq-", dir="/tmp"))
-        self._port, self._distribution, self._mapper = _free_port(), _free_port(), _free_port()
+        self._port, self._distribution, self._mapper = free_port(), free_port(), free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/"
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self._port}\nloopback_users = none\n"
