@@ -44,6 +44,4 @@ prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove]' || \
 	  echo "atheris, jax or xgboost cannot be installed here: without atheris our own engine fuzzes" >&2
 	$(BIN)/python -m proof $(ARGS)
-	$(BIN)/python -m proof.server
-	$(BIN)/python -m proof.service
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m 'hypothesis or prove'

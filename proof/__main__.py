@@ -20,6 +20,8 @@ PROOFS = {
     "simulation": "the real scheduler on a virtual machine that crashes",
     "matrix": "kill points with real processes",
     "soak": "three schedulers under random SIGKILL and SIGSTOP",
+    "server": "a scheduler that lives for months, under load",
+    "service": "servers and nodes of the job service are killed at every pair of their kill points",
 }
 """The module `proof.NAME` has `run(options) -> Report`; in this order they run."""
 

@@ -26,7 +26,9 @@ _UNTIDY = (Fault.KILL, Fault.STAYS_BROKEN)
 """After these nobody could clear up; the next attempt does."""
 _FAST = "/dev/shm"
 """A disk in memory: real system calls, and no waiting for a device that other programs use."""
-SMALL_FAULTS = (Fault.SHORT, Fault.TORN, Fault.ENOSPC, Fault.EIO, Fault.KILL)
+ALWAYS, IN_TURNS = (Fault.TORN, Fault.KILL), (Fault.SHORT, Fault.ENOSPC, Fault.EIO)
+"""In the sizes of `make test`: the faults of every operation, and those of which it meets one."""
+SMALL_FAULTS = (*ALWAYS, *IN_TURNS)
 
 
 class Tried(NamedTuple):
@@ -45,7 +47,7 @@ def run(options: Options) -> Report:
     began_all = time.perf_counter()
     for number, name in enumerate(scenario.name for scenario in scenarios()):
         began = time.perf_counter()
-        tries = [try_all(number, fault) for fault in faults]
+        tries = _small_tries(number) if options.small else [try_all(number, fault) for fault in faults]
         count = sum(tried.cases for tried in tries)
         operations = max(tried.cases for tried in tries)
         cases.append(
@@ -75,18 +77,31 @@ def run(options: Options) -> Report:
     )
 
 
-def try_all(number: int, fault: Fault, *, most: int = _MOST_OPERATIONS) -> Tried:
-    """One scenario under one fault, with its operation 1, 2, ... failing, until there is none any more."""
+def _small_tries(number: int) -> list[Tried]:
+    """Every operation of a scenario is killed once, torn once, and fails in one way of those in turns."""
+    turns = [
+        try_all(number, fault, first=turn, every=len(IN_TURNS)) for turn, fault in enumerate(IN_TURNS, 1)
+    ]
+    return [*(try_all(number, fault) for fault in ALWAYS), *turns]
+
+
+def try_all(
+    number: int, fault: Fault, *, most: int = _MOST_OPERATIONS, first: int = 1, every: int = 1
+) -> Tried:
+    """One scenario under one fault, with its operation 1, 2, ... failing, until there is none any more.
+
+    `first`, `every`: with which operation to begin, and how many to go on at a time.
+    """
     violations: list[Violation] = []
     struck: Counter[str] = Counter()
-    for at in range(1, most):
+    for at in range(first, most, every):
         name, operation, problem = _try(number, fault, at)
         if problem is not None:
             what, details = problem
             again = f"python -c 'from proof.nth.proving import show; show({number}, \"{fault.name}\", {at})'"
             violations.append(Violation(name, f"{what} [{fault.name} at {operation}, {at}]", details, again))
         if operation is None:
-            return Tried(at - 1, struck, violations)
+            return Tried(struck.total(), struck, violations)
         struck[operation] += 1
     raise AssertionError(f"{name} never ends")
 
@@ -179,7 +194,7 @@ def _hunt(bug: _Bug) -> Planted:
 
 def _first_violation() -> Violation | None:
     for number in range(len(scenarios())):
-        for fault in SMALL_FAULTS:
-            for violation in try_all(number, fault).violations:
+        for tried in _small_tries(number):
+            for violation in tried.violations:
                 return violation
     return None

@@ -16,10 +16,10 @@ def import_module(name: str) -> ModuleType:
 
 
 def late(name: str) -> Any:
-    """Stands for a module of Tenuto, which is loaded when something of it is first asked for.
+    """Stands for a module, which is loaded when something of it is first asked for.
 
     Beside it, under `TYPE_CHECKING`, stands the plain import of the same module under the same name: the type
-    checker and the test of imports read that one.
+    checker and the test of imports read that one. A library that may be missing is `Any` instead.
     """
     return _Late(name)
 

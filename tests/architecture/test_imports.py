@@ -113,7 +113,13 @@ def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Imp
         for child in ast.iter_child_nodes(node):
             yield from walk(child, in_function, types_only)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+    yield from walk(parsed(path), False, False)
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The source of a module, read once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _targets(node: ast.AST, package: str, known: dict[str, Path]) -> Iterator[str]:
@@ -210,17 +216,17 @@ def late_modules(tree: ast.AST) -> set[tuple[str, str]]:
 def typed_modules(tree: ast.AST) -> set[tuple[str, str]]:
     """The names that an import for the type checker gives, and their modules: ``(name, "a.b.name")``."""
     return {
-        (alias.asname or alias.name, f"{node.module}.{alias.name}")
+        (alias.asname or alias.name, f"{node.module}.{alias.name}" if from_module else alias.name)
         for branch in ast.walk(tree)
         if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
         for node in branch.body
-        if isinstance(node, ast.ImportFrom)
+        if (from_module := isinstance(node, ast.ImportFrom)) or isinstance(node, ast.Import)
         for alias in node.names
     }
 
 
 def test_a_module_that_is_loaded_late_is_imported_for_the_type_checker() -> None:
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(SRC).items()}
+    trees = {name: parsed(path) for name, path in modules(SRC).items()}
     found = {name: late_modules(tree) for name, tree in trees.items()}
     assert sum(map(len, found.values())) > 20
     assert not {name: wrong for name in trees if (wrong := found[name] - typed_modules(trees[name]))}
@@ -230,7 +236,7 @@ def test_no_module_of_tenuto_is_loaded_by_a_string_of_its_own() -> None:
     loose = [
         f"{name}: {ast.unparse(node)}"
         for name, path in modules(SRC).items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("import_module", "__import__", "importlib.import_module")
         and isinstance(node.args[0], ast.Constant)

@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ HEAVY = "asyncio dataclasses inspect logging subprocess socket concurrent multip
 NOT_IN_A_JOB = {"lifecycle.jobs"}
 
 
+@cache
 def core() -> dict[str, ast.Module]:
     """Dotted name below `tenuto` -> source, of everything that the simulator runs."""
     files = [SRC / "clock.py"]

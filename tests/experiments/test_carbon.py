@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from .scripts import Place, python, run, tenuto
+from tests.cli.calls import call
+
+from .scripts import Place, environment, python, run, tenuto
 
 TASKS = """
 import sys, time
@@ -39,7 +41,7 @@ class Tracker:
 SETTINGS = """
 [carbon]
 tracker = "tracker:Tracker"
-after_s = 0.1
+after_s = 2
 every_s = 0.1
 country = "FRA"
 """
@@ -62,9 +64,15 @@ def tracked(place: Place) -> Place:
     return place
 
 
+def looked(place: Place, *arguments: str) -> str:
+    """What a command that only looks prints."""
+    return call([*arguments, "-w", "ws"], place.directory, environment()).stdout
+
+
 def shown(place: Place, *names: str, **variables: str) -> tuple[list[float | None], list[float] | None]:
     result = run(python(place.script(SHOW.format(names=names), tasks=TASKS)), place.directory, **variables)
     assert result.returncode == 0, result.stderr
+    (place.directory / "said").write_text(result.stderr)
     return tuple(json.loads(result.stdout))  # type: ignore[return-value]
 
 
@@ -74,14 +82,14 @@ def test_what_jobs_used_is_added_up_for_the_run(tracked: Place) -> None:
     assert second is not None
     assert quick is None
     assert total == [first + second, (first + second) / 4]
-    (found,) = json.loads(run(tenuto("runs", "-w", tracked.workspace, "--json"), tracked.directory).stdout)
+    said = (tracked.directory / "said").read_text()
+    assert "energy: 1 of the jobs ended before it was measured (carbon.after_s)" in said
+    (found,) = json.loads(looked(tracked, "runs", "--json"))
     assert found["carbon"]["energy_kwh"] == total[0]
-    text = run(tenuto("runs", "show", "xp", "-w", tracked.workspace), tracked.directory).stdout
-    assert f"used {total[0]:.3g} kWh" in text
-    why = run(tenuto("why", "Quick", "-w", tracked.workspace, "--json"), tracked.directory).stdout
-    assert json.loads(why)["carbon"] is None
-    told = run(tenuto("why", "Quick", "-w", tracked.workspace), tracked.directory).stdout
-    assert "its energy was not measured: a job that runs for less than 0.1 s is not" in told
+    assert f"used {total[0]:.3g} kWh" in looked(tracked, "runs", "show", "xp")
+    assert json.loads(looked(tracked, "why", "Quick", "--json"))["carbon"] is None
+    told = looked(tracked, "why", "Quick")
+    assert "its energy was not measured: a job that runs for less than 2 s is not" in told
 
 
 def test_a_reused_job_costs_the_second_run_nothing(tracked: Place) -> None:

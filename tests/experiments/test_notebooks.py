@@ -30,7 +30,9 @@ def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
     (place.directory / "cells.json").write_text(json.dumps(cells))
     script = place.directory / "run_notebook.py"
     script.write_text(RUN_NOTEBOOK)
-    result = run(python(script), place.directory, IPYTHONDIR=str(place.directory), HOME=str(place.directory))
+    here = str(place.directory)
+    book = f"{here}/lab-book.ipynb"  # as Jupyter's server tells it
+    result = run(python(script), place.directory, IPYTHONDIR=here, HOME=here, JPY_SESSION_NAME=book)
     assert result.returncode == 0, result.stderr
     outputs: list[list[dict[str, Any]]] = json.loads(result.stdout.splitlines()[-1])
     return outputs
@@ -40,7 +42,8 @@ def notebook(place: Place, *cells: str) -> list[list[dict[str, Any]]]:
 def test_an_experiment_in_a_notebook(place: Place) -> None:
     outputs = notebook(
         place,
-        "import asyncio, sys\nsys.path.insert(0, '.')\nfrom lab import *\nfrom tenuto import experiment",
+        "import asyncio, sys\nsys.path.insert(0, '.')\nfrom lab import *\nfrom tenuto import experiment\n"
+        "from tenuto.errors import ClassNotFound",
         "assert asyncio.get_running_loop().is_running()\n"
         "with experiment('ws', 'cells', register_signals=True) as xp:\n"
         "    noted = Note.C(name='<b>a</b>').tag('t', 1).submit()\n"
@@ -55,6 +58,21 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
         "    await asyncio.to_thread(xp.wait)\n"
         "    more.job.result()\n"
         "print(more.job.result(), len(xp.jobs))",
+        # classes of cells
+        "from dataclasses import dataclass\nSIZE = 3\n\ndef grown(n):\n    return n + SIZE",
+        "@dataclass\nclass Grown:\n    n: int\n\n"
+        "class Seed(Config):\n    n: Param[int]\n\n"
+        "class Grow(Task):\n    seed: Param[Seed]\n"
+        "    def execute(self):\n        return Grown(grown(self.seed.n))",
+        "with experiment('ws', 'cells') as xp:\n    one = Grow.C(seed=Seed.C(n=1)).submit()\n"
+        "print(one.result(), isinstance(one.result(), Grown), one.job.task_id)",
+        "def grown(n):\n    return n * 10",
+        "with experiment('ws', 'cells') as xp:\n    Grow.C(seed=Seed.C(n=1)).submit()\nprint(xp.notes)",
+        "with experiment('ws', 'cells', rerun_changed=True):\n    one = Grow.C(seed=Seed.C(n=1)).submit()\n"
+        "print(one.result())",
+        "for late in (1,):\n    pass\n\nclass Bad(Task):\n    def execute(self):\n        return late",
+        "try:\n    with experiment('ws', 'cells'):\n        Bad.C().submit()\n"
+        "except ClassNotFound as error:\n    print(error)",
     )
     assert outputs[1][-1]["data"]["text/plain"] == "'<b>a</b>'"
     bars = [one["data"]["text/html"] for one in outputs[1] if one["output_type"] == "display_data"]
@@ -66,6 +84,15 @@ def test_an_experiment_in_a_notebook(place: Place) -> None:
         checked(html)
     assert outputs[5][-1]["text"] == "b 1\n"
     assert sorted(place.ledger()) == ["<b>a</b>", "b"]
+    printed = [
+        "".join(one.get("text", "") for one in cell if one.get("name") == "stdout") for cell in outputs[6:]
+    ]
+    assert printed[2] == "Grown(n=4) True lab_book.Grow\n"
+    assert "1 job was reused, though lab-book.ipynb has changed since" in printed[4]
+    assert printed[5] == "Grown(n=10)\n"
+    assert "Bad uses late, which a cell makes in a way that a job cannot repeat" in printed[7]
+    kept = list(place.workspace.glob(".notebooks/lab_book-*.py"))
+    assert len(kept) == 2, "one for each version of what Grow uses"
 
 
 def test_an_experiment_inside_a_running_loop(place: Place) -> None:

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 from tenuto.workspace.locks import system_locks
 
-from .scripts import Place, environment, eventually, python, tenuto
+from .scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
 
 @contextmanager
@@ -122,3 +122,26 @@ def test_a_job_that_another_script_runs_takes_no_second_slot_and_keeps_its_time(
         ended(one)
     assert said.split()[-2:] == [began, "True"]
     assert "1 job was run from another version of script.py than it has now" in said, "of the first script"
+
+
+INNER = """
+import subprocess
+
+class Outer(Task):
+    def execute(self):
+        command = [sys.executable, str(HERE / "inner.py")]
+        inner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=HERE)
+        told = next(line for line in inner.stderr if "every slot" in line)
+        inner.kill()
+        inner.communicate()
+        return told
+"""
+
+
+def test_a_job_that_waits_for_a_job_of_its_own_for_ever_is_told_so(place: Place) -> None:
+    place.script('with experiment("ws", "inner"):\n    Note.C(name="never").submit()', "inner.py")
+    body = 'with experiment("ws", "outer"):\n    print(Outer.C().submit().result())'
+    script = place.script(body, tasks=TASKS + INNER)
+    result = run(python(script), place.directory, TENUTO_SLOTS="1")
+    assert "every slot (1) is held by a job that waits for jobs which it started itself" in result.stdout
+    assert place.ledger() == []

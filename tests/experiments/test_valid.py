@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from tenuto import Param, Task, experiment, identity
+from tenuto.errors import ParameterError
+
 from .scripts import Place, python, run, tenuto
 
 FIT = """
@@ -184,6 +189,43 @@ def test_dependents_of_a_reused_task_see_what_the_script_says_now(place: Place) 
     log = 'log: Meta[Path] = field(default_factory=PathGenerator("log.txt"))'
     second = run(python(written("/new", 2, log)), place.directory)
     assert second.stdout == "['/new', '/new', 'logged']\n", second.stderr
+
+
+class Read(Task):
+    """Says where its data lies."""
+
+    data: Param[Path]
+    others: Param[list[Path]] = []
+    size: Param[int] = 1
+
+    def execute(self) -> str:
+        return str(self.data)
+
+
+class Use(Task):
+    """Says where the data lies of the task before it."""
+
+    read: Param[Read]
+    by: Param[str]
+
+    def execute(self) -> str:
+        return str(self.read.data)
+
+
+def test_paths_do_not_count_if_the_setting_says_so(tmp_path: Path) -> None:
+    here = identity(Read.C(data=Path("/here")))
+    with experiment(tmp_path, "x", settings={"count_paths": False, "slots": 2}):
+        first = Read.C(data=Path("/here")).submit()
+        assert Use.C(read=first, by="a").submit().result() == "/here"
+    with experiment(tmp_path, "x", settings={"count_paths": False, "slots": 2}):
+        moved = Read.C(data=Path("/there"), others=[Path("/more")]).submit()
+        assert moved.result() == "/here", "it is reused"
+        assert Use.C(read=moved, by="b").submit().result() == "/there", "what uses it sees the path of now"
+        assert identity(Read.C(data=Path("/here"), size=2)) != identity(moved)
+        with pytest.raises(ParameterError, match="do not agree on count_paths"), experiment(tmp_path, "y"):
+            pass
+    assert identity(Read.C(data=Path("/here"))) == here, "outside, paths count"
+    assert identity(Read.C(data=Path("/there"))) != here
 
 
 def test_markers_tell_the_defaults(place: Place) -> None:

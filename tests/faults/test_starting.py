@@ -301,22 +301,16 @@ def test_a_scheduler_that_cannot_watch_a_job_it_adopted_does_not_lose_it(
 # -- many that end at once (F26) ---------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.watchdog(600)
-def test_a_thousand_jobs_that_end_before_anybody_looks_are_all_seen_to_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.prove("a hundred show the same")])]
+)
+def test_jobs_that_end_before_anybody_looks_are_all_seen_to_end(tmp_path: Path, count: int) -> None:
     with Bench(tmp_path / "ws", slots=8) as bench:
-        jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(1000)]
+        jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(count)]
         bench.wait(500)
         assert {job.state for job in jobs} == {S.DONE}
         assert {job.attempt for job in jobs} == {1}
-        assert are_reaped(jobs)
-
-
-def test_jobs_that_end_before_anybody_looks_are_seen_to_end(tmp_path: Path) -> None:
-    with Bench(tmp_path / "ws", slots=8) as bench:
-        jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(40)]
-        bench.wait()
-        assert {job.state for job in jobs} == {S.DONE}
         assert are_reaped(jobs)
 
 

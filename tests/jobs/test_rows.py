@@ -1,15 +1,12 @@
-"""Owns how a row follows events and directories: directories are the truth, an event is a hint."""
+"""Owns how a row follows the events of its job."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from tenuto.jobs.causes import grouped
-from tenuto.jobs.rows import after_event, after_look, submitted_row
-from tenuto.jobs.sight import Sight
+from tenuto.jobs.rows import after_event
 from tenuto.lifecycle.events import (
     JobExplainedEvent,
     JobProgressEvent,
@@ -17,13 +14,15 @@ from tenuto.lifecycle.events import (
     JobSubmittedEvent,
     ProcessStartedEvent,
 )
-from tenuto.lifecycle.source import Row
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Row, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 S = JobState
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 JOB: dict[str, Any] = {"job_id": "ab12", "task_id": "my.Train"}
 OWNER = "experiments/sweep/20300101_120000"
+GROUP = "experiments:sweep/20300101_120000"
 
 
 def at(minutes: float) -> datetime:
@@ -31,8 +30,10 @@ def at(minutes: float) -> datetime:
 
 
 def submitted() -> Row:
+    """A row that events tell of, which knows whose it is and nothing else yet."""
     event = JobSubmittedEvent(timestamp=NOW, **JOB, owner=OWNER, tags={"lr": "0.1"}, depends_on=("cd34",))
-    return submitted_row(event, "experiments:sweep/20300101_120000")
+    key = row_key(Door.EXPERIMENTS, "my.Train", "ab12")
+    return after_event(Row(key, GROUP, Door.EXPERIMENTS, "my.Train", "ab12", owner=OWNER), event)
 
 
 def changed(minutes: float, state: JobState, **fields: Any) -> JobStateChangedEvent:
@@ -60,33 +61,11 @@ def test_a_row_follows_the_events_of_its_job() -> None:
     assert after_event(row, other) == row
 
 
-def test_an_event_of_an_attempt_before_the_look_changes_nothing() -> None:
-    row = after_look(submitted(), Sight(S.RUNNING, attempt=2, starttime=at(9)))
+def test_an_event_of_an_attempt_before_the_rows_changes_nothing() -> None:
+    row = after_event(submitted(), changed(9, S.RUNNING, attempt=2, starttime=at(9)))
     assert after_event(row, changed(3, S.ERROR, attempt=1, reason=JobFailureStatus.TIMEOUT)) == row
     late = changed(10, S.RUNNING, attempt=1, starttime=at(10))
     assert after_event(row, late).attempt == 1, "the directory was removed: attempts are counted from 1 again"
-
-
-@pytest.mark.parametrize("state", [S.DONE, S.ERROR, S.RUNNING])
-def test_what_is_final_or_runs_in_the_directory_is_so(state: JobState) -> None:
-    told = after_event(submitted(), changed(0, S.SCHEDULED, attempt=1, submittime=NOW))
-    seen = Sight(state, attempt=1, starttime=at(1), endtime=at(2) if state.finished() else None, alarm="hm")
-    row = after_look(told, seen)
-    assert (row.state, row.started, row.ended, row.alarm) == (state, at(1), seen.endtime, "hm")
-
-
-@pytest.mark.parametrize("state", [S.UNSCHEDULED, S.WAITING, S.SCHEDULED])
-def test_what_only_the_scheduler_knows_stays_as_it_was_told(state: JobState) -> None:
-    told = after_event(submitted(), changed(0, S.WAITING, message="waits for gpu", submittime=NOW))
-    assert after_look(told, Sight(state)) == told
-
-
-def test_an_end_from_before_the_submission_is_no_answer_to_it() -> None:
-    told = after_event(submitted(), changed(5, S.WAITING, attempt=1, submittime=at(5)))
-    old = Sight(S.ERROR, JobFailureStatus.FAILED, "no luck", 1, starttime=at(1), endtime=at(2))
-    assert after_look(told, old) == told
-    new = old._replace(attempt=2, starttime=at(6), endtime=at(7))
-    assert after_look(told, new).state is S.ERROR
 
 
 def test_failures_are_grouped_by_error_and_place() -> None:

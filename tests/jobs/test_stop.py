@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.stop import kill
+from tenuto.launchers import clusters
+from tenuto.testing.jobs import TASK_ID, JobBench
 from tenuto.workspace import job_directory
-from tenuto.workspace.records import PidRecord
+from tenuto.workspace.claims import Claimer, claim, is_claimed
+from tenuto.workspace.derive import ClusterReport
+from tenuto.workspace.derive_table import ClusterSays
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.records import LaunchRecord, PidRecord
 
 from .runners import Runner
 from .workspaces import MACHINE, Builder
@@ -61,9 +70,72 @@ def test_a_dry_run_tells_what_would_be_killed_and_kills_nothing(workspace: Build
     assert runner.process.poll() is None
 
 
+def test_a_dry_run_leaves_what_a_cluster_has_and_names_its_launcher(workspace: Builder) -> None:
+    key = workspace.job("far", ended=None)
+    paths = workspace.layout.job(*key)
+    launch = job_directory.read_launch(MACHINE.files, paths)
+    assert launch is not None
+    Path(paths.launch).write_bytes(launch._replace(external=True, launcher="slurm").encode())
+    before = sorted(os.listdir(paths.private))
+    acted = kill(workspace.jobs, key, "enough", really=False).acted
+    assert (acted.outcome, acted.detail) == (Outcome.WOULD_KILL, "attempt 1, by slurm")
+    assert kill(workspace.jobs, key, "enough", attempt=2, really=False).acted.outcome is Outcome.STALE
+    assert sorted(os.listdir(paths.private)) == before, "neither a wish nor a claim"
+
+
 def test_a_wish_for_an_attempt_that_was_followed_by_another_is_stale_though_that_has_ended(
     workspace: Builder,
 ) -> None:
     workspace.job("twice")
     key = workspace.job("twice")
     assert kill(workspace.jobs, key, "enough", attempt=1).acted.outcome is Outcome.STALE
+
+
+class Far:
+    """A cluster that runs every attempt, and counts those that it is to stop."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+
+    def report(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:
+        return ClusterReport(ClusterSays.RUNNING)
+
+    def process(self, paths: JobPaths, launch: LaunchRecord) -> None:
+        return None
+
+    def stop(self, paths: JobPaths, launch: LaunchRecord) -> None:
+        self.stopped.append(launch.nonce)
+
+
+def test_an_attempt_of_a_cluster_is_left_alone_by_a_dry_run_and_by_a_wish_for_another(
+    workspace: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run asked Slurm to stop the job."""
+    far = Far()
+    monkeypatch.setattr(clusters, "_LOADERS", {"far": lambda: far})
+    job = JobBench(workspace.layout.root, MACHINE, launcher="far", external=True).command("true")
+    assert claim(MACHINE, job.paths, job.launch.nonce, Claimer.RUNNER)
+    key = JobKey(TASK_ID, job.job_id)
+    dry = kill(workspace.jobs, key, "enough", attempt=1, really=False).acted
+    assert (dry.outcome, dry.detail) == (Outcome.WOULD_KILL, "attempt 1, by far")
+    assert kill(workspace.jobs, key, "enough", attempt=2).acted.outcome is Outcome.STALE
+    assert far.stopped == []
+    assert not os.path.exists(job.paths.stop)
+    killing = kill(workspace.jobs, key, "enough", attempt=1)
+    assert killing.acted.outcome is Outcome.ASKED
+    assert killing.elsewhere is not None
+    assert far.stopped == [job.launch.nonce]
+    assert os.path.exists(job.paths.stop)
+
+
+def test_a_dry_run_does_not_revoke_an_attempt_that_waits_in_a_cluster(
+    workspace: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "_LOADERS", {"far": Far})
+    job = JobBench(workspace.layout.root, MACHINE, launcher="far", external=True).command("true")
+    key = JobKey(TASK_ID, job.job_id)
+    kill(workspace.jobs, key, "enough", really=False)
+    assert not is_claimed(MACHINE, job.paths, job.launch.nonce)
+    assert not job.has_marker()
+    kill(workspace.jobs, key, "enough")
+    assert job.marker().message == "enough"

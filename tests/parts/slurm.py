@@ -61,8 +61,12 @@ class PrivateSlurm:
         """Kills a daemon: `slurmctld`, `slurmd.n1` (its jobs go on), `node.n1` (a power failure)."""
         self._tell(f"crash {name}")
 
+    def stop(self, name: str) -> None:
+        """Ends a daemon as it is meant to end: it saves its state."""
+        self._tell(f"stop {name}")
+
     def again(self, name: str) -> None:
-        """Starts a daemon that was killed."""
+        """Starts a daemon that was ended."""
         self._tell(f"again {name}")
 
     def cancel_all(self) -> None:

@@ -72,6 +72,10 @@ class Keeper:
             child.send_signal(number)
             child.wait(timeout=30)
 
+    def end(self, name: str) -> None:
+        """Ends one daemon as it is meant to end: it saves its state."""
+        self.crash(name, signal.SIGTERM)
+
     def again(self, name: str) -> None:
         """Starts a daemon that was ended."""
         self._launch(name, self._commands[name])
@@ -249,7 +253,7 @@ def main() -> None:
     for line in sys.stdin:
         word, _, name = line.strip().partition(" ")
         try:
-            {"crash": keeper.crash, "again": keeper.again}[word](name)
+            {"crash": keeper.crash, "stop": keeper.end, "again": keeper.again}[word](name)
             print("ok", flush=True)
         except Exception as error:  # noqa: BLE001
             print(f"{type(error).__name__}: {error}", flush=True)

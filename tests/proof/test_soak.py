@@ -33,6 +33,7 @@ def test_nothing_is_lost_doubled_or_leaked_while_schedulers_and_jobs_are_killed(
 
 @pytest.mark.slow
 @pytest.mark.watchdog(900)
+@pytest.mark.prove("each bug is hunted with processes; the judge of repeats is asked directly below")
 @pytest.mark.parametrize("bug", ["some write no marker", "runners die with their parent"])
 def test_jobs_that_are_lost_without_need_are_found(bug: str) -> None:
     """The soak said "holds" of both: nothing asked whether a repeat was justified."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tenuto.scheduler.shared_slots import SharedSlots
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -27,9 +29,9 @@ class Later:
 class Settled:
     """One scheduler with its number of slots, and the jobs that it started."""
 
-    def __init__(self, root: Path, slots: int) -> None:
+    def __init__(self, root: Path, slots: int, *, is_in_job: bool = False) -> None:
         self._layout = Layout(str(root))
-        self._launcher = SimpleNamespace(shares_slots=True, slots=slots)
+        self._launcher = SimpleNamespace(shares_slots=True, slots=slots, is_in_job=is_in_job)
         self.shared = SharedSlots(this_machine(), Later(), lambda _: None, lambda: None)
         self.jobs: list[SimpleNamespace] = []
 
@@ -87,4 +89,22 @@ def test_a_job_larger_than_another_scripts_slots_waits_until_all_are_free(tmp_pa
     assert wide.start(slots=4)
     assert not narrow.start()
     for one in (wide, narrow):
+        one.close()
+
+
+def test_jobs_that_all_wait_for_jobs_of_their_own_are_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    outer = Settled(tmp_path, 2)
+    assert outer.start()
+    assert outer.start()
+    inner = [Settled(tmp_path, 2, is_in_job=True) for _ in range(2)]
+    assert not inner[0].start()
+    assert "held by a job that waits" not in caplog.text, "the other job may end"
+    assert not inner[1].start()
+    assert not inner[1].start()
+    assert caplog.text.count("every slot (2) is held by a job that waits for jobs which it started") == 1
+    outer.end_one()
+    assert inner[0].start()
+    for one in (outer, *inner):
         one.close()

@@ -34,6 +34,12 @@ LONG_AGO = '$REAL "$@" | sed -E "s/[0-9]{4}-[0-9-]+T[0-9:]+/2020-01-01T00:00:00/
 """A queue whose jobs ended long ago: an end of this minute may be ahead of what the disk shows."""
 
 
+FORGOT = """
+case "$*" in *"show job"*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1;; esac
+"""
+"""A controller that knows no job."""
+
+
 @pytest.mark.parametrize(("state", "shown"), [("pending", "scheduled"), ("running", "running")])
 def test_a_job_without_a_driver_is_shown_explained_kept_and_killed(
     driver: Driver, state: str, shown: str
@@ -71,6 +77,23 @@ def test_a_job_that_is_long_gone_is_shown_explained_retried_and_cleaned(driver: 
     cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json"))
     assert [one["outcome"] for one in cleaned] == ["deleted"]
     assert driver.jobs() == []
+
+
+def test_a_job_whose_end_is_not_certain_is_kept_until_a_retry_has_watched_it(driver: Driver) -> None:
+    left(driver, "running")
+    driver.slurm.run("scancel", "-f", "-s", "KILL", *driver.running())
+    eventually(lambda: not driver.running(), "the end of the job in Slurm")
+    driver.shim("squeue", "exit 0")
+    driver.shim("scontrol", FORGOT)
+    (job,) = driver.jobs()
+    eventually(lambda: "its end is not certain yet" in driver.tenuto("why", job["id"], "--json"), "the doubt")
+    assert driver.jobs()[0]["state"] == "running", "Slurm says nothing, and no beat was missed yet"
+    cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json", code=1))
+    assert [one["outcome"] for one in cleaned] == ["in_use"]
+    driver.release()
+    retried = json.loads(driver.tenuto("retry", job["id"], "--json"))
+    assert [(one["state"], one["attempt"]) for one in retried] == [("done", 2)]
+    assert len(driver.ledger()) == 2
 
 
 def test_a_failed_job_is_run_again_by_slurm(driver: Driver) -> None:

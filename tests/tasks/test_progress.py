@@ -40,6 +40,15 @@ def test_progress_reaches_the_job(heard: Heard) -> None:
     assert heard.said == [(0.25, 0, "epoch 1"), (0.5, 1, None)]
 
 
+def test_progress_is_also_printed_where_the_log_of_a_job_is(
+    heard: Heard, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress(0.25, desc="epoch 1", console=True)
+    progress(0.5, 1, console=True)
+    assert heard.said == [(0.25, 0, "epoch 1"), (0.5, 1, None)]
+    assert capsys.readouterr() == ("", " 25% epoch 1\n   50%\n")
+
+
 def test_a_loop_reports_what_is_done(heard: Heard) -> None:
     assert list(tqdm("ab", "letters", level=1)) == ["a", "b"]
     assert heard.said == [(0.0, 1, "letters"), (0.5, 1, "letters"), (1.0, 1, "letters")]

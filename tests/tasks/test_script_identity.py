@@ -254,8 +254,8 @@ def test_a_class_without_a_file_is_refused_with_a_sentence(start: str, tmp_path:
     assert len(sentences) == 3
     assert len(set(sentences)) == 1
     assert sentences[0] == (
-        "Loose is defined in a notebook or at a prompt, so a job could not import it: "
-        "move the class to a .py file (instance() works without one)"
+        "Loose is defined at a prompt, so a job could not import it: "
+        "move the class to a .py file, or to a notebook (instance() works without)"
     )
 
 

@@ -442,6 +442,15 @@ def test_data_files_and_directories_travel_with_a_saved_config(tmp_path: Path) -
     assert identity(one) == identity(config)
 
 
+def test_what_was_saved_is_loaded_as_live_objects_when_asked(tmp_path: Path) -> None:
+    leaf = Leaf.C(x=2)
+    save([Pair.C(left=leaf, right=leaf)], tmp_path)
+    (live,) = load(tmp_path, as_instance=True)
+    assert type(live) is Pair
+    assert live.left is live.right
+    assert type(load(tmp_path)[0]) is type(Pair.C())
+
+
 def test_a_loaded_config_can_be_saved_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("file")
     save(Stored.C(path=tmp_path / "a.txt"), tmp_path / "out")

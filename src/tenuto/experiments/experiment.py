@@ -73,6 +73,7 @@ from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
 from tenuto.tasks.base import caller
 from tenuto.tasks.config import Config
 from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter, open_submitters
 from tenuto.tasks.saving import load, save
 from tenuto.tasks.schema import schema_of
@@ -84,13 +85,14 @@ from tenuto.workspace.ports import LockHandle
 
 if TYPE_CHECKING:
     from tenuto.experiments import info, monitor_service, script_display, transient
-    from tenuto.jobs import placing
+    from tenuto.jobs import notebook_cells, placing
     from tenuto.launchers import finding
 else:
     info = late("tenuto.experiments.info")
     monitor_service = late("tenuto.experiments.monitor_service")
     script_display = late("tenuto.experiments.script_display")
     transient = late("tenuto.experiments.transient")
+    notebook_cells = late("tenuto.jobs.notebook_cells")
     placing = late("tenuto.jobs.placing")
     finding = late("tenuto.launchers.finding")
 
@@ -381,6 +383,9 @@ class experiment:
             submission = submission._replace(launcher=self._named_launcher(submission.launcher))
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
+        if "IPython" in sys.modules:
+            files, is_run = self._scheduler.machine.files, mode is not RunMode.DRY_RUN
+            notebook_cells.keep_cells(files, workspace.layout, task, really=is_run)
         job = make_job(
             task,
             submission,
@@ -473,6 +478,7 @@ class experiment:
                 f'put the experiment under `if __name__ == "__main__":`'
             )
         with contextlib.ExitStack() as opening:
+            opening.callback(count_paths, self._count_paths())
             if self.run_mode is RunMode.NORMAL:
                 with self._explaining("the experiment cannot be opened; nothing was started"):
                     self._enter_run(opening)
@@ -483,6 +489,19 @@ class experiment:
         if self._interrupts is not None:
             self._interrupts.install()
         return self
+
+    def _count_paths(self) -> bool:
+        """Have identities made as the settings say while it is open; returns how they were made before.
+
+        Identities are the process's, so experiments that are open together must agree.
+        """
+        for other in open_submitters:
+            if isinstance(other, experiment) and other.settings.count_paths is not self.settings.count_paths:
+                raise ParameterError(
+                    f"experiments {other.name!r} and {self.name!r} are open together and do not agree on "
+                    f"count_paths: leave the first one before, or give both the same setting"
+                )
+        return count_paths(self.settings.count_paths)
 
     @contextlib.contextmanager
     def _explaining(self, what: str) -> Iterator[None]:

@@ -21,9 +21,8 @@ def notes_of(run: Run, validity: Validity, former: FormerJobs) -> list[str]:
         notes.append(f"{returned} what could not be kept: {lost[0].task_id}: {_message(lost[0])}")
     unmeasured = run.unmeasured() if any(job.carbon_plan is not None for job in jobs) else 0
     if unmeasured and run.carbon() is not None:
-        notes.append(
-            f"energy: {unmeasured} of the jobs that ran ended before they were measured (carbon.after_s)"
-        )
+        they = "it was" if unmeasured == 1 else "they were"
+        notes.append(f"energy: {unmeasured} of the jobs ended before {they} measured (carbon.after_s)")
     if former.found:
         one = next(iter(former.found))
         are = "1 job is" if len(former.found) == 1 else f"{len(former.found)} jobs are"

@@ -137,7 +137,7 @@ def _job(
             raise _CannotRun(other.detail, acted=other)
         if found.state is JobState.DONE:
             raise _CannotRun("it is done")
-        if found.state.running():
+        if found.state.running() and not found.unsure:  # of that the scheduler watches the beats
             raise _CannotRun("it is running already", Outcome.IN_USE)
         launch = job_directory.read_launch(machine.files, paths)
         params = machine.files.read(paths.params, MAX_BYTES)

@@ -1,10 +1,9 @@
-"""Rows of jobs: from a job of this process, from events, and from what a directory shows.
-Pure: the caller looks at the directory.
+"""Rows of jobs: from a job of this process, and from events.
+Pure: no row looks at a directory.
 """
 
 from __future__ import annotations
 
-from tenuto.jobs.sight import Sight
 from tenuto.lifecycle.events import (
     Event,
     JobExplainedEvent,
@@ -46,21 +45,6 @@ def row_of(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Row:
     )
 
 
-def submitted_row(event: JobSubmittedEvent, group: str, door: Door = Door.EXPERIMENTS) -> Row:
-    """A job that was just asked for; what becomes of it is told by other events."""
-    return Row(
-        key=row_key(door, event.task_id, event.job_id),
-        group=group,
-        door=door,
-        task=event.task_id,
-        id=event.job_id,
-        tags=event.tags,
-        depends_on=event.depends_on,
-        transient=event.transient,
-        owner=event.owner,
-    )
-
-
 def after_event(row: Row, event: Event) -> Row:
     """The row after an event of its job; an event that is older than the row changes nothing."""
     if isinstance(event, JobSubmittedEvent):
@@ -84,28 +68,6 @@ def after_event(row: Row, event: Event) -> Row:
         fraction = min(max(event.progress, 0.0), 1.0)
         return row._replace(progress=fraction, progress_desc=event.desc)
     return row
-
-
-def after_look(row: Row, seen: Sight) -> Row:
-    """The row after a look at the directory of its job: what is final or runs there is so.
-
-    Where the directory shows neither, it does not know whether the job waits, and for what: then the row
-    stays as events told. So it does while the directory shows the end of an attempt that was over before the
-    job was submitted, or was to be tried again.
-    """
-    is_past = row.state.unfinished() and row.submitted and seen.decided and seen.decided < row.submitted
-    if is_past or not (seen.state.finished() or seen.state is JobState.RUNNING):
-        return row._replace(alarm=seen.alarm)
-    row = row if seen.state is JobState.RUNNING else without_progress(row)
-    return row._replace(
-        state=seen.state,
-        reason=seen.reason,
-        message=seen.message,
-        attempt=seen.attempt,
-        started=seen.starttime,
-        ended=seen.endtime,
-        alarm=seen.alarm,
-    )
 
 
 def _is_past(row: Row, event: JobStateChangedEvent | JobExplainedEvent) -> bool:

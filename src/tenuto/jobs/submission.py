@@ -21,7 +21,7 @@ from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_of
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
-from tenuto.tasks.location import locate
+from tenuto.tasks.location import known_file, locate
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
@@ -139,13 +139,13 @@ def check_script(files: Files, layout: Layout, task: Any) -> None:
     cls = live_class(type(task))
     if "__xpmid__" in cls.__dict__:
         return
-    location = locate(cls)
-    if "-packages/" in location.file:
+    file = known_file(cls)
+    if "-packages/" in file:
         return
-    other = claim_task_id(files, layout, schema_of(cls).id, location.file)
+    other = claim_task_id(files, layout, schema_of(cls).id, file)
     if other is not None:
         raise ClassNotFound(
-            f"{cls.__qualname__} of {location.file} would share its results with the class of the same name "
+            f"{cls.__qualname__} of {file} would share its results with the class of the same name "
             f"in {other}: rename one of the files, or give one class an id of its own, as in "
             f'__xpmid__ = "my.{cls.__qualname__.lower()}"'
         )

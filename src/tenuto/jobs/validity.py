@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from tenuto.errors import DefaultChanged, TenutoError
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.base import caller, class_name
+from tenuto.tasks.live import live_class
+from tenuto.tasks.location import is_of_notebook, known_file, locate
 from tenuto.tasks.serialization import PARAMS_FILE, loads
 from tenuto.tasks.validity import ChangedValue, compared, defaults_digest
 from tenuto.workspace.markers import Marker
@@ -65,14 +68,23 @@ class Validity:
                 self._refuse_changed(job, job.work.task, then, now)
         if not self._rerun_changed:
             return True
-        return not (self.changed_file(marker) or any(needed.origin.reruns for needed in job.dependencies))
+        return not (
+            self.changed_file(marker, job) or any(needed.origin.reruns for needed in job.dependencies)
+        )
 
-    def changed_file(self, marker: Marker | None) -> str | None:
-        """The file that a job was run from, if its content has changed since, or it is gone."""
+    def changed_file(self, marker: Marker | None, job: Job | None = None) -> str | None:
+        """The file that a job was run from, if its content has changed since, or it is gone.
+
+        `job`: as the script has it now; one of a notebook has the source of its cells in a file of its own.
+        """
         provenance = marker.provenance if marker is not None else {}
         file, digest = provenance.get("file"), provenance.get("sha256")
         if not file or not digest:
             return None
+        if job is not None and "IPython" in sys.modules and isinstance(job.work, TaskWork):
+            cls = live_class(type(job.work.task))
+            if is_of_notebook(cls) and locate(cls).file != file:
+                return known_file(cls)
         if file not in self._digests:
             self._digests[file] = _digest(self._files, file)
         return file if self._digests[file] != digest else None
@@ -82,7 +94,7 @@ class Validity:
         self._digests.clear()
         found: dict[str, Counter[bool]] = {}
         for job in jobs:
-            file = self.changed_file(job.marker)
+            file = self.changed_file(job.marker, job)
             if file is not None:
                 found.setdefault(file, Counter())[job.key in reused] += 1
         for file, counted in sorted(found.items()):

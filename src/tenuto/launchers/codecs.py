@@ -5,9 +5,20 @@ Each codec is asked only for values of its own library, which is loaded then; no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.light import import_module
+from tenuto.light import late
+
+if TYPE_CHECKING:
+    import json
+    import pickle
+else:
+    json = late("json")
+    pickle = late("pickle")
+numpy: Any = late("numpy")
+pandas: Any = late("pandas")
+polars: Any = late("polars")
+testing: Any = late("pandas.testing")
 
 
 class Codec(NamedTuple):
@@ -34,14 +45,12 @@ def codec_for(value: object) -> Codec | None:
 
 
 def _write_array(path: str, value: Any) -> None:
-    numpy: Any = import_module("numpy")
     if value.dtype.hasobject:
         raise TypeError("an array of Python objects cannot be kept without pickle")
     numpy.save(path, value, allow_pickle=False)
 
 
 def _read_array(path: str) -> Any:
-    numpy: Any = import_module("numpy")
     return numpy.load(path, allow_pickle=False)
 
 
@@ -50,8 +59,6 @@ _TEXT = "text"
 
 def _write_pandas(path: str, value: Any) -> None:
     """The columns and the index as arrays of numpy's, in one archive: pandas has no format of its own."""
-    numpy: Any = import_module("numpy")
-    pandas: Any = import_module("pandas")
     frame = value.to_frame() if isinstance(value, pandas.Series) else value
     if frame.index.nlevels > 1 or frame.columns.nlevels > 1:
         raise TypeError("a frame with several levels of an index cannot be kept: use reset_index()")
@@ -69,7 +76,6 @@ def _write_pandas(path: str, value: Any) -> None:
         "is_series": isinstance(value, pandas.Series),
         "name": getattr(value, "name", None) if isinstance(value, pandas.Series) else None,
     }
-    json: Any = import_module("json")
     with open(path, "wb") as stream:
         numpy.savez(stream, about=numpy.array(json.dumps(about)), **arrays)
     if not _same(_read_pandas(path), value):
@@ -79,7 +85,6 @@ def _write_pandas(path: str, value: Any) -> None:
 
 
 def _column(part: Any) -> Any:
-    numpy: Any = import_module("numpy")
     if part.dtype.kind in "biufcmM" and isinstance(part.dtype, numpy.dtype):
         return part.to_numpy()
     if all(type(item) is str for item in part):
@@ -88,9 +93,6 @@ def _column(part: Any) -> Any:
 
 
 def _read_pandas(path: str) -> Any:
-    numpy: Any = import_module("numpy")
-    pandas: Any = import_module("pandas")
-    json: Any = import_module("json")
     with numpy.load(path, allow_pickle=False) as stored:
         about = json.loads(str(stored["about"]))
         parts = [
@@ -116,7 +118,6 @@ def _read_pandas(path: str) -> Any:
 
 
 def _same(read: Any, value: Any) -> bool:
-    testing: Any = import_module("pandas.testing")
     compare = testing.assert_series_equal if read.ndim == 1 else testing.assert_frame_equal
     try:
         compare(read, value, check_freq=False)
@@ -126,7 +127,6 @@ def _same(read: Any, value: Any) -> bool:
 
 
 def _write_polars(path: str, value: Any) -> None:
-    polars: Any = import_module("polars")
     if isinstance(value, polars.LazyFrame):
         raise TypeError("a LazyFrame has no rows yet: return its collect()")
     frame = value.to_frame() if isinstance(value, polars.Series) else value
@@ -136,13 +136,11 @@ def _write_polars(path: str, value: Any) -> None:
 
 
 def _read_polars(path: str) -> Any:
-    polars: Any = import_module("polars")
     with open(path, "rb") as stream:
         return polars.read_ipc(stream.read())
 
 
 def _write_pickle(path: str, value: Any) -> None:
-    pickle: Any = import_module("pickle")
     try:
         content = pickle.dumps(value)
     except Exception as error:
@@ -152,7 +150,6 @@ def _write_pickle(path: str, value: Any) -> None:
 
 
 def _read_pickle(path: str) -> Any:
-    pickle: Any = import_module("pickle")
     with open(path, "rb") as stream:
         return pickle.load(stream)
 

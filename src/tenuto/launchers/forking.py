@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.direct import NEVER, DirectLauncher
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.ended import EndedHandle
@@ -112,6 +113,8 @@ class ForkingLauncher:
         self._direct.name = self.name
         self.slots = self._direct.slots
         self.shares_slots = shares_slots
+        self.is_in_job = STAMP in os.environ
+        """This process was started by a job, which holds a slot meanwhile."""
         self._memory_limit = memory_limit
         self._import_takes_s = import_takes_s
         self._answer_takes_s = answer_takes_s

@@ -112,4 +112,4 @@ class Observer:
         return fence.has_passed()
 
 
-_UNSURE = ClusterReport(message="its end is not certain yet")
+_UNSURE = ClusterReport(message="its end is not certain yet", unsure=True)

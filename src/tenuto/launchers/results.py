@@ -6,13 +6,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ClassNotFound, MalformedFile, TenutoError
 from tenuto.launchers.codecs import CODECS, PICKLE, Codec, codec_for
-from tenuto.light import import_module
+from tenuto.light import late, pathlib
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.values import location_from
+
+if TYPE_CHECKING:
+    import base64
+    import datetime
+    import decimal
+    import enum
+else:
+    base64 = late("base64")
+    datetime = late("datetime")
+    decimal = late("decimal")
+    enum = late("enum")
 
 _DEEPEST = 200
 
@@ -58,7 +69,7 @@ class Encoder:
             kind = "$set" if isinstance(value, set) else "$frozenset"
             return {kind: [self.encoded(item) for item in value]}
         if isinstance(value, bytes | bytearray):
-            return {"$bytes": import_module("base64").b64encode(value).decode()}
+            return {"$bytes": base64.b64encode(value).decode()}
         if isinstance(value, complex):
             return {"$complex": [value.real, value.imag]}
         if isinstance(value, os.PathLike):
@@ -71,7 +82,7 @@ class Encoder:
         time = _time_form(value)
         if time is not None:
             return time
-        if isinstance(value, import_module("enum").Enum) and not isinstance(value, int | float | str):
+        if isinstance(value, enum.Enum) and not isinstance(value, int | float | str):
             return {"$enum": [*locate(_type(value)), value.name]}
         return _without_subclass(value)
 
@@ -106,7 +117,6 @@ def _without_subclass(value: Any) -> Any:
 
 
 def _time_form(value: Any) -> Any:
-    datetime: Any = import_module("datetime")
     if isinstance(value, datetime.datetime):
         return {"$datetime": value.isoformat()}
     if isinstance(value, datetime.date):
@@ -115,7 +125,6 @@ def _time_form(value: Any) -> Any:
         return {"$time": value.isoformat()}
     if isinstance(value, datetime.timedelta):
         return {"$timedelta": [value.days, value.seconds, value.microseconds]}
-    decimal: Any = import_module("decimal")
     return {"$decimal": str(value)} if isinstance(value, decimal.Decimal) else None
 
 
@@ -215,9 +224,9 @@ def _file(content: Any, _: Callable[[Any], Any], directory: str) -> Any:
     return CODECS[content["codec"]].read(f"{directory}/{name}")
 
 
-def _by(module: str, make: Callable[[Any, Any], Any]) -> _Kind:
-    """A kind whose content is text, or a few numbers."""
-    return _Kind(lambda content, _, __: make(import_module(module), content), lambda content, _: content)
+def _by(make: Callable[..., Any]) -> _Kind:
+    """A kind whose content is text, or a few numbers, and is shown as it is."""
+    return _Kind(make, lambda content, _: content)
 
 
 def _sequence(kind: Callable[[Any], Any]) -> _Kind:
@@ -239,19 +248,19 @@ _KINDS: dict[Any, _Kind] = {
     "$namedtuple": _parts(_namedtuple),
     "$dataclass": _parts(_dataclass),
     "$enum": _Kind(_enum, lambda content, _: content[-1]),
-    "$path": _by("pathlib", lambda pathlib, content: pathlib.Path(content)),
+    "$path": _by(lambda content, *_: pathlib.Path(content)),
     "$bytes": _Kind(
-        lambda content, _, __: import_module("base64").b64decode(content),
+        lambda content, _, __: base64.b64decode(content),
         lambda content, _: f"{len(content) * 3 // 4 - content.count('=')} bytes",
     ),
     "$complex": _Kind(lambda content, _, __: complex(*content), lambda content, _: str(complex(*content))),
-    "$datetime": _by("datetime", lambda module, content: module.datetime.fromisoformat(content)),
-    "$date": _by("datetime", lambda module, content: module.date.fromisoformat(content)),
-    "$time": _by("datetime", lambda module, content: module.time.fromisoformat(content)),
+    "$datetime": _by(lambda content, *_: datetime.datetime.fromisoformat(content)),
+    "$date": _by(lambda content, *_: datetime.date.fromisoformat(content)),
+    "$time": _by(lambda content, *_: datetime.time.fromisoformat(content)),
     "$timedelta": _Kind(
-        lambda content, _, __: import_module("datetime").timedelta(*content),
+        lambda content, _, __: datetime.timedelta(*content),
         lambda content, _: content[0] * 86400 + content[1] + content[2] / 1e6,
     ),
-    "$decimal": _by("decimal", lambda module, content: module.Decimal(content)),
+    "$decimal": _by(lambda content, *_: decimal.Decimal(content)),
     "$file": _Kind(_file, lambda content, _: f"{content['shown']}, in {content['name']}"),
 }

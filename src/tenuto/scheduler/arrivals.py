@@ -200,11 +200,17 @@ class Arrivals:
             # Another scheduler may have tried it in vain since: that is no answer to this submission either.
             job.answered = found.attempt if found and found.action is Action.KEEP else job.attempt
             self._waiting.enter(job)
+        elif job.state is JobState.DONE and given is not job and given.reruns:
+            job.tries, job.answered, job.reruns = NO_TRIES, job.attempt, True  # its code has changed since
+            self._waiting.enter(job)
         elif self._ready.want_again(job):
             return
         elif self._waiting.is_asleep(job) and job.transient is TransientMode.NONE:
             self._waiting.enter(job)
         elif given is not job:
+            job.reruns = False
+            # What is submitted now may say otherwise than what was stored, under the same identity.
+            job.is_found = job.is_found or job.state is JobState.DONE
             self._onward.call_completed(job)
 
     def _is_answered(self, job: Job, found: Derived | None) -> bool:

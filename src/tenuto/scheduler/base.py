@@ -175,6 +175,8 @@ class Scheduler:
                 job.dependencies = tuple(dict.fromkeys(needed))
         is_to_run = before is None or before.state is JobState.ERROR
         found = self._arrivals.look(job) if is_to_run else None
+        if before is not None and before.state is JobState.DONE and before.marker and job.reuse is not None:
+            job.reruns = not job.reuse(job, before.marker)
         with known.lock:
             is_new = known.get(job.key) is None
             counts = known.keep(job)

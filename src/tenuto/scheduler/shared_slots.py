@@ -55,6 +55,7 @@ class SharedSlots:
         if desk is None:
             return True
         try:
+            desk.is_in_job = getattr(job.launcher, "is_in_job", False)
             handles = desk.take(min(job.slots, job.launcher.slots), job.launcher.slots)
         except (OSError, TenutoError):
             # The job's own directory is in the same place, and says more about what is wrong there.
@@ -116,6 +117,8 @@ class _Desk:
         freed: Callable[[], None],
     ) -> None:
         self.place = place
+        self.is_in_job = False
+        """This scheduler runs in a job, which holds a slot meanwhile."""
         self._machine = machine
         self._locks = machine.locks
         self._loop = loop
@@ -125,6 +128,8 @@ class _Desk:
         """The units that jobs of this scheduler have, for as long as they have them."""
         self._waiting: LockHandle | None = None
         """Tells other schedulers that this one waits for a slot."""
+        self._waiting_in_job: LockHandle | None = None
+        self._has_warned = False
         self._is_short = False
         """The last job that asked for units did not get them."""
         self._is_owed = False
@@ -157,8 +162,8 @@ class _Desk:
 
     def close(self) -> None:
         """Let go of the watch."""
-        if self._waiting is not None:
-            self._waiting.close()
+        for lock in filter(None, (self._waiting, self._waiting_in_job)):
+            lock.close()
         self._alarm.close()
 
     def _take(self, amount: int, slots: int) -> tuple[LockHandle, ...] | None:
@@ -221,12 +226,31 @@ class _Desk:
             numbers = range(first, first + _MOST_SCHEDULERS)
             locks = (self._locks.try_lock(self.place.waiting, number) for number in numbers)
             self._waiting = next((lock for lock in locks if lock is not None), None)
+        if self.is_in_job:
+            self._warn_if_all_wait(slots)
         self._alarm.set()
+
+    def _warn_if_all_wait(self, slots: int) -> None:
+        """Say once that each running job waits for jobs of its own, so that no slot will ever be free."""
+        if self._waiting_in_job is None:
+            locks = (self._locks.try_lock(self.place.waiting_in_jobs, n) for n in range(_MOST_SCHEDULERS))
+            self._waiting_in_job = next((lock for lock in locks if lock is not None), None)
+        running = sum(byte >= _STRIDE for byte in self._locks.locked(self.place.units))
+        if not self._has_warned and running <= len(self._locks.locked(self.place.waiting_in_jobs)):
+            self._has_warned = True
+            logger.warning(
+                "every slot (%d) is held by a job that waits for jobs which it started itself, so that none "
+                "of these can start: kill one of them, give more slots, or submit the jobs from the script",
+                slots,
+            )
 
     def _rest_unless_short(self) -> None:
         if not self._is_short and self._waiting is not None:
             self._waiting.close()
             self._waiting = None
+            if self._waiting_in_job is not None:
+                self._waiting_in_job.close()
+                self._waiting_in_job = None
             self._alarm.rest()
 
     def _told(self) -> None:

@@ -169,6 +169,11 @@ class Settings:
     show_progress: bool = setting(
         FLAG, True, "Whether a script that runs by itself shows bars, at a terminal or in a notebook."
     )
+    count_paths: bool = setting(
+        FLAG,
+        True,
+        "Whether parameters that are paths count in identities; false: data that moved keeps its results.",
+    )
     rerun_changed: bool = setting(
         FLAG,
         False,

@@ -23,7 +23,7 @@ from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_co
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.location import class_id
-from tenuto.tasks.schema import IGNORED_FACTORY, Schema, schema_of
+from tenuto.tasks.schema import IGNORED_FACTORY, Paths, Schema, schema_of
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
@@ -272,7 +272,27 @@ def _plan(schema: Schema) -> tuple[_Step, ...]:
             steps.append(_Step(name, _str(name), counted, form, holds_configs, groups, value))
     plan = tuple(steps)
     schema.identity_plan = plan
+    _planned.append(schema)
     return plan
+
+
+_planned: list[Schema] = []
+"""The classes whose plan is known."""
+
+
+def count_paths(counted: bool) -> bool:
+    """From now on parameters that are paths count in identities, or do not; returns what held before.
+
+    For the process: identities of configs that are not sealed are computed anew.
+    """
+    before = Paths.are_counted
+    if counted is not before:
+        Paths.are_counted = counted
+        for schema in _planned:
+            schema.identity_plan = None
+        _planned.clear()
+        forget_all_digests()
+    return before
 
 
 def _is_meta(value: Any) -> bool:

@@ -8,10 +8,15 @@ import os.path
 import re
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import ClassNotFound
-from tenuto.light import import_module, importlib_util
+from tenuto.light import import_module, importlib_util, late
+
+if TYPE_CHECKING:
+    from tenuto.tasks import notebook
+else:
+    notebook = late("tenuto.tasks.notebook")
 
 _OF_THE_SCRIPT = ("__main__", "__mp_main__")
 """What the interpreter calls the script itself: where it was started, and in a child of multiprocessing."""
@@ -36,7 +41,11 @@ def module_name(module: str) -> str:
     if spec is not None and spec.name not in _OF_THE_SCRIPT:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return name_of_script(file) if file else module
+    if file:
+        return name_of_script(file)
+    if "IPython" in sys.modules and (shell := notebook.notebook_shell()) is not None:
+        return notebook.notebook_module(shell)
+    return module
 
 
 @functools.cache
@@ -62,9 +71,35 @@ def class_id(cls: type) -> str:
     return f"{module_name(cls.__module__)}.{cls.__qualname__}"
 
 
-@functools.cache
+_kept: dict[type, Location] = {}
+"""Classes of a notebook, by the files that their sources are kept in."""
+
+
+def keep_class(cls: type, file: str) -> None:
+    """From now on a job finds a class of a notebook in a file."""
+    _kept[cls] = Location(module_name(cls.__module__), cls.__qualname__, file)
+
+
+def is_of_notebook(cls: type) -> bool:
+    """True for a class of a cell, whose source must be kept before a job can find it."""
+    is_main = cls.__module__ == "__main__" and "IPython" in sys.modules
+    return is_main and notebook.notebook_shell() is not None
+
+
+def known_file(cls: type) -> str:
+    """The file that a person knows a class by: of a cell, the notebook."""
+    if is_of_notebook(cls):
+        return notebook.notebook_path(notebook.notebook_shell())
+    return locate(cls).file
+
+
 def locate(cls: type) -> Location:
     """Where another process will find the class; refuses a class it could not find."""
+    return _kept.get(cls) or _locate(cls)
+
+
+@functools.cache
+def _locate(cls: type) -> Location:
     name = module_name(cls.__module__)
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
@@ -75,8 +110,8 @@ def locate(cls: type) -> Location:
         )
     if not file or not os.path.isfile(file):
         raise ClassNotFound(
-            f"{cls.__qualname__} is defined in a notebook or at a prompt, so a job could not import it: "
-            f"move the class to a .py file (instance() works without one)"
+            f"{cls.__qualname__} is defined at a prompt, so a job could not import it: "
+            f"move the class to a .py file, or to a notebook (instance() works without)"
         )
     found = _found_in(module, cls.__qualname__)
     if found is not None and found is not cls and isinstance(found, type):

@@ -29,6 +29,16 @@ class Declaration(NamedTuple):
     generator: PathGenerator | None
 
 
+class Paths:
+    """Whether parameters that are paths count in identities, as the experiments of this process have it."""
+
+    are_counted = True
+
+
+_OF_PATHS = pattern(r"(?:list|set|tuple)?\W*Path(?:\W|None|\.\.\.)*")
+"""Matches the name of a type of paths: one, or none, or several."""
+
+
 class Parameter(NamedTuple):
     """One parameter of a class, ready for use."""
 
@@ -47,7 +57,9 @@ class Parameter(NamedTuple):
     @property
     def counted(self) -> bool:
         """Whether a value of this parameter is part of the identity."""
-        return self.role in (Role.PARAM, Role.CONSTANT)
+        if self.role is Role.PARAM:
+            return Paths.are_counted or not _OF_PATHS.fullmatch(self.type.name)
+        return self.role is Role.CONSTANT
 
     @property
     def required(self) -> bool:

@@ -110,7 +110,7 @@ def _object(
             files[name] = data(config, name, value)
         elif role is not Role.CONSTANT:
             values[name] = to_json(value, reference)
-            if role is not Role.PARAM:
+            if not schema.parameters[name].counted:
                 uncounted.append(name)
     paths = {
         name: generated[id(config), name] for name in schema.generators if (id(config), name) in generated
@@ -160,7 +160,9 @@ def job_document(
     defaults = defaults_digest(task)
     if defaults:
         written["defaults"] = defaults
-    return {**written, "identity": identity(task), "import_path": list(import_path)}
+    # A relative path is one from where the script runs, not the job.
+    import_path = [entry if entry[:1] == "/" else os.path.abspath(entry) for entry in import_path]
+    return {**written, "identity": identity(task), "import_path": import_path}
 
 
 def _generated_paths(

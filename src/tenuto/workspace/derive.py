@@ -21,6 +21,8 @@ class ClusterReport(NamedTuple):
     """The cluster is to blame for the end, not the job: a node failed, the job was preempted or forgotten."""
     untried: bool = False
     """Nothing was run, for want of a machine: a node refused the runner something, or its pilot ended."""
+    unsure: bool = False
+    """The cluster says that the attempt is over, and its directory does not bear that out yet."""
 
 
 class Evidence(NamedTuple):
@@ -65,13 +67,15 @@ class Derived(NamedTuple):
     """A scheduler gave the current attempt up before it began."""
     untried: bool = False
     """Its cluster had no machine for it: the attempt is no try."""
+    unsure: bool = False
+    """The attempt may be over: a scheduler that watches its beats will know."""
 
 
 def derive_state(evidence: Evidence) -> Derived:
     """The first row of the table that fits the evidence, with what the evidence adds to it."""
     current = _current(evidence)
     row = _BY_MARK.get(current.mark) or _first_that_fits(_facts(evidence, current))
-    reason, message, blameless, untried = row.reason, row.message, False, False
+    reason, message, blameless, untried, unsure = row.reason, row.message, False, False, False
     if current.marker is not None:
         reason = current.marker.reason
         message = _joined(row.message, current.marker.message)
@@ -83,6 +87,7 @@ def derive_state(evidence: Evidence) -> Derived:
         blameless, untried = evidence.cluster.blameless, evidence.cluster.untried
     elif row.cluster is not None:
         message = evidence.cluster.message or row.message
+        unsure = evidence.cluster.unsure
     alarm = _joined(row.message if row.alarming else None, current.alarm)
     return Derived(
         state=row.state,
@@ -98,6 +103,7 @@ def derive_state(evidence: Evidence) -> Derived:
         external=isinstance(evidence.launch, LaunchRecord) and evidence.launch.external,
         revoked=row.claimed == (Claimed.REVOKED,),
         untried=untried,
+        unsure=unsure,
     )
 
 

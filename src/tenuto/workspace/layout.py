@@ -282,6 +282,11 @@ class SlotPlace(NamedTuple):
         """The file in which each scheduler that waits for a slot locks a byte."""
         return f"{self.directory}/waiting.lock"
 
+    @property
+    def waiting_in_jobs(self) -> str:
+        """The file in which each scheduler that runs in a job, and waits for a slot, locks a byte."""
+        return f"{self.directory}/waiting-in-jobs.lock"
+
 
 class Layout:
     """A workspace directory. `root` is absolute and has no trailing slash."""
@@ -344,6 +349,11 @@ class Layout:
     def slots(self, host: str) -> SlotPlace:
         """The slots that the processes of one machine share."""
         return SlotPlace(f"{self.root}/.slots/{directory_name(host)}")
+
+    @property
+    def notebooks(self) -> str:
+        """The sources of classes that were declared in notebooks, each version once."""
+        return f"{self.root}/.notebooks"
 
     @property
     def launchers(self) -> str:

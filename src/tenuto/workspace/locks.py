@@ -10,6 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from tenuto.errors import LockLost, LocksUnsupported, NotRegularFile
@@ -79,7 +80,8 @@ def keep_from_children() -> None:
 
 def _close_in_child() -> None:
     for lock in list(_not_for_children):
-        lock.close()
+        with suppress(OSError):  # a descriptor that the script closed must not keep the other locks
+            lock.close()
 
 
 class OfdLocks:

@@ -32,6 +32,10 @@ logger = logging.getLogger("tenuto.slurm")
 
 SUPPLY = 2
 """How many orders a pilot has for each of its cores: the next one lies there when one ends."""
+MOST_SUPPLY = 8
+"""How many it has of jobs so short that it would run them all before more can come,"""
+SUPPLY_S = 0.5
+"""which is as many as ended within so long."""
 MOST_PENDING = 2
 MOST_BARREN = 3
 """Pilots in a row that ended without having run anything, before it is given up."""
@@ -61,15 +65,28 @@ class Flight:
     job: str
     header: Header
     sent: list[tuple[Handed, int]] = field(default_factory=list)
-    """Each order, and the cores that it takes."""
+    """Each order that has not ended, and the cores that it takes."""
+    ends: deque[tuple[float, int]] = field(default_factory=deque)
+    """When orders ended in the last moment, and the cores that they took."""
+    is_barren: bool = True
+    """True until something that was sent to it has begun."""
 
-    def outstanding(self) -> int:
-        """Cores that its unfinished orders take."""
-        return sum(cores for handed, cores in self.sent if handed.attempt.is_active)
+    def renew(self, now: float) -> None:
+        """Takes note of the orders that have ended."""
+        if self.is_barren:
+            self.is_barren = not any(one.attempt.has_begun or one.attempt.is_marked for one, _ in self.sent)
+        unfinished = [(one, cores) for one, cores in self.sent if one.attempt.is_active]
+        ended = sum(cores for _, cores in self.sent) - sum(cores for _, cores in unfinished)
+        self.sent = unfinished
+        if ended:
+            self.ends.append((now, ended))
+        while self.ends and self.ends[0][0] < now - SUPPLY_S:
+            self.ends.popleft()
 
-    def is_barren(self) -> bool:
-        """True if nothing that was sent to it ever began."""
-        return not any(handed.attempt.has_begun or handed.attempt.is_marked for handed, _ in self.sent)
+    def wanted(self, cpus: int) -> int:
+        """Cores' worth of orders that it should have besides those it has: the shorter jobs are, the more."""
+        supply = SUPPLY * cpus + sum(cores for _, cores in self.ends)
+        return min(supply, MOST_SUPPLY * cpus) - sum(cores for _, cores in self.sent)
 
 
 class Pilots:
@@ -125,13 +142,15 @@ class Pilots:
             logger.exception("supplying pilots failed", extra={"action": "slurm_pilots_failed"})
 
     def _forget_ended(self) -> None:
+        now = self._cluster.machine.clock.monotonic()
         for flight in list(self._flights):
+            flight.renew(now)
             row = self._cluster.row_of(flight.job)
             if row is None or meaning_of(row.state).says is not ClusterSays.ENDED:
                 continue
             self._flights.remove(flight)
-            self._barren = self._barren + 1 if flight.is_barren() else 0
-            if not flight.is_barren():
+            self._barren = self._barren + 1 if flight.is_barren else 0
+            if not flight.is_barren:
                 self._cluster.machine.files.remove_tree(flight.place.directory)
         if self._barren >= MOST_BARREN:
             place = f"{Layout(self._root).launchers}/{PILOTS}"
@@ -141,16 +160,24 @@ class Pilots:
     def _send(self) -> None:
         """Keeps each pilot supplied, those that run first."""
         for flight in self._flights:
-            while flight.outstanding() < SUPPLY * self._settings.pilot_cpus:
-                with self._lock:
-                    if not self._waiting:
-                        return
-                    handed, options, answer = self._waiting.popleft()
-                append(flight.place.manifest, PilotOrder(*handed.order, options.cpus, options.time_s))
-                flight.sent.append((handed, options.cpus))
-                found = Found(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+            taken = self._taken(flight.wanted(self._settings.pilot_cpus))
+            orders = [PilotOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
+            if orders:
+                append(flight.place.manifest, *orders)
+            flight.sent += [(one, options.cpus) for one, options, _ in taken]
+            found = Found(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+            for handed, _, answer in taken:
                 self._cluster.submitted(handed.attempt, found)
                 answer(handed, self._cluster.process_of(handed.attempt))
+
+    def _taken(self, cores: int) -> list[tuple[Handed, SlurmOptions, Answer]]:
+        """The orders that have waited longest, until they take so many cores."""
+        taken = []
+        with self._lock:
+            while cores > 0 and self._waiting:
+                taken.append(self._waiting.popleft())
+                cores -= taken[-1][1].cpus
+        return taken
 
     def _open_one(self) -> None:
         """Opens one more pilot while orders wait, as far as the settings and the queue allow."""

@@ -134,6 +134,8 @@ class Poller:
                 attempt.is_new = True  # the process that submits it may not have written its manifest yet
         is_close = is_news or any(a.is_watched_closely for a in active)
         self.pace.asked(self._clock.monotonic(), is_news=is_close)
+        if any(0 < a.missing < MISSING_ANSWERS for a in active):
+            self.pace.soon(self._clock.monotonic())  # a command that asks for two seconds needs two answers
         lost = [a for a in active if a.missing >= MISSING_ANSWERS and not a.is_forgotten]
         lost = [attempt for attempt in lost if attempt.job is not None]
         if lost:

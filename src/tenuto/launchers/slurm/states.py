@@ -4,6 +4,7 @@ Pure; `commands` reads the states, `cluster` acts on the meaning.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus
@@ -47,6 +48,7 @@ NEVER_STARTS = frozenset(
 """Reasons of pending jobs that no waiting cures; besides those that begin with `JobHeld`."""
 
 
+@cache
 def meaning_of(state: str) -> Meaning:
     """What a state means; sacct writes `CANCELLED by 1000`."""
     return STATES.get(state.partition(" ")[0].rstrip("+"), RUNNING)
