@@ -1,6 +1,7 @@
-"""Owns W11, the monitor: `tenuto ui` on many done jobs, and on a run that is followed.
+"""Owns W11, the monitor: `tenuto ui` and `tenuto top` on many done jobs, and on a run that is followed.
 
-The jobs were prepared; the server is a process of its own, asked over HTTP on loopback.
+The jobs were prepared; the server is a process of its own, asked over HTTP on loopback, and the terminal one
+on a pseudo terminal.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ class Part(NamedTuple):
 
 LOADED = (
     Part("ready_s", "ready", "s", 2.0, 2.0),
+    Part("ready_cpu_s", "ready, CPU", "s", 2.0, 2.0),
     Part("first_rows_s", "first rows", "s", 3.0, 3.0),
     Part("known_s", "all known", "s", 3.0, 20.0),
+    Part("known_cpu_s", "all known, CPU", "s", 3.0, 20.0),
     Part("slowest_s", "slowest answer while loading", "s", 0.3, 0.3),
     Part("page_s", "a page of 100", "s", 0.05, 0.3),
     Part("filter_s", "a filter", "s", 0.2),
@@ -66,6 +69,15 @@ SHOWN = (
     Part("screen_change_s", "marker to screen, median", "s", 0.2),
     Part("document_rows", "rows in the document", "", 300.0),
 )
+TERMINAL = (
+    Part("top_rows_s", "tenuto top: first rows", "s", 3.0, 3.0),
+    Part("top_rows_cpu_s", "tenuto top: first rows, CPU", "s", 2.0, 2.0),
+    Part("top_known_s", "tenuto top: all known", "s", 3.0, 20.0),
+    Part("top_end_s", "tenuto top: to the last row", "s", 0.3, 0.3),
+    Part("top_change_s", "marker to terminal, median", "s", 0.2, 0.2),
+    Part("top_mb", "tenuto top: memory", "MB", 150.0, 500.0),
+    Part("top_idle_percent", "tenuto top: idle", "%", 3.0, 3.0),
+)
 WATCHED = (Part("beside_percent", "W1 beside a monitor and a client: slower by", "%", 10.0),)
 COMMANDS = {"why": "tenuto why JOB", "logs -f": "tenuto logs -f JOB", "jobs": "tenuto jobs"}
 
@@ -79,6 +91,7 @@ def own(options: Options) -> Iterator[Row]:
         with fresh(options.directory) as place:
             ours.run(options, "prepare.py", count, place=place)
             yield from _rows(options, count, LOADED, "monitor.py", FOLLOWED[options.scale], place=place)
+            yield from _rows(options, count, TERMINAL, "top.py", FOLLOWED[options.scale], place=place)
             if count > MOST_SEEN:
                 continue
             yield from _commands(options, count, place)

@@ -69,7 +69,7 @@ def silence(client, seconds):
 
 def measured(server, count, followed):
     """What the server takes to load, to answer and to follow."""
-    client = server.client
+    client, ready_cpu_s = server.client, server.cpu_s()
     slowest, first_rows = 0.0, None
     while True:
         asked = time.perf_counter()
@@ -82,8 +82,10 @@ def measured(server, count, followed):
         time.sleep(0.02)
     report = {
         "ready_s": server.ready_s,
+        "ready_cpu_s": ready_cpu_s,
         "first_rows_s": first_rows,
         "known_s": time.perf_counter() - server.began,
+        "known_cpu_s": server.cpu_s(),
         "slowest_s": slowest,
         "page_s": client.timed("/api/jobs?offset=500&limit=100"),
         "filter_s": client.timed("/api/jobs?filter=state%3Ddone%20and%20duration%3C5m", 1),

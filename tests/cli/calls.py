@@ -1,4 +1,4 @@
-"""Commands that only look, called in this process: an interpreter for each takes most of a test's time."""
+"""Commands that start no job, called in this process: an interpreter for each takes most of a test's time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from tenuto.cli import main
 
-LOOKING = frozenset({"status", "jobs", "results", "graph", "files", "logs", "why", "runs"})
+QUIET = frozenset({"status", "jobs", "results", "graph", "files", "logs", "why", "runs", "kill", "clean"})
 """Commands that start nothing, and load nothing of a script."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .calls import LOOKING, call
+from .calls import QUIET, call
 
 ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=quit]"
 """What must never reach a terminal as it is."""
@@ -146,7 +146,7 @@ class Shell:
         """Runs a command on the workspace, without a terminal."""
         environment = {**self.environment, **options.pop("environment", {})}
         given = [*arguments, "-w", str(self.workspace)]
-        if arguments[0] in LOOKING and not options:
+        if arguments[0] in QUIET and not options:
             found = call(given, self.here, environment)
         else:
             found = subprocess.run(

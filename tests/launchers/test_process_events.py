@@ -14,7 +14,7 @@ import pytest
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobProgressEvent, ProcessStartedEvent, ProcessStateEvent
-from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
+from tenuto.testing.jobs import OWNER, TASK_ID, JobBench, ReadyJob
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.markers import Marker
@@ -79,16 +79,19 @@ def test_runner_and_task_have_files_of_their_own(task: TaskBuilder, ended: Ended
     ended(job)
     kinds = {type(event) for event in told(job)}
     assert kinds == {JobProgressEvent, ProcessStartedEvent, ProcessStateEvent}
+    assert {event.owner for event in told(job)} == {OWNER}
     assert [event.progress for event in told(job) if isinstance(event, JobProgressEvent)] == [0.25, 0.5]
 
 
 def test_a_job_that_is_over_in_a_moment_leaves_no_events_and_loads_nothing_for_them(
     task: TaskBuilder, ended: Ended, bench: JobBench
 ) -> None:
-    """Its marker says it all."""
-    job = task("pass")
-    ended(job)
-    assert not os.path.exists(f"{bench.layout.root}/.events")
+    """Its marker says it all; a machine may be too busy for a moment, and then the marker says so."""
+    marker = ended(task("pass"))
+    assert marker.starttime is not None
+    assert marker.endtime is not None
+    is_short = marker.endtime - marker.starttime < timedelta(seconds=1)
+    assert not (is_short and os.path.exists(f"{bench.layout.root}/.events"))
 
 
 def test_a_full_disk_takes_the_events_and_not_the_job(
@@ -126,7 +129,7 @@ def test_a_deleted_workspace_does_not_rise_again(
     bench: JobBench,
 ) -> None:
     async def deleted() -> None:
-        job = task("print('ready', flush=True); time.sleep(600)", limits=Limits(walltime_s=2.0, grace_s=0.1))
+        job = task("print('ready', flush=True); time.sleep(600)")
         process = await launcher.start(job.order)
         job.release()
         await printed(job)

@@ -112,9 +112,9 @@ class Stream:
 class Served:
     """A provider, and a server on it, in a thread."""
 
-    def __init__(self, provider: LocalProvider, port: int = 0) -> None:
+    def __init__(self, provider: LocalProvider) -> None:
         self.provider = provider
-        self.server = WebServer(provider, open_socket("127.0.0.1", port))
+        self.server = WebServer(provider, open_socket("127.0.0.1", 0))
         self._ready = threading.Event()
         self._loop: Any = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -161,6 +161,7 @@ def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None
     assert told["login"] == f"{told['url']}#code={told['code']}"
     eventually(lambda: len(by_state(client, "running")) == 3)
     eventually(lambda: any("token gpu" in (job["message"] or "") for job in by_state(client, "waiting")))
+    eventually(lambda: {job["progress"] for job in by_state(client, "running")} == {0.25})
     agree(place, client)
     streams = [client.stream(), client.stream()]
     assert [stream.frame()[0] for stream in streams] == ["reset", "reset"]

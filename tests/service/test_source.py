@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,12 +14,17 @@ from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.source import ActedAs, Action, Target
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.decisions import Quota
+from tenuto.service.history import History
+from tenuto.service.node_notes import note_nodes
+from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
 from tenuto.service.source import ServiceSource
 from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
+from tests.service.servers import Process, eventually
 
 S = ServiceState
 
@@ -78,6 +84,35 @@ def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> No
     assert sum(one["running"] for one in panels.queue["users"]) == 1
     assert panels.nodes is not None
     assert sum(node["running"] for node in panels.nodes) <= 1
+
+
+def test_nodes_show_their_slots_and_load_as_servers_noted_them(
+    database: Database, source: ServiceSource
+) -> None:
+    [node] = source.panels("nodes").nodes or ()
+    assert (node["url"], node["running"], node["slots"], node["load"]) == ("n", 1, None, None)
+    book = NodeBook({"n": cast(Node, None), "other": cast(Node, None)}, FakeClock())
+    book.answered("other")
+    book.answered("n", 4)
+    book.answered("n")
+    heard = book.heard()
+    assert heard == {"n": 4, "other": None}
+    assert book.heard() == {}
+    database.write(lambda connection: note_nodes(connection, heard))
+    busy, idle = source.panels("nodes").nodes or ()
+    assert (busy["url"], busy["slots"], busy["load"]) == ("n", 4, 0.25)
+    assert (idle["url"], idle["slots"], idle["state"]) == ("other", None, "idle")
+    assert idle["seen"] is not None
+
+
+def test_a_server_notes_the_slots_of_its_node(shared: Process) -> None:
+    database = opened(shared.log_path.parent / "db.sqlite", MIGRATIONS, 10.0)
+    try:
+        history = History(database)
+        notes = eventually(history.nodes)
+    finally:
+        database.close()
+    assert [note.slots for note in notes.values()] == [4]
 
 
 def test_a_detail_has_the_fields_of_the_monitor(source: ServiceSource, group: str) -> None:

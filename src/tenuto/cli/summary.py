@@ -86,7 +86,8 @@ class Summary(NamedTuple):
             yield f"and {len(self.failures) - SHOWN_GROUPS} other causes"
         if self.failures:
             yield ""
-            yield f"to try them again: {shlex.join([*self.program, *self.retry])}"
+            them = "it" if sum(len(group.rows) for group in self.failures) == 1 else "them"
+            yield f"to try {them} again: {shlex.join([*self.program, *self.retry])}"
         elif self.counts.waiting or self.counts.running:
             yield f"to go on: {shlex.join([*self.program, *self.retry])}"
 

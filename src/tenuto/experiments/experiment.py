@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
@@ -18,7 +16,6 @@ from tenuto.errors import (
     ExperimentInJob,
     FailedExperiment,
     GracefulExperimentExit,
-    NotFound,
     ParameterError,
 )
 from tenuto.experiments.arguments import (
@@ -33,6 +30,7 @@ from tenuto.experiments.disk_errors import worded_error
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
+from tenuto.experiments.job_defaults import JobDefaults
 from tenuto.experiments.last_used import remember_workspace
 from tenuto.experiments.locking import wait_for_lock
 from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
@@ -44,26 +42,33 @@ from tenuto.experiments.results import Finished, Row, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_id import free_run_id
 from tenuto.experiments.run_tags import add_tags
+from tenuto.experiments.saved_configs import load_submitted, newest_saved, place_of
 from tenuto.experiments.services import Service
 from tenuto.experiments.shared_workspace import make_root
 from tenuto.experiments.status import RunState
+from tenuto.experiments.telling import (
+    failure_text,
+    is_at_terminal,
+    printable,
+    say,
+    say_outcome,
+    say_what_goes_on,
+)
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
 from tenuto.jobs.rows import row_of
-from tenuto.jobs.submission import Defaults, Placement, check_script, make_job
+from tenuto.jobs.submission import check_script, make_job
 from tenuto.jobs.table import jobs_html
 from tenuto.jobs.text import counted
 from tenuto.jobs.validity import Validity
 from tenuto.launchers.carbon.plan import carbon_plan
-from tenuto.launchers.choice import Launchers
 from tenuto.launchers.devices import visible_devices
-from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.events import CarbonMetricsData, Event
-from tenuto.lifecycle.states import JobState, TransientMode
+from tenuto.lifecycle.states import TransientMode
 from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -72,33 +77,25 @@ from tenuto.settings import Settings, process_environment
 from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
 from tenuto.tasks.base import caller
 from tenuto.tasks.config import Config
-from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter, open_submitters
-from tenuto.tasks.saving import load, save
+from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
-from tenuto.tasks.task import Task, check_variable
+from tenuto.tasks.task import check_variable
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import RunPaths, directory_name
-from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import LockHandle
 
 if TYPE_CHECKING:
-    from tenuto.experiments import info, monitor_service, script_display, transient
-    from tenuto.jobs import notebook_cells, placing
-    from tenuto.launchers import finding
+    from tenuto.experiments import monitor_service, script_display, transient
+    from tenuto.jobs import notebook_cells
 else:
-    info = late("tenuto.experiments.info")
     monitor_service = late("tenuto.experiments.monitor_service")
     script_display = late("tenuto.experiments.script_display")
     transient = late("tenuto.experiments.transient")
     notebook_cells = late("tenuto.jobs.notebook_cells")
-    placing = late("tenuto.jobs.placing")
-    finding = late("tenuto.launchers.finding")
 
 Tok = TypeVar("Tok", bound=CounterToken)
-
-_LONGEST_NAME = 200
 
 
 class experiment:
@@ -150,11 +147,7 @@ class experiment:
         """Whether an error ended the block of an experiment that runs nothing: its plan may not be whole."""
         self.environment: Mapping[str, str] = {}
         self.port = None if port is None else whole_number(port, "experiment(port=)")
-        self._launcher = launcher_of(launcher, "experiment(launcher=)")
-        self._launchers: Launchers | None = None
-        self._placer: placing.Placer | None = None
-        """Finds the place of tasks that have a requirement."""
-        self._job_defaults: Defaults | None = None
+        chosen_launcher = launcher_of(launcher, "experiment(launcher=)")
         self._dirty_git = member(
             DirtyGitAction, dirty_git or self.settings.dirty_git, "experiment(dirty_git=)"
         )
@@ -181,6 +174,9 @@ class experiment:
         self._inquiry = Inquiry(self._scheduler.machine)
         self._validity = Validity(self._scheduler.machine.files, rerun_changed=self._reruns(rerun_changed))
         self._former = FormerJobs(self._scheduler.machine)
+        self._defaults = JobDefaults(
+            self.settings, chosen_launcher, self._carbon_plan, self._validity, self._former, self._gpus
+        )
         self._preparations = Preparations(self._scheduler.machine, say)
         self._open: contextlib.ExitStack | None = None
         self._run: Run | None = None
@@ -261,7 +257,7 @@ class experiment:
 
         `name`: one word, no path: `ParameterError` for what would lie elsewhere.
         """
-        save(value, Path(self.run.paths.data, _saved_name(name)))
+        save(value, place_of(self.run.paths, name))
 
     def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
         """What this run, or another, kept, as configs.
@@ -272,22 +268,10 @@ class experiment:
         """
         layout = self.workspace.layout
         if run_id is not None or experiment is None:
-            run = layout.run(experiment or self.name, run_id or self.run_id)
-            return self._submitted_below(load(Path(run.data, _saved_name(name))))
-        _saved_name(name)
-        place, names = info.saved_in(layout, self._scheduler.machine, experiment, name)
-        if place is None:
-            known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
-            raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
-        return self._submitted_below(load(place))
-
-    def _submitted_below(self, value: Any) -> Any:
-        for _, root in configs_in(value):
-            for node in list(postorder(root, lambda node: node._state.job is not None)):
-                if node is not root and isinstance(node, Task):
-                    init_tasks: Any = node._state.init_tasks
-                    node.submit(transient=TransientMode.TRANSIENT, init_tasks=init_tasks)
-        return value
+            place = place_of(layout.run(experiment or self.name, run_id or self.run_id), name)
+        else:
+            place = newest_saved(self._scheduler.machine, layout, experiment, name)
+        return load_submitted(place)
 
     def results(self, task: type[Config] | None = None) -> list[Row]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
@@ -378,9 +362,9 @@ class experiment:
         if self.submit_hooks:
             submission = ask_hooks(self.submit_hooks, task, submission)
         submission = checked(submission, self.settings)
-        defaults = self._defaults()
+        defaults = self._defaults.get()
         if isinstance(submission.launcher, str):
-            submission = submission._replace(launcher=self._named_launcher(submission.launcher))
+            submission = submission._replace(launcher=self._defaults.named(submission.launcher))
         mode = self._imposed_mode or submission.run_mode or self.run_mode
         workspace = submission.workspace or self.workspace
         if "IPython" in sys.modules:
@@ -420,46 +404,6 @@ class experiment:
         if mode is RunMode.GENERATE_ONLY:
             self._generate(job)
         return job
-
-    def _defaults(self) -> Defaults:
-        if self._job_defaults is None:
-            chosen = self.settings
-            launcher = self._chosen_launcher() or self._named_launcher(chosen.launcher)
-            limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
-            self._job_defaults = Defaults(
-                launcher,
-                limits,
-                self._place,
-                chosen.max_retries,
-                chosen.max_lost_retries,
-                self._carbon_plan,
-                Durability(chosen.durability),
-                self._validity,
-                self._former,
-            )
-        return self._job_defaults
-
-    def _chosen_launcher(self) -> Launcher | None:
-        """The launcher that the script chose for all tasks."""
-        if isinstance(self._launcher, str):
-            self._launcher = self._named_launcher(self._launcher)
-        return self._launcher
-
-    def _all_launchers(self) -> Launchers:
-        if self._launchers is None:
-            self._launchers = Launchers(self.settings)
-        return self._launchers
-
-    def _named_launcher(self, name: str) -> Launcher:
-        return self._all_launchers().named(name)
-
-    def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
-        """The place of a task that has a requirement."""
-        if self._placer is None:
-            finder = finding.Finder(self.settings, self._all_launchers())
-            self._placer = placing.Placer(finder, self._defaults().limits, self._gpus)
-        launcher = submission.launcher or self._chosen_launcher()
-        return self._placer.place(task, submission.requires, launcher, environment)
 
     def _generate(self, job: Job) -> None:
         machine = self._scheduler.machine
@@ -564,8 +508,8 @@ class experiment:
             if self._interrupts is not None:
                 self._interrupts.remove()
             with contextlib.ExitStack() as leaving:  # whatever fails, the lock is let go
-                if self._launchers is not None:
-                    leaving.callback(self._scheduler.call, self._launchers.close)
+                if self._defaults.launchers is not None:
+                    leaving.callback(self._scheduler.call, self._defaults.launchers.close)
                 if self._open is not None:
                     leaving.callback(self._open.close)
                 if self._run is not None:
@@ -610,7 +554,7 @@ class experiment:
             state, message = RunState.FAILED, f"{type(error).__name__}: {error}"
             if is_leaving(error):
                 state = RunState.INTERRUPTED
-                self._say_what_goes_on(run)
+                say_what_goes_on(run)
         elif run.unfinishedJobs and run.failedJobs and self.fails_fast:
             left = counted(run.unfinishedJobs, "job")
             state, message = RunState.FAILED, f"stopped at the first failure; {left} not started"
@@ -624,31 +568,14 @@ class experiment:
         if self._reporter is not None:
             self._reporter.closed(self, state)
         if current_reporter.get() is None:
-            self._say_what_came_of_it(run)
+            for note in self.notes:
+                say(note)
+            say_outcome(self.name, self.workspace.layout.root, run)
         self._scheduler.experiments.pop(self.name, None)
         if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
             transient.remove_transient_jobs(machine, self.workspace.layout, run)
         clear_after_kills(machine, self.workspace.layout, run)
         prune_history(machine, self.workspace.layout, self.name, self.settings, run.run_id)
-
-    def _say_what_came_of_it(self, run: Run) -> None:
-        """For a script that was started by itself: notes, and at a terminal what was done."""
-        for note in self.notes:
-            say(note)
-        if run.jobs and is_at_terminal():
-            done = sum(job.state is JobState.DONE for job in run.jobs.values())
-            reused = len(run.reused)
-            place = os.path.relpath(self.workspace.path)
-            say(
-                f"{self.name}: {counted(len(run.jobs), 'job')}, {reused} reused, {done - reused} ran, "
-                f"{run.failedJobs} failed; to see results: tenuto results -w {shlex.quote(place)}"
-            )
-
-    def _say_what_goes_on(self, run: Run) -> None:
-        running = len(run.running_jobs())
-        if running:
-            goes = "goes" if running == 1 else "go"
-            say(f"{counted(running, 'job')} {goes} on; run the script again to wait for them and to go on.")
 
     def _stop_on_interrupt(self) -> str:
         if self._run is None:
@@ -670,52 +597,7 @@ def _reset_submitter(outer: Token[Submitter | None]) -> None:
         current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
 
 
-def _saved_name(name: str) -> str:
-    """A name under which configs are kept: the name of one directory, below that of its run."""
-    given = text(name, "the name of what is saved")
-    if given in (".", "..") or "/" in given or "\0" in given or len(given.encode()) > _LONGEST_NAME:
-        raise ParameterError(
-            f"configs cannot be saved as {given!r:.100}: give a name of up to {_LONGEST_NAME} bytes without "
-            f"slashes, or use tenuto.save(value, directory)"
-        )
-    return given
-
-
 def is_leaving(error: BaseException) -> bool:
     """Whether an experiment, or one inside it, was left on purpose."""
     interrupted = isinstance(error, SystemExit) and error.code == EXIT_INTERRUPTED
     return interrupted or isinstance(error, GracefulExperimentExit)
-
-
-def say(message: str) -> None:
-    """Tells the person at the terminal, if there still is one: to be gone is no reason to fail."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"tenuto: {printable(message)}", file=sys.stderr)  # noqa: T201
-
-
-def is_at_terminal() -> bool:
-    """True if a person reads what `say` prints."""
-    try:
-        return sys.stderr is not None and sys.stderr.isatty()
-    except ValueError:
-        return False  # it was closed
-
-
-def printable(text: str) -> str:
-    """Foreign text for a terminal: what would steer it is spelled out."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else ascii(character)[1:-1]
-        for character in text
-    )
-
-
-def failure_text(run: Run) -> str:
-    """What failed, for the last line of a traceback."""
-    failed = run.failed_jobs()
-    first = failed[0]
-    reason = first.failure_status.name if first.failure_status else "FAILED"
-    jobs = counted(len(run.jobs), "job")
-    text = f"{len(failed)} of {jobs} failed; the first: {first.task_id} ({reason})"
-    if first.standing.message:
-        text += f": {printable(first.standing.message)}"
-    return f"{text}\nits output: {first.stderr}"

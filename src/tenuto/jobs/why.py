@@ -132,10 +132,8 @@ def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterato
         if current is None:
             yield f"{file}, which it was run from, is not there any more"
         elif current != digest:
-            yield (
-                f"{file} has changed since it ran; an identity counts parameters, not code, so the result "
-                f"is reused all the same"
-            )
+            reused = "; an identity counts parameters, not code, so the result is reused all the same"
+            yield f"{file} has changed since it ran{reused if detail.job.state is JobState.DONE else ''}"
     marker = view.look(nearest.key).marker if nearest else None
     other = marker.provenance if marker else {}
     if nearest and digest and other.get("sha256") not in (None, digest):

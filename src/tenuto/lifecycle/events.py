@@ -85,6 +85,8 @@ class JobProgressEvent(JobEvent):
     progress: float
     level: int = 0
     desc: str | None = None
+    owner: str | None = None
+    """The owner that asked for the job first, as its launch record says."""
 
 
 class CarbonMetricsData(Value):
@@ -135,6 +137,8 @@ class CarbonMetricsEvent(JobEvent):
     attempt: int
     metrics: CarbonMetricsData
     final: bool = False
+    owner: str | None = None
+    """The owner that asked for the job first, as its launch record says."""
 
 
 class ProcessStartedEvent(JobEvent):
@@ -144,6 +148,8 @@ class ProcessStartedEvent(JobEvent):
     launcher: str
     host: str
     pid: int
+    owner: str | None = None
+    """The owner that asked for the job first, as its launch record says."""
 
 
 class ProcessStateEvent(JobEvent):
@@ -153,6 +159,8 @@ class ProcessStateEvent(JobEvent):
     state: str
     exit_code: int | None = None
     signal: int | None = None
+    owner: str | None = None
+    """The owner that asked for the job first, as its launch record says."""
 
 
 class UnknownEvent(Event):

@@ -42,33 +42,36 @@ class Answer(NamedTuple):
     rows: Sequence[Row]
 
 
+_OF_A_ROW: Mapping[str, Callable[[Row, datetime], Any]] = {
+    "state": lambda row, now: row.state,
+    "task": lambda row, now: row.task,
+    "id": lambda row, now: row.id,
+    "reason": lambda row, now: row.reason,
+    "message": lambda row, now: row.message,
+    "experiment": lambda row, now: experiment_of(row.group)[0],
+    "run": lambda row, now: experiment_of(row.group)[1],
+    "attempt": lambda row, now: row.attempt,
+    "submitted": lambda row, now: row.submitted,
+    "started": lambda row, now: row.started,
+    "ended": lambda row, now: row.ended,
+    "duration": lambda row, now: row.elapsed_s(now),
+    "progress": lambda row, now: row.progress,
+    "key": lambda row, now: row.key,
+    "group": lambda row, now: row.group,
+    "door": lambda row, now: row.door.value,
+    "door_state": lambda row, now: row.door_state or None,
+    "owner": lambda row, now: row.owner or None,
+    "where": lambda row, now: row.where or None,
+    "eta": lambda row, now: row.left_s(now),
+    "energy_kwh": lambda row, now: row.energy_kwh,
+    "alarm": lambda row, now: row.alarm,
+}
+"""What a filter may ask of a row, besides its tags and parameters."""
+
+
 def row_fields(row: Row, now: datetime) -> dict[str, Any]:
-    """What a filter may ask of a row; besides, its tags and parameters."""
-    experiment, run = experiment_of(row.group)
-    return {
-        "state": row.state,
-        "task": row.task,
-        "id": row.id,
-        "reason": row.reason,
-        "message": row.message,
-        "experiment": experiment,
-        "run": run,
-        "attempt": row.attempt,
-        "submitted": row.submitted,
-        "started": row.started,
-        "ended": row.ended,
-        "duration": row.elapsed_s(now),
-        "progress": row.progress,
-        "key": row.key,
-        "group": row.group,
-        "door": row.door.value,
-        "door_state": row.door_state or None,
-        "owner": row.owner or None,
-        "where": row.where or None,
-        "eta": row.left_s(now),
-        "energy_kwh": row.energy_kwh,
-        "alarm": row.alarm,
-    }
+    """All that a filter may ask of a row; besides, its tags and parameters."""
+    return {name: of(row, now) for name, of in _OF_A_ROW.items()}
 
 
 def read_question(filter: str) -> Filter | None:
@@ -102,11 +105,16 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     every = list(rows)
     tags = {tag for row in every for tag in row.tags} if asked else set()
     others = asked - {*FIELDS, *MORE_FIELDS} - tags
+    own = [(name, _OF_A_ROW[name]) for name in asked if name in _OF_A_ROW]
+    tags = (tags & asked) - _OF_A_ROW.keys()
 
     def fields(row: Row) -> dict[str, Any]:
+        """What is asked of a row; the values that no filter names are not found out."""
         stored = parameters(row.key) if others else {}
         found = {name: stored[name] for name in others if name in stored}
-        return {**found, **row.tags, **row_fields(row, now)}
+        found.update((tag, row.tags[tag]) for tag in tags if tag in row.tags)
+        found.update((name, of(row, now)) for name, of in own)
+        return found
 
     found = every if tree is None else [row for row in every if tree.matches(fields(row))]
     if name:

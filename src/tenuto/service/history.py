@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from tenuto.database import Database
 from tenuto.lifecycle.service import ServiceState
+from tenuto.service.node_notes import NodeNote, noted_nodes
 from tenuto.service.requests import job_of, move_of
 from tenuto.service.rows import JobRow, Move
 from tenuto.service.tables import jobs, moves
@@ -71,6 +72,10 @@ class History:
         return self._database.read(
             lambda connection: [(row[0], job_of(row, skip=1)) for row in connection.execute(query)]
         )
+
+    def nodes(self) -> dict[str, NodeNote]:
+        """What servers noted of their nodes, by name."""
+        return self._database.read(noted_nodes)
 
     def unfinished(self) -> list[Standing]:
         """The jobs that wait or are on a node, counted by service, user, state and node."""

@@ -100,6 +100,9 @@ class NodeBook:
         self._clock = clock
         self._breakers = dict.fromkeys(nodes, Breaker())
         self._slots = dict.fromkeys(nodes, 1)
+        self._heard: dict[str, int | None] = {}
+        """Nodes that answered since `heard` was asked, and their slots where they are known."""
+        self._has_slots: set[str] = set()
         self._active = dict.fromkeys(nodes, 0)
 
     def plan(self, names: tuple[str, ...], count: int) -> list[str | None]:
@@ -136,6 +139,13 @@ class NodeBook:
         self._breakers[name] = self._breakers[name].answered()
         if slots is not None:
             self._slots[name] = slots
+            self._has_slots.add(name)
+        self._heard[name] = self._slots[name] if name in self._has_slots else None
+
+    def heard(self) -> dict[str, int | None]:
+        """The nodes that answered since this was asked last: name -> slots, None if they are not known."""
+        heard, self._heard = self._heard, {}
+        return heard
 
     def failed(self, name: str, why: str) -> None:
         """A node did not answer."""

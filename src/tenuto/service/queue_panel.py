@@ -10,6 +10,7 @@ from typing import Any
 
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.history import Standing
+from tenuto.service.node_notes import NodeNote
 from tenuto.settings.service import OfferedSettings
 
 
@@ -34,20 +35,30 @@ def queue_panel(
     }
 
 
-def node_panel(standing: Sequence[Standing], offered: Mapping[str, OfferedSettings]) -> list[dict[str, Any]]:
-    """The nodes that settings name or that have jobs: their services, and how many jobs they run.
+def node_panel(
+    standing: Sequence[Standing], offered: Mapping[str, OfferedSettings], noted: Mapping[str, NodeNote]
+) -> list[dict[str, Any]]:
+    """The nodes that settings name, that have jobs, or that a server noted: how many of their slots are busy.
 
-    What only the node knows, its load and its slots, is None.
+    Of a node that never answered, load and slots are None.
     """
     nodes = {name: [str(node) for node in one.nodes] for name, one in offered.items()}
     urls = sorted(
-        {*(url for some in nodes.values() for url in some), *(one.node for one in standing if one.node)}
+        {
+            *(url for some in nodes.values() for url in some),
+            *(one.node for one in standing if one.node),
+            *noted,
+        }
     )
     found = []
     for url in urls:
         mine = [one for one in standing if one.node == url and one.state is not ServiceState.QUEUED]
         lost = sum(one.jobs for one in mine if one.state is ServiceState.UNKNOWN)
-        seen = max((one.newest for one in mine if one.state is not ServiceState.UNKNOWN), default=None)
+        newest = [one.newest for one in mine if one.state is not ServiceState.UNKNOWN]
+        note = noted.get(url)
+        seen = max([*newest, *([note.seen_at] if note is not None else [])], default=None)
+        slots = note.slots if note is not None else None
+        running = sum(one.jobs for one in mine)
         found.append(
             {
                 "url": url,
@@ -55,9 +66,9 @@ def node_panel(standing: Sequence[Standing], offered: Mapping[str, OfferedSettin
                     {*(name for name, some in nodes.items() if url in some), *(one.service for one in mine)}
                 ),
                 "state": "away" if lost else "busy" if mine else "idle",
-                "load": None,
-                "running": sum(one.jobs for one in mine),
-                "slots": None,
+                "load": running / slots if slots else None,
+                "running": running,
+                "slots": slots,
                 "seen": None if seen is None else datetime.fromtimestamp(seen / 1000, UTC).isoformat(),
                 "failures": lost,
             }

@@ -27,6 +27,7 @@ from tenuto.service.guard import Guard
 from tenuto.service.log import log
 from tenuto.service.metrics import Metrics
 from tenuto.service.node.node import lock_data
+from tenuto.service.node_notes import note_nodes
 from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.operations import Operations
 from tenuto.service.parts import Offered, Parts
@@ -192,6 +193,8 @@ class Server:
             if gone:
                 await self._take_over([member.id for member in gone])
                 await parts.sql(self.database.write, partial(_dismiss, [member.id for member in gone]))
+        if heard := parts.book.heard():
+            await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
         for row in await parts.sql(parts.requests.mine):
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)

@@ -150,7 +150,7 @@ class ServiceSource:
         standing = self._history.unfinished()
         return Panels(
             queue=queue_panel(standing, self._offered, SystemClock().now()),
-            nodes=node_panel(standing, self._offered),
+            nodes=node_panel(standing, self._offered, self._history.nodes()),
         )
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:

@@ -21,6 +21,7 @@ from tenuto.workspace.markers import Durability, Marker, read_markers
 from tenuto.workspace.ports import DESCENDANTS_BYTE, LockHandle, Machine
 
 TASK_ID = "bench.work"
+OWNER = "service/bench"
 
 
 class JobBench:
@@ -114,6 +115,7 @@ class ReadyJob:
             launcher=self._launcher,
             job_name=self.job_id,
             external=self._external,
+            owner=OWNER,
             instructions=self._instructions,
         )
         if self._params is not None:

@@ -72,7 +72,7 @@ def serve() -> Iterator[Serve]:
         one.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def demo() -> Iterator[Served]:
     """A server of jobs of all doors, in every state; tests do not change them."""
     provider = LocalProvider(demo_sources(40), workspace="/ws", version="1")
@@ -108,14 +108,28 @@ class Visitor:
             ),
         )
 
-    def enter(self, served: Served, address: str = "#/", port: int = 0, **options: object) -> Page:
-        """A page of a browser of its own, logged in, at an address, live."""
+    def enter(self, served: Served, address: str = "#/", **options: object) -> Page:
+        """A page of a browser of its own, logged in, at an address, live.
+
+        The session is made without the page: its login, and the overview after it, cost each test a second.
+        """
+        client = served.client()
+        name, _, value = client.headers["Cookie"].partition("=")
+        url = f"http://127.0.0.1:{served.port}"
+        cookie = {"name": name, "value": value, "domain": "127.0.0.1", "path": "/", "sameSite": "Strict"}
+        key = {"name": "tenuto-key", "value": client.headers["X-Tenuto-Key"]}
+        state = {"cookies": [cookie], "origins": [{"origin": url, "localStorage": [key]}]}
+        page = self.context(storage_state=state, **options).new_page()
+        page.goto(f"{url}/{address}")
+        page.locator("main[aria-busy=false] h1").wait_for()
+        live(page)
+        return page
+
+    def log_in(self, served: Served, port: int = 0, **options: object) -> Page:
+        """A page of a browser of its own that followed the link of a server, on a port of a tunnel maybe."""
         page = self.context(**options).new_page()
-        url = f"http://127.0.0.1:{port or served.port}/"
-        page.goto(f"{url}#code={served.server.sessions.new_code()}")
+        page.goto(f"http://127.0.0.1:{port or served.port}/#code={served.server.sessions.new_code()}")
         page.locator("[data-group]").first.wait_for()
-        if address != "#/":
-            self.go(page, address)
         live(page)
         return page
 
@@ -130,6 +144,11 @@ class Visitor:
             address,
         )
         page.locator("main[aria-busy=false] h1").wait_for()
+
+
+def drawn(page: Page) -> None:
+    """Wait until the browser has drawn what the view made."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def live(page: Page, state: str = "live") -> None:

@@ -13,6 +13,7 @@ from tenuto.monitor.remote import RemoteProvider
 from tenuto.testing.fake_source import fake_row
 from tests.monitor.conftest import Served
 from tests.monitor.tui.conftest import Terminal, provided, show
+from tests.monitor.tunnel import Tunnel
 
 GROUP = "experiments:large/1"
 TOTAL = 100_000
@@ -100,18 +101,22 @@ def test_a_server_elsewhere_that_was_started_again_is_logged_into_again() -> Non
     """By itself where a new code can be had, else by a code that the person gives."""
     with provided() as first, provided() as second, provided() as third:
         servers = [Served(first)]
-        port = servers[0].port
+        tunnel = Tunnel(servers[0].port)  # its port stays the same, as that of a server that is started again
         codes: list[str] = []
         remote = RemoteProvider(
-            f"http://127.0.0.1:{port}/",
+            f"http://127.0.0.1:{tunnel.port}/",
             servers[0].server.sessions.new_code(),
             lambda: codes.pop() if codes else None,
         )
 
         def start_again(provider: LocalProvider) -> str:
+            tunnel.cut()
             servers[-1].close()
-            servers.append(Served(provider, port))
-            return servers[-1].server.sessions.new_code()
+            servers.append(Served(provider))
+            tunnel.target = servers[-1].port
+            code = servers[-1].server.sessions.new_code()
+            tunnel.open()
+            return code
 
         async def scenario(terminal: Terminal) -> None:
             await terminal.until("live ●")
@@ -131,6 +136,7 @@ def test_a_server_elsewhere_that_was_started_again_is_logged_into_again() -> Non
             remote.close()
         finally:
             servers[-1].close()
+            tunnel.close()
 
 
 def test_a_server_that_is_gone_is_said_and_harms_nothing() -> None:

@@ -19,6 +19,7 @@ else:
     machine = late("tenuto.workspace.machine")
 
 _ENDLESS = "-"
+_NOBODY = "-"
 
 
 class Assignment:
@@ -30,6 +31,7 @@ class Assignment:
         "deadline",
         "directory",
         "job_id",
+        "owner",
         "preloaded",
         "script_name",
         "task_id",
@@ -47,6 +49,7 @@ class Assignment:
         deadline: float | None = None,
         machine: Machine | None = None,
         preloaded: Preloaded | None = None,
+        owner: str | None = None,
     ) -> None:
         self.directory = directory
         self.script_name = script_name
@@ -58,6 +61,8 @@ class Assignment:
         self.deadline = deadline
         """When the walltime ends, on the monotonic clock."""
         self.preloaded = preloaded
+        self.owner = owner
+        """The owner that asked for the job first."""
         self._machine = machine
 
     @classmethod
@@ -73,6 +78,7 @@ class Assignment:
             payload.deadline,
             payload.machine,
             payload.preloaded,
+            payload.launch.owner,
         )
 
     def fields(self) -> dict[str, Any]:
@@ -85,6 +91,7 @@ class Assignment:
             "job_id": self.job_id,
             "attempt": self.attempt,
             "deadline": self.deadline,
+            "owner": self.owner,
         }
 
     def arguments(self) -> list[str | bytes]:
@@ -97,6 +104,7 @@ class Assignment:
             self.job_id.encode(),
             str(self.attempt),
             _ENDLESS if self.deadline is None else repr(self.deadline),
+            (self.owner or _NOBODY).encode(),
         ]
 
     @classmethod
@@ -109,10 +117,19 @@ class Assignment:
         job_id: str,
         attempt: str,
         deadline: str,
+        owner: str,
     ) -> Assignment:
         """What `arguments` gave."""
-        until = None if deadline == _ENDLESS else float(deadline)
-        return cls(directory, script_name, workspace, _utf8(task_id), _utf8(job_id), int(attempt), until)
+        return cls(
+            directory,
+            script_name,
+            workspace,
+            _utf8(task_id),
+            _utf8(job_id),
+            int(attempt),
+            None if deadline == _ENDLESS else float(deadline),
+            owner=None if owner == _NOBODY else _utf8(owner),
+        )
 
     @property
     def machine(self) -> Machine:

@@ -104,6 +104,7 @@ class Beside:
             "job_id": self._payload.instructions.job_id,
             "task_id": self._payload.instructions.task_id,
             "attempt": self._payload.launch.attempt,
+            "owner": self._payload.launch.owner,
         }
 
     def _write(self, event: Event) -> None:

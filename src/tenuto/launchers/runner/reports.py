@@ -120,6 +120,7 @@ class ProgressReports:
             progress=report.value,
             level=level,
             desc=report.desc,
+            owner=self._assignment.owner,
         )
         try:
             self._open_writer().write(event)

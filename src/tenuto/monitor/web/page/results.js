@@ -204,8 +204,8 @@ function drawParallel(rows, inside, columns, ranges, draw) {
     const [high = 0, low = 0] = range ? [scales[place]?.place(range[1]), scales[place]?.place(range[0])] : [];
     return svg("g", {}, svg("path", { d: `M ${60 + place * step} 28 V ${HEIGHT - 40}`, class: "axis" }),
       range && svg("rect", { x: 52 + place * step, y: high, width: 16, height: Math.max(2, low - high), class: "brush" }),
-      svg("text", { x: 60 + place * step, y: HEIGHT - 6, "text-anchor": "middle" }, column.name),
-      svg("text", { x: 60 + place * step, y: HEIGHT - 26, "text-anchor": "middle", class: "soft" }, tick(column.min)),
+      svg("text", { x: 60 + place * step, y: HEIGHT - 3, "text-anchor": "middle" }, column.name),
+      svg("text", { x: 60 + place * step, y: HEIGHT - 22, "text-anchor": "middle", class: "soft" }, tick(column.min)),
       svg("text", { x: 60 + place * step, y: 18, "text-anchor": "middle", class: "soft" }, tick(column.max)));
   });
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `parallel coordinates of ${axes.map((column) => column.name).join(", ")}` }, lines, posts);

@@ -50,7 +50,7 @@ export function drawn(canvas, box, found, playhead, selected, lit, brush) {
   let top = HEAD;
   for (const token of found.tokens) {
     pen.fillStyle = colour("ink");
-    pen.fillText(clipped(pen, token.capacity === null ? token.name : `${token.name} ${token.capacity}`, names - 12), 4, top + LINE / 2);
+    pen.fillText(clipped(pen, `token ${token.name} ${token.capacity ?? ""}`, names - 12), 4, top + LINE / 2);
     tokenSteps(pen, token, x, top, colour);
     top += LINE + GAP;
   }

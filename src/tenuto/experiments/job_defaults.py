@@ -1,0 +1,93 @@
+"""What holds for the jobs of an experiment unless a submission says otherwise: launchers, limits, places.
+A launcher is made when it is first needed; the experiment closes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.submission import Defaults, Placement
+from tenuto.jobs.validity import Validity
+from tenuto.launchers.choice import Launchers
+from tenuto.launchers.instructions import CarbonPlan, Limits
+from tenuto.launchers.protocols import Launcher
+from tenuto.light import late
+from tenuto.settings import Settings
+from tenuto.tasks.ports import Submission
+from tenuto.workspace.markers import Durability
+
+if TYPE_CHECKING:
+    from tenuto.jobs import placing
+    from tenuto.launchers import finding
+else:
+    placing = late("tenuto.jobs.placing")
+    finding = late("tenuto.launchers.finding")
+
+
+class JobDefaults:
+    """The defaults of one experiment."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        launcher: Launcher | str | None,
+        carbon_plan: CarbonPlan | None,
+        validity: Validity,
+        former: FormerJobs,
+        declare_gpus: placing.DeclareGpus,
+    ) -> None:
+        """`launcher`: the one that the script chose for all tasks; `declare_gpus`: makes a token of GPUs."""
+        self._settings = settings
+        self._launcher = launcher
+        self._carbon_plan = carbon_plan
+        self._validity = validity
+        self._former = former
+        self._declare_gpus = declare_gpus
+        self.launchers: Launchers | None = None
+        """Those that were needed so far."""
+        self._placer: placing.Placer | None = None
+        self._defaults: Defaults | None = None
+
+    def get(self) -> Defaults:
+        """The defaults, made at the first call."""
+        if self._defaults is None:
+            chosen = self._settings
+            launcher = self._chosen_launcher() or self.named(chosen.launcher)
+            limits = Limits(chosen.walltime_s, chosen.memory_bytes, chosen.log_bytes, chosen.grace_s)
+            self._defaults = Defaults(
+                launcher,
+                limits,
+                self._place,
+                chosen.max_retries,
+                chosen.max_lost_retries,
+                self._carbon_plan,
+                Durability(chosen.durability),
+                self._validity,
+                self._former,
+            )
+        return self._defaults
+
+    def named(self, name: str) -> Launcher:
+        """A launcher by its name."""
+        return self._all_launchers().named(name)
+
+    def _chosen_launcher(self) -> Launcher | None:
+        """The launcher that the script chose for all tasks."""
+        if isinstance(self._launcher, str):
+            self._launcher = self.named(self._launcher)
+        return self._launcher
+
+    def _all_launchers(self) -> Launchers:
+        if self.launchers is None:
+            self.launchers = Launchers(self._settings)
+        return self.launchers
+
+    def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
+        """The place of a task that has a requirement."""
+        if self._placer is None:
+            finder = finding.Finder(self._settings, self._all_launchers())
+            self._placer = placing.Placer(finder, self.get().limits, self._declare_gpus)
+        launcher = submission.launcher or self._chosen_launcher()
+        return self._placer.place(task, submission.requires, launcher, environment)
