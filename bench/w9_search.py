@@ -27,11 +27,34 @@ OVER_EXPERIMENT = 1.5
 TICK_S = 0.020
 RESTART_S = 10.0
 STATEMENTS = 30.0
+STEADY = Sizes((10,), (300,), (10_000,))
+IDLE_PERCENT = 0.5
 
 
 def own(options: Options) -> Iterator[Row]:
     yield from _candidates(options)
     yield from _ticks(options)
+    yield from _worker(options)
+
+
+def _worker(options: Options) -> Iterator[Row]:
+    """What a worker needs while it works for long, and while it waits."""
+    (size,), load = STEADY.at(options.scale)[-1:], os.getloadavg()[0]
+    if options.budget.affords("W9", "a worker's memory", size, 0.06 * size, smallest=True):
+        try:
+            grown = ours.run(options, "search.py", "steady", size)["grown_bytes"]
+            target = ("<= 2 MB", 2e6) if size >= 10_000 else ()
+            case = "a worker's memory: growth over the last four fifths"
+            yield plain("W9", case, OURS, size, "B", [grown], load, *target)
+        except Broken as broken:
+            yield missing("W9", "a worker's memory", OURS, size, f"failed: {broken}")
+    window_s = 1 if options.scale is Scale.TINY else 20
+    try:
+        used = ours.run(options, "search.py", "idle", window_s)["percent"]
+        case = "idle scheduler and worker, in one process"
+        yield plain("W9", case, OURS, window_s, "%", [used], load, "<= 0.5 %", IDLE_PERCENT)
+    except Broken as broken:
+        yield missing("W9", "idle scheduler and worker", OURS, window_s, f"failed: {broken}")
 
 
 def _candidates(options: Options) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """Owns the driver of W9: candidates of a search, and what runs the same work without one.
 
-search.py embedded|experiment|optuna|dramatiq COUNT [URL], or search.py tick ROWS [URL]; in an empty directory
+search.py embedded|experiment|optuna|dramatiq|steady COUNT [URL], search.py tick ROWS [URL], or
+search.py idle SECONDS; in an empty directory
 """
 
 import os
@@ -139,6 +140,71 @@ def tick(rows, url):
     search.close()
 
 
+def steady(count, url):
+    """How much the memory of a worker grows over the last four fifths of so many candidates."""
+    search = evolution("w9", count)
+    agent = beside(search)
+    scheduler = search.scheduler()
+    grown_from = None
+    while agent.evaluated < count:
+        scheduler.tick()
+        if grown_from is None and agent.evaluated >= count // 5:
+            grown_from = memory_bytes()
+        time.sleep(0.002)
+    grown = memory_bytes() - grown_from
+    agent.leave()
+    agent.join()
+    account = Account()
+    account.stop()
+    account.report(grown_bytes=grown)
+    search.close()
+
+
+def idle(seconds, url):
+    """The CPU of a scheduler and a worker whose only candidate is evaluated elsewhere."""
+    import threading
+
+    search = evolution("w9", 1)
+    scheduler = search.scheduler()
+    scheduler.tick()
+    search.open().store.claim("elsewhere", 1, 3_600_000)
+    agent = beside(search)
+    ticking = threading.Thread(target=scheduler.run_forever)
+    ticking.start()
+    time.sleep(1)
+    began, used = time.monotonic(), time.process_time()
+    time.sleep(seconds)
+    percent = 100 * (time.process_time() - used) / (time.monotonic() - began)
+    scheduler.stop()
+    ticking.join()
+    agent.leave()
+    agent.join()
+    account = Account()
+    account.stop()
+    account.report(percent=percent)
+    search.close()
+
+
+def beside(search):
+    """A worker's agent in this process."""
+    from pathlib import Path
+
+    from tenuto.search.agent import Agent
+    from tenuto.workspace.machine import this_machine
+
+    agent = Agent(search.open().store, search.settings, Path("ws").resolve(), this_machine(), slots=SLOTS)
+    agent.start()
+    return agent
+
+
+def memory_bytes():
+    import gc
+
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def finish_one(store):
     from tenuto.lifecycle.evolution import EvolutionStatus
     from tenuto.search.rows import End
@@ -154,6 +220,8 @@ MODES = {
     "optuna": optuna_alone,
     "dramatiq": bare_dramatiq,
     "tick": tick,
+    "steady": steady,
+    "idle": idle,
 }
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ file, which the kernel delivers whatever ended the test process, it stops the se
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ wait $server 2>/dev/null
 kill $late 2>/dev/null
 [ "$end" = keep ] || rm -rf "$directory"
 """
-START_S = 60.0
+START_S = 120.0
 
 
 class Kept:
@@ -53,13 +54,16 @@ class Kept:
         while not ready():
             if self._shell.poll() is not None or time.monotonic() > deadline:
                 log = self.directory / "server.log"
-                raise RuntimeError(f"the server did not start:\n{log.read_text() if log.exists() else ''}")
+                said = log.read_text() if log.exists() else ""
+                self.end(keep_directory=True)
+                raise RuntimeError(f"the server did not start:\n{said}")
             time.sleep(0.02)
 
     def end(self, keep_directory: bool = False) -> None:
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
-        self._shell.stdin.write("keep\n" if keep_directory else "\n")
-        self._shell.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # the server ended by itself, and its shell with it
+            self._shell.stdin.write("keep\n" if keep_directory else "\n")
+            self._shell.stdin.close()
         self._shell.stdout.close()
         self._shell.wait(60)

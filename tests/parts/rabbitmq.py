@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 from pathlib import Path
 
 import pika
 
 from tests.parts.keeper import Kept
+from tests.parts.ports import free_port
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 # The port mapper is started first, as a child of the same shell: one that Erlang starts would stay behind.
@@ -24,18 +24,12 @@ kill $mapper
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class RabbitMQ:
     """A server of its own."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="tn-mq-", dir="/tmp"))
-        self._port, self._distribution, self._mapper = _free_port(), _free_port(), _free_port()
+        self._port, self._distribution, self._mapper = free_port(), free_port(), free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/"
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self._port}\nloopback_users = none\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.parts.ports import free_port
 
 FAST = (
     "sched_interval=1,batch_sched_delay=0,sched_min_interval=0,bf_interval=1,bf_resolution=1,"
@@ -48,12 +49,6 @@ class Shape(NamedTuple):
 
 def user() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_configuration(here: Path, sockets: Path, shape: Shape, dbd_port: int) -> None:

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.parts.slurm_configuration import Shape, free_port, user, write_configuration
+from tests.parts.ports import free_port
+from tests.parts.slurm_configuration import Shape, user, write_configuration
 
 LONGEST_SOCKET = 100  # a Unix socket's path has at most 107 bytes
 UP_S = 60.0

@@ -1,14 +1,25 @@
-"""Small rows of searches."""
+"""Small rows of searches, and a console that keeps what it is told."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.rows import Added, Caps, Claimed, End, NewCandidate, Refusal, Told
 from tenuto.search.store import Store
 
 ANY = Caps()
+
+
+class Console:
+    """Keeps what a person would see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def print(self, *objects: Any) -> None:
+        self.lines.append(" ".join(map(str, objects)))
 
 
 def new(number: int = 1, after: int = 0, identity: str | None = None, priority: int = 0) -> NewCandidate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,12 @@ from tenuto.search.rows import Caps, Refusal
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.search import SearchSettings
+from tenuto.testing.clock import FakeClock
 from tenuto.testing.queues import FakeQueue
-from tests.search.builders import added, claimed, new, opened, succeeded
+from tenuto.workspace.machine import this_machine
+from tests.search.builders import Console, added, claimed, new, opened, succeeded
 from tests.search.tasks_for_search import Square
 from tests.search.test_store import column, status
-
-
-class Console:
-    """Keeps what a person would see."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def print(self, *objects: Any) -> None:
-        self.lines.append(" ".join(map(str, objects)))
 
 
 class ListSampler:
@@ -253,3 +246,51 @@ def test_4_two_schedulers_beside_each_other_number_without_a_gap(tmp_path: Path)
     assert [row["number"] for row in result.rows()] == list(range(1, 13))
     first.close()
     second.close()
+
+
+def test_12_the_clock_of_a_scheduler_does_not_matter(tmp_path: Path) -> None:
+    evolution = search(tmp_path, max_total_jobs=3)
+    ahead = FakeClock(datetime.now().astimezone() + timedelta(minutes=10))
+    opened_search = evolution.open()
+    wrong = EvolutionScheduler(
+        evolution.settings,
+        Console(),
+        evolution.sampler,
+        "s",
+        store=opened_search.store,
+        queue=FakeQueue(),
+        machine=this_machine()._replace(clock=ahead),
+    )
+    assert wrong.tick()["scheduled"] == 3
+    rows = claimed(opened_search.store, 3)
+    assert [row.attempt for row in rows] == [1, 1, 1]
+    for _ in range(3):
+        ahead.advance(600)
+        assert wrong.tick()["recovered"] == 0
+    opened_search.store.finish([succeeded(row) for row in rows], 3)
+    assert wrong.tick()["ingested"] == 3
+    evolution.close()
+
+
+def test_17_a_replica_that_is_rebuilt_from_the_rows_asks_for_the_same(tmp_path: Path) -> None:
+    """At each of fifty points, in two searches of the same process; another seed differs."""
+    sampler = MapElites([5], [(0, 1)], start=8)
+    evolution = search(tmp_path, max_total_jobs=200, sampler=sampler)
+    ticking = evolution.scheduler(Console(), FakeQueue())
+    store, differing = evolution.open().store, set()
+    for point in range(50):
+        ticking.tick()
+        rows = claimed(store, 1 + point % 2)
+        store.finish([succeeded(row, objective=float(row.number % 7)) for row in rows], 3)
+        mine = evolution.sampler.replica
+        mine.read_on()
+        fresh = search(tmp_path, max_total_jobs=200, sampler=sampler)
+        replica = fresh.sampler.replica
+        replica.read_on()
+        assert (replica.scheduled, replica.told) == (mine.scheduled, mine.told)
+        proposals = [mine.ask(attempt) for attempt in range(3)]
+        assert [replica.ask(attempt) for attempt in range(3)] == proposals
+        differing.add(str(proposals[0]))
+        fresh.close()
+    assert len(differing) >= 50
+    evolution.close()

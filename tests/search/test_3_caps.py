@@ -34,7 +34,7 @@ jobs = JobScheduler(evolution.settings, Console(), evolution.sampler, "s", store
                     queue=FakeQueue())
 print("ready", flush=True)
 sys.stdin.readline()
-for _ in range(40):
+for _ in range(8):
     jobs.schedule_jobs(0, total_scheduled_jobs=0)
 """
 

@@ -107,6 +107,21 @@ def until(folder: Path, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, An
     return found
 
 
+def exported(folder: Path) -> list[dict[str, Any]]:
+    said = tenuto(folder, "search", "export", "one", "-w", "workspace").stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def eventually_there(folder: Path, number: int) -> Path:
+    """The record of the runner of a candidate, once there is one."""
+    job = next(row["job"] for row in exported(folder) if row["number"] == number)
+    deadline = time.monotonic() + 90
+    while not (found := list((folder / "workspace" / "jobs").glob(f"*/{job}/*.pid"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found[0]
+
+
 def eventually(folder: Path, **wanted: int) -> dict[str, Any]:
     """The search, once its counters have come that far."""
     return until(folder, lambda found: all(found[key] >= value for key, value in wanted.items()))
@@ -182,6 +197,55 @@ def test_23_a_candidate_is_added_without_the_script(folder: Path) -> None:
     )
 
 
+ENDS = """
+import sys
+from tenuto import Param, Task
+from tenuto.search import Evolution, GridSearch, Integer, MapElites, Outcome, RandomSearch
+
+class End(Task):
+    n: Param[int]
+    def execute(self):
+        if self.n > 1000:
+            return Outcome(failure="too large")
+        return Outcome(float(self.n), [0.5], cost=1.0)
+
+OPTIONS = {
+    "TOTAL": {"max_total_jobs": 3},
+    "TIME": {"max_seconds": 0.01},
+    "COST": {"max_cost": 3.0},
+    "TARGET": {"target": 0.0},
+    "STALL": {"stall": 2},
+    "FAILING": {"space": {"n": Integer(2000, 9000)}},
+    "EXHAUSTED": {"space": {"n": Integer(1, 3)}, "sampler": GridSearch()},
+}
+if __name__ == "__main__":
+    reason = sys.argv[1]
+    given = {"space": {"n": Integer(0, 1000)}, "sampler": MapElites([1], [(0, 1)], start=99)}
+    given |= OPTIONS[reason]
+    Evolution(reason.lower(), End, max_unfinished_jobs=2, seed=2, **given).run()
+"""
+
+
+def test_22_each_end_has_its_exit_code_and_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENUTO_SEARCH__SEED_POPULATION", "2")
+    (tmp_path / "ends.py").write_text(ENDS)
+    for reason in ("TOTAL", "TIME", "COST", "TARGET", "STALL", "FAILING", "EXHAUSTED"):
+        ran = tenuto(tmp_path, "evolve", "--slots", "2", "--json", "ends.py", reason)
+        (summary,) = json.loads(ran.stdout)
+        if reason != "TIME":  # of which a busy machine may have had too little for anything to succeed
+            assert ran.returncode == (1 if reason == "FAILING" else 0), (reason, ran.stderr)
+        assert (summary["state"], summary["reason"]) == ("ENDED", reason)
+        assert ran.stderr.splitlines()[-1].startswith(f"{reason.lower()}: ended ({reason}): "), ran.stderr
+        exported = tenuto(tmp_path, "search", "export", reason.lower(), "-w", "workspace").stdout.splitlines()
+        rows = [json.loads(line) for line in exported]
+        ended = [row for row in rows if row["status"] != "CANCELLED"]
+        assert all(row["told"] for row in rows), (reason, rows)
+        if reason == "COST":
+            assert 3.0 <= sum(row["cost"] for row in ended) <= 3.0 + 2, "no more than what was in flight"
+
+
 def test_exit_codes(folder: Path) -> None:
     assert tenuto(folder, "evolve").returncode == 2
     assert tenuto(folder, "search", "show", "one", "-w", "workspace").returncode == 3
@@ -207,31 +271,37 @@ def test_exit_codes(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_23_a_search_is_steered_while_it_runs(folder: Path, evolving: Evolving) -> None:
+def test_23_a_search_is_steered_while_it_runs(
+    folder: Path, evolving: Evolving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENUTO_SEARCH__LEASE_S", "8")  # by a quarter of it a cancelled payload is known of
     process = evolving("--slots", "1", "one.py", "400", "0.3")
     eventually(folder, succeeded=1)
     assert tenuto(folder, "search", "pause", "one", "-w", "workspace").returncode == 0
     paused = shown(folder)
     still = until(folder, lambda found: found["running"] == 0)
     assert (still["state"], still["scheduled"]) == ("PAUSED", paused["scheduled"])
-    waiting = [
-        row["number"]
-        for row in map(
-            json.loads, tenuto(folder, "search", "export", "one", "-w", "workspace").stdout.splitlines()
-        )
-        if row["status"] in ("PENDING", "QUEUED")
-    ]
+    waiting = [row["number"] for row in exported(folder) if row["status"] in ("PENDING", "QUEUED")]
     assert (
         tenuto(folder, "search", "priority", "one", str(waiting[-1]), "5", "-w", "workspace").returncode == 0
     )
     assert tenuto(folder, "search", "cancel", "one", str(waiting[0]), "-w", "workspace").returncode == 0
     assert "1 slots" in tenuto(folder, "search", "workers", "-w", "workspace").stdout
+    gate = folder / "gate"
+    gate.touch()  # nothing runs now, and what runs next does not end by itself
     assert tenuto(folder, "search", "resume", "one", "-w", "workspace").returncode == 0
     eventually(folder, scheduled=paused["scheduled"] + 1, cancelled=1)
     assert tenuto(folder, "search", "retry", "one", str(waiting[0]), "-w", "workspace").returncode == 0
+    running = until(folder, lambda found: found["running"] == 1)["cancelled"]
+    (number,) = [row["number"] for row in exported(folder) if row["status"] == "RUNNING"]
+    runner = json.loads(eventually_there(folder, number).read_text())["pid"]
+    assert tenuto(folder, "search", "cancel", "one", str(number), "-w", "workspace").returncode == 0
+    until(folder, lambda found: found["cancelled"] > running and not Path(f"/proc/{runner}").exists())
+    gate.unlink()
     assert tenuto(folder, "search", "drain", "one", "-w", "workspace").returncode == 0
-    process.communicate(timeout=90)
-    assert process.returncode == 0
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 0, said
+    assert said.splitlines()[-1].startswith("one: ended (STOPPED): ")
     ended = shown(folder)
     assert (ended["state"], ended["reason"], ended["unfinished"]) == ("ENDED", "STOPPED", 0)
 

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tenuto import experiment
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
-from tenuto.search import Evolution, GridSearch, Integer, MapElites, RandomSearch, Real
+from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
 from tenuto.search.agent import Agent
 from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Liveness, ProcessIdentity
+from tests.search.builders import Console
 from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
 
 ROOT = Path(__file__).parents[2]
@@ -298,6 +300,33 @@ def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path
         )
     assert found[0] == found[1]
     assert [row[2] for row in found[0]] == list(range(1, 25))
+
+
+def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> None:
+    evolution = square(
+        tmp_path,
+        task=Square.C(log=str(tmp_path / "log"), seconds=300),
+        sampler=RandomSearch(),
+        max_total_jobs=1,
+    )
+    evolution.scheduler().tick()
+    store, machine = evolution.open().store, this_machine()
+    agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
+    ticking = EvolutionScheduler(
+        evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
+    )
+    agent.start()
+    deadline = time.monotonic() + 60
+    while not executions(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    store.database.write(lambda c: c.execute(text("UPDATE evolution_jobs SET lease_until = 1")))
+    assert ticking.tick()["recovered"] == 0, "the agent of this process renews before leases are looked at"
+    (row,) = evolution.result().rows()
+    assert (row["status"], row["attempt"]) == ("RUNNING", 1)
+    agent.abandon()
+    assert agent.join(90)
+    evolution.close()
 
 
 def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_back(

@@ -6,13 +6,20 @@ import itertools
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tenuto.database import Database, migrate
+from tenuto.search.opening import MIGRATIONS
+from tenuto.search.rows import Added
+from tenuto.search.store import Store
 from tests.parts.redis import Redis
+from tests.search.builders import ANY, new, opened
 from tests.search.killed import OF_SCHEDULERS, OF_WORKERS
 from tests.search.proxies import Proxy
 from tests.search.test_workers import LEASE_S, Theatre, overlaps, stage, taken_over
@@ -98,6 +105,39 @@ def test_11_a_worker_that_is_cut_off_loses_its_payload_and_its_row(
     assert cut_off.returncode == 0, said
     (row,) = theatre.rows()
     assert (row["status"], row["attempt"], row["cost"]) == ("SUCCEEDED", 2, 1.0)
+
+
+FROZEN = """
+import sys, time
+from sqlalchemy import text
+from tenuto.database import Database
+def stand_still(connection):
+    connection.execute(text("SELECT * FROM searches FOR UPDATE"))
+    print("in", flush=True)
+    time.sleep(300)
+Database(sys.argv[1]).write(stand_still)
+"""
+
+
+@pytest.mark.prove("it measures time: ten seconds until PostgreSQL gives up")
+def test_12_a_frozen_scheduler_inside_a_transaction_holds_others_up_for_fifteen_seconds(
+    postgresql_url: str,
+) -> None:
+    database = Database(postgresql_url)
+    migrate(database, MIGRATIONS)
+    store = opened(Store(database))
+    command = [sys.executable, "-c", FROZEN, postgresql_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as frozen:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "in\n"
+        frozen.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            assert isinstance(store.add("s", new(1), ANY), Added)
+            assert time.monotonic() - began < 15
+        finally:
+            frozen.kill()
+    database.close()
 
 
 @pytest.mark.prove("five minutes of kills, freezes and restarts")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.cli.commands.evolve import open_reporter
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.jobs.screen import Screen, Size
 from tenuto.jobs.text import width
@@ -133,3 +134,41 @@ def test_34_the_end_leaves_the_picture_and_the_last_line() -> None:
         last
         == "pack: ended (TOTAL): 10 candidates, 8 succeeded, 2 failed, 1 reused; 5 of 24 cells; QD 15; 4 s"
     )
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "no_color", "is_live"),
+    [
+        ("xterm-256color", None, True),
+        ("xterm-256color", "1", True),
+        ("dumb", None, False),
+        (None, None, False),
+    ],
+)
+def test_34_the_face_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, term: str | None, no_color: str | None, is_live: bool
+) -> None:
+    for name, value in (("TERM", term), ("NO_COLOR", no_color)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    reporter = open_reporter()
+    assert (reporter is not None) is is_live
+    if reporter is not None:
+        reporter.started(progress())
+        frame = stream.getvalue()
+        assert "candidates" in frame
+        assert bool(re.search(r"\x1b\[[0-9;]*[34]8;", frame)) is (no_color is None)
+    monkeypatch.setattr("sys.stderr", io.StringIO())  # a pipe
+    assert open_reporter() is None

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+import dramatiq
 import pytest
 
 from tenuto.search.dramatiq_queue import DramatiqListener, DramatiqQueue
@@ -49,6 +50,8 @@ def drops_what_names_no_candidate(broker: Redis | RabbitMQ) -> None:
         heard.wait()
         for bad in ("../../etc", "", 7, {"a": 1}):  # 15: malformed
             queue.send(bad)  # type: ignore[arg-type]
+        foreign = dramatiq.Message("tenuto.evolution", "somebodys_actor", ("x",), {}, {})
+        queue._broker.enqueue(foreign)  # of another program on the same queue: it does not come back
         queue.send(ID)
         queue.send(ID)  # a duplicate costs a look
         heard.wait()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from sqlalchemy import func, inspect, select, text
+from sqlalchemy.exc import DBAPIError
 
+from tenuto.database import Database, migrate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 from tenuto.search.claim_store import DEATHS_AN_ATTEMPT
+from tenuto.search.opening import MIGRATIONS
 from tenuto.search.rows import Added, Caps, End, Refusal, Told
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, metadata
@@ -411,3 +415,23 @@ def test_time_that_two_schedulers_count_together_counts_once(store: Store) -> No
     search = store.search("s")
     assert search is not None
     assert 60_000 <= search.active_ms < 90_000
+
+
+def test_12_a_scheduler_that_stands_still_in_a_transaction_holds_no_other_up(
+    postgresql_url: str,
+) -> None:
+    """As long as PostgreSQL lets it: ten seconds (tests/database), here less."""
+    database = Database(postgresql_url)
+    migrate(database, MIGRATIONS)
+    store = opened(Store(database))
+    with database._engine.connect() as frozen:
+        frozen.execute(text("SET idle_in_transaction_session_timeout = '300ms'"))
+        frozen.execute(text("SELECT * FROM searches WHERE id = 's' FOR UPDATE"))
+        assert isinstance(store.add("s", new(1), ANY), Added)
+        with pytest.raises(DBAPIError):
+            frozen.execute(text("UPDATE searches SET told = 99"))
+        frozen.invalidate()
+    search = store.search("s")
+    assert search is not None
+    assert (search.scheduled, search.told) == (1, 0)
+    database.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import select
@@ -21,6 +23,7 @@ from tenuto.search.export import candidate_rows
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_moves
+from tests.parts.postgresql import PostgreSQL
 from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
 
@@ -292,6 +295,54 @@ def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[.
     theatre.let_go()
     theatre.until(lambda rows: all(row["status"] == "SUCCEEDED" for row in rows))
     assert len(theatre.noted("start")) == len(theatre.noted("end")) == 2
+
+
+PASSWORD = "geheim-4711"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "total", [14, pytest.param(300, marks=pytest.mark.prove("as long as a thousand looks take"))]
+)
+def test_4_9_35_two_whole_searches_side_by_side_while_their_database_restarts(
+    tmp_path: Path, postgresql: PostgreSQL, postgresql_url: str, total: int
+) -> None:
+    name = urlsplit(postgresql_url).path.lstrip("/")
+    theatre = Theatre(tmp_path, postgresql.url_of(name, PASSWORD), None)
+    arguments = ("evolve", "--slots", "2", "slow.py", str(total), "0.1", str(theatre.log))
+    try:
+        searches = [theatre.start(*arguments) for _ in range(2)]
+        struck = False
+        while any(search.poll() is None for search in searches):
+            rows = theatre.rows()
+            assert sum(row["status"] in ("PENDING", "QUEUED", "RUNNING") for row in rows) <= 6, "4: the cap"
+            if not struck and sum(row["status"] == "SUCCEEDED" for row in rows) >= total // 3:
+                struck = True
+                postgresql.restart()  # 9: as a crash; and between a statement and its commit
+                postgresql.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenuto'"
+                )
+        said = [search.communicate(timeout=90)[1] for search in searches]
+        assert [search.returncode for search in searches] == [0, 0], said
+        rows = theatre.rows()
+    finally:
+        theatre.end()
+    assert [row["number"] for row in rows] == list(range(1, total + 1))
+    assert [row["status"] for row in rows] == ["SUCCEEDED"] * total
+    assert sorted(row["told"] for row in rows) == list(range(1, total + 1))
+    started = [line[1] for line in theatre.noted("start")]
+    assert len(started) == len(set(started)) == len(theatre.noted("end")) == total
+    assert PASSWORD not in "".join(said)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+    kept = [
+        postgresql.execute(f"SELECT * FROM {table}", name)
+        for table in ("searches", "evolution_jobs", "evolution_moves", "members")
+    ]
+    assert PASSWORD not in str(kept)
+    texts = "SELECT params, proposal, outcome FROM evolution_jobs"
+    for row in postgresql.execute(texts, name):
+        assert all(isinstance(json.loads(str(column)), dict) for column in row), "35: no pickle"
 
 
 def test_a_worker_that_passes_leaves_when_nothing_is_left(stage: Callable[..., Theatre]) -> None:

@@ -36,6 +36,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 @pytest.fixture(scope="session")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A node without a server and without a sandbox."""
+    process = Process("node", "--sandbox", "none", "--port", "0", cwd=tmp_path_factory.mktemp("noded"))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A server with a node and no sandbox, for tests that leave nothing behind that others mind."""
     directory = tmp_path_factory.mktemp("served")

@@ -35,12 +35,18 @@ class Answer(NamedTuple):
 class Process:
     """A `tenuto` command that serves; ended when the test ends."""
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.log_path = cwd / f"log-{time.monotonic_ns()}"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
         with open(self.log_path, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tenuto", *arguments],
+                [python, "-m", "tenuto", *arguments],
                 cwd=cwd,
                 env={**clean, **(env or {})},
                 stdout=subprocess.PIPE,

@@ -125,6 +125,60 @@ def test_cancel_while_queued(shared: Process, tmp_path: Path) -> None:
     assert shared.get(f"/download/{second}").status == 410
 
 
+def test_node_by_hand(shared_node: Process, tmp_path: Path) -> None:
+    """A node is driven without any server: submit, retrieve, kill, load, health."""
+    url = shared_node.url
+
+    def submit(text: str) -> int:
+        script(tmp_path, text)
+        said = json.loads(curl("-X", "POST", f"{url}/submit", "-F", "file=@run.sh", cwd=tmp_path))
+        assert said["status"] == "Prepared"
+        return int(said["id"])
+
+    def status(id: int, known: str) -> str:
+        said = curl(f"{url}/retrieve/{id}?wait=5&known={known}", cwd=tmp_path)
+        return str(json.loads(said)["status"])
+
+    first = submit("echo done > out.txt\n")
+    eventually(
+        lambda: (
+            curl("-o", "got.zip", "-w", "%{content_type}", f"{url}/retrieve/{first}?wait=5", cwd=tmp_path)
+            == "application/zip"
+        )
+    )
+    subprocess.run(["unzip", "-q", "got.zip", "-d", "got"], cwd=tmp_path, check=True)
+    assert (tmp_path / "got" / "out.txt").read_text() == "done\n"
+    second = submit("exec sleep 1000\n")
+    eventually(lambda: status(second, "Prepared") == "Running")
+    curl("-X", "POST", f"{url}/kill/{second}", cwd=tmp_path)
+    eventually(lambda: status(second, "Running") == "Killed")
+    assert 0 <= float(curl(f"{url}/load", cwd=tmp_path)) <= 100
+    health = json.loads(curl(f"{url}/health", cwd=tmp_path))
+    assert (health["status"], "tenuto" in health, "slots" in health) == ("ok", True, True)
+
+
+def test_names_that_lead_elsewhere_never_leave_the_node(shared: Process, tmp_path: Path) -> None:
+    """Acceptance 16: unzip lists no name that would be written outside its directory."""
+    odd = [
+        r"touch '..\evil' 'c:\evil' '..%2fevil' $'new\nline' $'\033[31m' ...",
+        "mkdir -p a/b; echo x > a/b/inside; ln -s /etc/passwd passwd; ln -s ../../.. up; mkfifo pipe",
+    ]
+    id = submitted(shared, tmp_path, "\n".join(odd) + "\n")
+    assert shared.final(id)["status"] == "Completed"
+    curl("-o", "results.zip", f"{shared.url}/download/{id}", cwd=tmp_path)
+    listed = subprocess.run(
+        ["unzip", "-Z1", "results.zip"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "a/b/inside" in listed
+    assert not [name for name in listed if name.startswith(("/", "up", "passwd", "pipe"))]
+    assert not [name for name in listed if "\\" in name or ".." in name.split("/") or ":" in name]
+    (tmp_path / "into").mkdir()
+    subprocess.run(["unzip", "-q", "results.zip", "-d", "into/here"], cwd=tmp_path, check=True)
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"run.sh", "results.zip", "into"}
+    assert {path.name for path in (tmp_path / "into").iterdir()} == {"here"}
+
+
 def test_probes(shared: Process, tmp_path: Path) -> None:
     assert json.loads(curl(shared.url, cwd=tmp_path)) == {"message": "pong"}
     assert json.loads(curl(f"{shared.url}/health", cwd=tmp_path)) == {"status": "ok", "database": "ok"}

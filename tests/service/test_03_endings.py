@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -93,13 +94,27 @@ def test_a_waiting_download_comes_with_the_end(shared: Process) -> None:
     assert shared.get(f"/download/{id}?wait=60").status == 200
 
 
-@pytest.mark.parametrize(
-    ("victims", "word"), [("payload", "SIGKILL"), ("runner", ""), ("payload child runner", "")]
-)
+VICTIMS = [("payload", "SIGKILL"), ("runner", ""), ("payload child runner", "")]
+
+
+@pytest.mark.parametrize(("victims", "word"), VICTIMS)
 def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
     shared: Process, victims: str, word: str
 ) -> None:
     """Acceptance 7: never run again, the reason is told, and no process is left."""
+    killed(shared, victims, word)
+
+
+@pytest.mark.prove("it measures time")
+@pytest.mark.parametrize(("victims", "word"), VICTIMS)
+def test_07_the_end_of_who_is_killed_is_told_within_five_seconds(
+    shared: Process, victims: str, word: str
+) -> None:
+    assert killed(shared, victims, word) <= 5.0
+
+
+def killed(shared: Process, victims: str, word: str) -> float:
+    """How long it takes until the job is Failed, once these of its processes were killed."""
     script = "echo start >> ledger; sleep 1000 & echo payload $$ runner $PPID child $! > pids; wait\n"
     id = shared.upload(script, service="one", user="77").json["id"]
 
@@ -114,7 +129,9 @@ def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
     found = eventually(pids)
     for victim in victims.split():
         os.kill(found[victim], signal.SIGKILL)
+    began = time.monotonic()
     job = shared.final(id)
+    took_s = time.monotonic() - began
     assert job["status"] == "Failed"
     assert job["message"]
     assert word in job["message"]
@@ -122,6 +139,7 @@ def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
     assert made.read("ledger") == b"start\n"
     eventually(lambda: not any(is_running(pid) for pid in found.values()))
     assert shared.run("true\n", service="one", user="77")["status"] == "Completed", "its place is free"
+    return took_s
 
 
 def is_running(pid: int) -> bool:

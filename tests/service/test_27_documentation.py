@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tenuto.service.log import ACTIONS
 from tenuto.service.metrics import Metrics
 from tenuto.service.node.routes import router as node_router
 from tenuto.service.routes import download, info, jobs, upload, watching
+from tenuto.settings.foreign import foreign_variables
 from tests.docs.test_code_blocks import blocks
 from tests.service.servers import Process
 
@@ -22,21 +24,52 @@ PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 ROUTERS = (upload.router, download.router, jobs.router, watching.router, info.router)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/service.md"])
 def test_the_four_lines_of_curl_work(
-    start: Callable[..., Process], tmp_path: Path, require: Callable[[str], None], page: str
+    start: Callable[..., Process], tmp_path: Path, require: Callable[[str], None]
 ) -> None:
     require("curl")
     require("unzip")
+    server = start("serve", "--with-node")
+    for id, page in enumerate(("README.md", "docs/service.md"), 1):
+        four_lines(server, tmp_path / str(id), id, page)
+
+
+def four_lines(server: Process, directory: Path, id: int, page: str) -> None:
+    """Runs the lines of a page in a new directory; they upload the job of that number."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (lines,) = [
         block.lines for block in blocks(text) if block.language == "sh" and "curl -s -o" in str(block.lines)
     ]
     assert len(lines) == 4
-    server = start("serve", "--with-node")
     script = "\n".join(lines).replace("localhost:5000", server.url.removeprefix("http://"))
-    said = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    directory.mkdir()
+    script = script.replace("/download/1", f"/download/{id}")  # the page's server is a fresh one
+    said = subprocess.run(["bash", "-ec", script], cwd=directory, capture_output=True, text=True, check=True)
     assert said.stdout.endswith("HELLO\n"), said
+
+
+@pytest.mark.prove("it fills a new environment by pip")
+def test_27_the_four_lines_work_on_a_fresh_machine(tmp_path: Path, require: Callable[[str], None]) -> None:
+    require("curl")
+    require("unzip")
+    subprocess.run([sys.executable, "-m", "venv", "fresh"], cwd=tmp_path, check=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", f"{ROOT}[service]"]
+    subprocess.run(install, cwd=tmp_path, check=True)
+    server = Process("serve", "--with-node", "--port", "0", cwd=tmp_path, python=str(python))
+    try:
+        four_lines(server, tmp_path / "first", 1, "README.md")
+    finally:
+        server.close()
+
+
+def test_every_variable_is_on_the_page() -> None:
+    """The settings themselves are in docs/settings.md, which tests/settings compares."""
+    ours = [(name, key) for name, key in foreign_variables() if key.startswith(("service", "node"))]
+    assert ours
+    for name, _ in ours:
+        ending = name.partition("<NAME>_")[2] or name
+        assert f"`{ending}`" in PAGE, name
 
 
 def test_every_route_is_on_the_page() -> None:
