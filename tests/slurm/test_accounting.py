@@ -22,7 +22,8 @@ class Ends(Task):
     how: Param[str]
     def execute(self):
         note(self.how)
-        (HERE / "forget").touch()
+        while not (HERE / "forget").exists():
+            time.sleep(0.05)
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(60)
 """
@@ -47,14 +48,14 @@ def accounted(require: Callable[[str], None], tmp_path: Path) -> Iterator[Driver
 @pytest.mark.watchdog(240)
 def test_accounting_says_how_a_job_ended_that_the_queue_forgot(accounted: Driver) -> None:
     driver = accounted
-    said = driver.run(
-        """
+    body = """
 with experiment(HERE / "ws", "x"):
     Ends.C(how="killed").submit()
-""",
-        code=1,
-        classes=ENDS,
-    )
+"""
+    process = driver.start(driver.script(body, classes=ENDS))
+    eventually(driver.ledger, "the payload")
+    _forget(driver)
+    said = driver.ended(process, 1)
     assert "LOST" in said
     assert "of Slurm ended" in said
     assert driver.ledger() == ["killed"], "nothing was tried again"
@@ -64,12 +65,25 @@ with experiment(HERE / "ws", "x"):
     _failing(driver)
 
 
+def _forget(driver: Driver) -> None:
+    """Has the queue show nothing any more, once accounting, which is told later, knows the running jobs."""
+
+    def known() -> set[str]:
+        rows = driver.slurm.run(
+            "sacct", "-X", "-n", "-P", "-S", "now-1days", "-o", "JobID,State", check=False
+        )
+        return {row.partition("|")[0] for row in rows.splitlines() if row.endswith("|RUNNING")}
+
+    eventually(lambda: known() >= set(driver.running()), "accounting to know the running jobs")
+    (driver.directory / "forget").touch()
+
+
 def _cancelled_elsewhere(driver: Driver) -> None:
     """Of a job that the queue forgot, accounting says that a person has cancelled it."""
     (driver.directory / "forget").unlink()
     process = driver.start(driver.script(HOLD))
     eventually(lambda: len(driver.ledger()) == 2, "the payload")
-    (driver.directory / "forget").touch()
+    _forget(driver)
     driver.slurm.run("scancel", *driver.running())
     assert "CANCELLED" in driver.ended(process, 1)
 

@@ -28,6 +28,7 @@ with experiment(HERE / "ws", "x"):
 """
 
 
+@pytest.mark.prove("a cluster of its own, whose commands wait for a controller that is away")
 @pytest.mark.slow
 @pytest.mark.watchdog(240)
 def test_a_controller_that_is_away_delays_and_loses_nothing(own_driver: Driver) -> None:
