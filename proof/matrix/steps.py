@@ -169,13 +169,15 @@ def numbered(steps: Iterable[str]) -> list[str]:
 
 ADOPTING = numbered(
     [
-        # Each look is made until two in a row show the same.
+        # Each look is made until two in a row show the same; after the first it asks when the runner began.
         *(*_LOOK, *_EVIDENCE),
+        "read oracle.pid",
         *(*_LOOK, *_EVIDENCE),
         # Then it watches, sees whether a stop is wished, and in the end the marker: with one
         # of the two there, the other is not opened.
         *("pidfd_open", "read stop.json"),
-        *(*_LOOK[:2], "_exit"),
+        # Then it sees whether the runner could write the status, too.
+        *(*_LOOK[:2], "read status.json", "_exit"),
     ]
 )
 """A job at work. Hardly anything of this can be seen by others; so here the looks count as well."""
