@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +118,16 @@ def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
     async def scenario() -> None:
         first = await started(launcher, job)
         runner, payload, _ = await pids(job, 3)
-        os.kill(runner, signal.SIGSTOP)  # it notices nothing
-        older.write_text(str(payload))
-        shutil.rmtree(job.paths.directory)
-        job.open_attempt()
-        with contextlib.closing(watched(bench.layout.root)) as turns:
-            second = await started(launcher, job)
-            await asyncio.to_thread(
-                until, lambda: refused(turns) or printed(job), "a runner without its turn"
-            )
-        assert not printed(job), "the second payload began beside the first"
-        os.kill(runner, signal.SIGCONT)
+        with standing_still(runner):  # it notices nothing
+            older.write_text(str(payload))
+            shutil.rmtree(job.paths.directory)
+            job.open_attempt()
+            with contextlib.closing(watched(bench.layout.root)) as turns:
+                second = await started(launcher, job)
+                await asyncio.to_thread(
+                    until, lambda: refused(turns) or printed(job), "a runner without its turn"
+                )
+            assert not printed(job), "the second payload began beside the first"
         assert (await pids(job, 3))[2] == 0, "the second payload began beside the first"
         await first.wait()
         second.signal_stop()
@@ -136,6 +135,16 @@ def test_a_runner_waits_for_another_of_its_job_whose_directory_was_deleted(
 
     run(scenario())
     assert job.marker().reason is JobFailureStatus.CANCELLED
+
+
+@contextlib.contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """Stops a process, and lets it go on whatever happens."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def watched(workspace: str) -> DirectoryWatches:
