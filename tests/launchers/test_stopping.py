@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -12,6 +13,7 @@ import pytest
 
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import started, stopped
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -19,6 +21,7 @@ from tenuto.workspace.markers import Marker
 
 Ended = Callable[[ReadyJob], Marker]
 TaskBuilder = Callable[..., ReadyJob]
+Until = Callable[..., Any]
 Run = Callable[..., Any]
 Printed = Callable[[ReadyJob], Coroutine[Any, Any, str]]
 Pids = Callable[..., Coroutine[Any, Any, list[int]]]
@@ -142,7 +145,8 @@ def test_a_suspended_job_can_be_stopped(task: TaskBuilder, launcher: Launcher, r
 
 
 def test_a_stop_before_the_task_began_is_not_lost(task: TaskBuilder, launcher: Launcher, run: Run) -> None:
-    job = task("time.sleep(1000)")
+    # Python looks for signals between two steps: one that comes just as a call begins waits for its end.
+    job = task("while True: time.sleep(0.01)")
 
     async def scenario() -> None:
         process = await launcher.start(job.order)
@@ -155,6 +159,33 @@ def test_a_stop_before_the_task_began_is_not_lost(task: TaskBuilder, launcher: L
     run(scenario())
     assert job.marker().reason is JobFailureStatus.CANCELLED
     assert job.marker().message == "its runner was sent SIGTERM"
+
+
+CATCHES_ALL = """
+if os.environ.get("_TENUTO_ATTEMPT"):
+    try:
+        Path("imports").touch()
+        while True: time.sleep(0.01)
+    except BaseException:
+        pass
+"""
+
+
+def test_a_module_that_catches_its_stop_does_not_keep_the_task_going(
+    task: TaskBuilder, bench: JobBench, run: Run, until: Until
+) -> None:
+    job = task("print('executed')", before=CATCHES_ALL)
+    launcher = SpawnLauncher(bench.machine)
+
+    async def scenario() -> None:
+        process = await started(launcher, job)
+        await asyncio.to_thread(until, Path(job.paths.directory, "imports").exists, "the import")
+        await stopped(job, process)
+
+    run(scenario())
+    launcher.close()
+    assert job.marker().reason is JobFailureStatus.CANCELLED
+    assert Path(job.paths.out).read_text() == ""
 
 
 def test_a_hangup_does_not_end_a_job(bench: JobBench, launcher: Launcher, run: Run) -> None:

@@ -85,6 +85,7 @@ def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellati
     about = {**_provenance(type(task), assignment), **_defaults(params)}
     reporter.provenance(about, executes=not isinstance(task, CommandTask))
     job.holds(hold_partials(assignment, task))
+    cancellation.raise_again()
     for init_task in init_tasks:
         if not isinstance(init_task, Prepare):  # it was done before the job was submitted
             run_to_end(init_task.execute())
@@ -113,6 +114,11 @@ class _Cancellation:
         """From now on a timeout does not end the task, which finds that it has no time left."""
         _ = stops.asked  # loaded now, since a signal that comes while other modules load cannot do it
         self._graceful = True
+
+    def raise_again(self) -> None:
+        """Raise what was raised while the task was made, if a module or a config of it caught that."""
+        if self.raised is not None:
+            raise self.raised
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.over:
