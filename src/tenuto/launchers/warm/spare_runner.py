@@ -62,7 +62,6 @@ class Interpreter:
         self.socket, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC)
         self.changes: dict[str, str | None] = {}
         """Variables of the launcher that changed since the interpreter started."""
-        self._ended = False
         self._printed = tuple(os.memfd_create(name, os.MFD_CLOEXEC) for name in ("out", "err"))
         try:
             self.pid = self._spawn(python, theirs.fileno())
@@ -101,20 +100,19 @@ class Interpreter:
             "variables": added_variables(payload.instructions, payload.launch),
             "changes": self.changes,
         }
-        if not self._is_alive():
-            return None
         try:
-            send(self.socket, content, (payload.report, payload.descendants, *payload.logs))
+            if not self._is_ending():
+                send(self.socket, content, (payload.report, payload.descendants, *payload.logs))
+                return self.pid
         except (MessageTooLong, *_GONE):
             os.kill(self.pid, SIGKILL)
-            os.waitpid(self.pid, 0)
-            self._ended = True
-            return None
-        return self.pid
+        os.waitpid(self.pid, 0)
+        return None
 
-    def _is_alive(self) -> bool:
-        self._ended = self._ended or os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        return not self._ended
+    def _is_ending(self) -> bool:
+        """Whether its first thread is gone: others may take a moment longer, and keep its socket open."""
+        with open(f"/proc/{self.pid}/stat", "rb") as stream:
+            return stream.read().rpartition(b")")[2].split()[0] == b"Z"
 
     def close(self, logs: tuple[int, int]) -> None:
         """The payload has ended: what it printed before it had its logs belongs there, too."""
