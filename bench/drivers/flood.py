@@ -50,7 +50,7 @@ def flooded(server, ends, jobs, seconds):
     while (passed := time.perf_counter() - began) < seconds:
         if warm_mb is None and passed > seconds / 10:
             warm_mb = server.resident_mb()
-        while events < passed * A_SECOND:
+        while events < passed * A_SECOND and time.perf_counter() - began < seconds:
             ends.end(jobs[events % len(jobs)], failed=(events // len(jobs)) % 2 == 0)
             events += 1
         time.sleep(0.001)
