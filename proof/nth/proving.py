@@ -4,11 +4,13 @@ Knows no scenario; `scenarios` lists them.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,11 +121,13 @@ def _try(number: int, fault: Fault, at: int) -> tuple[str, str | None, tuple[str
         place = Place(root, this_machine())
         scenario.prepare(place)
         before = _descriptors()
+        gc.disable()  # what is made now stays young
         with failing(at, fault) as machine:
             finished = _finishes(scenario, place)
         leaked = _descriptors() - before
-        if fault is Fault.KILL:
-            for fd in leaked:  # as the kernel does
+        if fault is Fault.KILL and leaked:
+            _drop_objects()
+            for fd in _descriptors() - before:  # as the kernel does
                 with suppress(OSError):
                     os.close(fd)
         elif leaked:
@@ -143,6 +147,7 @@ def _try(number: int, fault: Fault, at: int) -> tuple[str, str | None, tuple[str
         what = f"{type(error).__name__} instead of an answer: {error}"
         return scenario.name, machine.struck, (what, traceback.format_exc(limit=6))
     finally:
+        gc.enable()
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -153,6 +158,15 @@ def _finishes(scenario: Scenario, place: Place) -> bool:
     except (OSError, TenutoError, Killed):
         return False
     return True
+
+
+def _drop_objects() -> None:
+    """Have objects of the killed attempt close what they opened: one that is collected later would close a
+    number that belongs to another file by then.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect(0)
 
 
 def _descriptors() -> set[int]:
