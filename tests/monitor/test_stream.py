@@ -94,9 +94,7 @@ def test_more_than_500_rows_are_named_not_sent(served: Served, source: FakeSourc
         jobs += len(data["jobs"])
     assert many == {GROUP} or jobs == 600
     end = time.monotonic() + 60
-    while (
-        client.get("/api/jobs?limit=1").json["known"] < 604
-    ):  # the last may come after the word of many
+    while client.get("/api/jobs?limit=1").json["known"] < 604:  # the last may come after the word of many
         assert time.monotonic() < end
     stream.close()
 
