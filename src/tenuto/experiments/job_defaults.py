@@ -46,7 +46,7 @@ class JobDefaults:
         self._former = former
         self._declare_gpus = declare_gpus
         self.launchers: Launchers | None = None
-        """Those that were needed so far."""
+        """The launchers that jobs needed so far."""
         self._placer: placing.Placer | None = None
         self._defaults: Defaults | None = None
 

@@ -26,7 +26,7 @@ ABSENT: Any = _Absent()
 
 
 def changed(here: Stored, there: Stored) -> list[Changed]:
-    """Returns the parameters in which two jobs differ, of those that count for the identity."""
+    """Returns the parameters in which two jobs differ, as far as parameters count for the identity."""
     paths = {**here.parameters, **there.parameters}
     uncounted = here.uncounted | there.uncounted
     return [

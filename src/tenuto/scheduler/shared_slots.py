@@ -198,7 +198,7 @@ class _Desk:
         return look(self.place.units, _STRIDE, own - _STRIDE) or look(self.place.units, above, _BYTES - above)
 
     def _held(self, slots: int, waiting: frozenset[int]) -> _Held:
-        """The units of all schedulers, and the smallest number of slots of those that run jobs or wait."""
+        """The units of all schedulers, and the smallest `slots` of a scheduler that runs jobs or waits."""
         locked = self._locks.locked(self.place.units)
         limits = {byte // _STRIDE for byte in locked if byte >= _STRIDE}
         units = frozenset(byte for byte in locked if byte < _STRIDE)
@@ -267,5 +267,5 @@ class _Desk:
 
 
 def _smallest(slots: int, waiting: frozenset[int]) -> int:
-    """The smallest number of slots of a scheduler and of those that wait."""
+    """The smallest number of slots of a scheduler and of the schedulers that wait."""
     return min([slots, *(byte // _MOST_SCHEDULERS for byte in waiting)])

@@ -8,6 +8,7 @@ import stat
 import threading
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from tenuto.jobs.listening import LOCALHOST
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registry import new_code, registrations
 from tenuto.settings import state_directory
+
+if TYPE_CHECKING:
+    from tenuto.monitor.web.serving import WebServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST_CODE = 1_000
@@ -96,20 +100,7 @@ def command(
 
         def ready() -> None:
             if as_json:
-                about = provider.about()
-                print_json(
-                    {
-                        "url": server.address.url,
-                        "login": link,
-                        "code": code,
-                        "host": host,
-                        "port": server.address.port,
-                        "pid": os.getpid(),
-                        "workspace": about["workspace"],
-                        "doors": about["doors"],
-                        "read_only": read_only,
-                    }
-                )
+                _tell(provider, server, code)
             else:
                 click.echo(link)
             if opens:
@@ -120,6 +111,24 @@ def command(
         finally:
             provider.close()
     return exits.OK
+
+
+def _tell(provider: LocalProvider, server: WebServer, code: str) -> None:
+    """Print, for a program, where the server is and how a browser logs in."""
+    about = provider.about()
+    print_json(
+        {
+            "url": server.address.url,
+            "login": server.link(code),
+            "code": code,
+            "host": server.address.host,
+            "port": server.address.port,
+            "pid": os.getpid(),
+            "workspace": about["workspace"],
+            "doors": about["doors"],
+            "read_only": about["read_only"],
+        }
+    )
 
 
 def _first_code(path: Path | None, ctx: click.Context) -> str | None:
