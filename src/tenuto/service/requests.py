@@ -18,7 +18,7 @@ from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves
 from tenuto.service.turns import active_jobs, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
@@ -145,11 +145,14 @@ class Requests:
             users = {job: queue.user for queue in queues for job in queue.jobs}
             for turn, job_id in enumerate(chosen, start=last_turn + 1):
                 set_turn(connection, service, users[job_id], turn)
-            return [self._claimed(connection, job, node) for job, node in zip(chosen, nodes, strict=False)]
+            given = zip(chosen, nodes, strict=False)
+            claimed = [self._claimed(connection, job, node) for job, node in given]
+            return [row for row in claimed if row is not None]
 
         return self._database.write(once)
 
-    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow:
+    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow | None:
+        """The row of a job that is claimed now; None if a user ended it since the queue was read."""
         now = _now(connection)
         values = {
             "state": ServiceState.PROCESSING.value,
@@ -160,8 +163,10 @@ class Requests:
             "tried_at": func.coalesce(jobs.c.tried_at, now),
         }
         row = connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(values).returning(*jobs.c)
-        ).one()
+            update(jobs).where(QUEUED, jobs.c.id == job_id).values(values).returning(*jobs.c)
+        ).one_or_none()
+        if row is None:
+            return None
         _record(connection, job_id, ServiceState.PROCESSING, "", now)
         announce(connection, MOVES_CHANNEL)
         return job_of(row)
@@ -170,6 +175,12 @@ class Requests:
         """The active jobs that this server has claimed."""
         query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
         return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+
+    def unwanted(self) -> list[int]:
+        """The active jobs of this server whose end was asked for."""
+        query = select(jobs.c.id).where(IS_ACTIVE, jobs.c.server_id == self.server_id)
+        query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
+        return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
     def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
         """Claims the active jobs of servers that are gone; of all others with None."""
@@ -244,23 +255,17 @@ class Requests:
         """
 
         def once(connection: Connection) -> JobRow | None:
-            row = _row(connection, jobs.c.id == job_id)
+            # Locked: a wish that is compared with a state that a server leaves just then would be lost.
+            row = _row(connection, jobs.c.id == job_id, lock=True)
             if row is None or row.state.is_final:
                 return row
             now = _now(connection)
+            values: dict[str, Any] = {"terminate_at": row.terminate_at or now}
             if row.state is ServiceState.QUEUED:
-                killed = {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
-                moved = _swapped(connection, row, {**killed, "terminate_at": now})
-                if moved is not None:
-                    _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
-                    announce(connection, MOVES_CHANNEL)
-                    return moved
-                row = _row(connection, jobs.c.id == job_id)  # it was claimed meanwhile
-                if row is None or row.state.is_final:
-                    return row
-            noted = _swapped(connection, row, {"terminate_at": func.coalesce(jobs.c.terminate_at, now)})
+                values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
+                _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
             announce(connection, MOVES_CHANNEL)
-            return noted or _row(connection, jobs.c.id == job_id)
+            return _swapped(connection, row, values)
 
         return self._database.write(once)
 
@@ -307,8 +312,9 @@ def move_of(row: Row[Any]) -> Move:
     return Move(**{**values, "state": ServiceState(values["state"])})
 
 
-def _row(connection: Connection, condition: Any) -> JobRow | None:
-    found = connection.execute(select(jobs).where(condition)).one_or_none()
+def _row(connection: Connection, condition: Any, *, lock: bool = False) -> JobRow | None:
+    query = select(jobs).where(condition)
+    found = connection.execute(query.with_for_update() if lock else query).one_or_none()
     return None if found is None else job_of(found)
 
 
