@@ -19,7 +19,7 @@ from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_mo
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves
-from tenuto.service.turns import active_jobs, queues_of, set_turn, take_turns
+from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
@@ -63,10 +63,10 @@ class Requests:
                 _lock_key(connection, new)
                 if (known := _row(connection, same)) is not None:
                     return known, False
-            now = _now(connection)
-            values = {**new._asdict(), "state": ServiceState.QUEUED.value, "created_at": now, "ready_at": now}
+            stamped = {"state": ServiceState.QUEUED.value, "created_at": now_ms(), "ready_at": now_ms()}
+            values = {**new._asdict(), **stamped}
             row = connection.execute(insert(jobs).values(values).returning(*jobs.c)).one()
-            _record(connection, row.id, ServiceState.QUEUED, "", now)
+            _record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
             announce(connection, QUEUE_CHANNEL)
             return job_of(row), True
 
@@ -149,25 +149,26 @@ class Requests:
             claimed = [self._claimed(connection, job, node) for job, node in given]
             return [row for row in claimed if row is not None]
 
+        if not self._database.read(lambda connection: is_queued(connection, service)):
+            return []  # without keeping other writers waiting
         return self._database.write(once)
 
     def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow | None:
         """The row of a job that is claimed now; None if a user ended it since the queue was read."""
-        now = _now(connection)
         values = {
             "state": ServiceState.PROCESSING.value,
             "message": "",
             "claim": jobs.c.claim + 1,
             "server_id": self.server_id,
             "node": node,
-            "tried_at": func.coalesce(jobs.c.tried_at, now),
+            "tried_at": func.coalesce(jobs.c.tried_at, now_ms()),
         }
         row = connection.execute(
             update(jobs).where(QUEUED, jobs.c.id == job_id).values(values).returning(*jobs.c)
         ).one_or_none()
         if row is None:
             return None
-        _record(connection, job_id, ServiceState.PROCESSING, "", now)
+        _record(connection, job_id, ServiceState.PROCESSING, "")
         announce(connection, MOVES_CHANNEL)
         return job_of(row)
 
@@ -204,18 +205,18 @@ class Requests:
         check_move(SERVICE_TRANSITIONS, row.state, to)
 
         def once(connection: Connection) -> JobRow | None:
-            now = _now(connection)
             stamped = {**values, "state": to.value, "message": message}
             if to is ServiceState.RUNNING:
-                stamped["started_at"] = func.coalesce(jobs.c.started_at, now)
+                stamped["started_at"] = func.coalesce(jobs.c.started_at, now_ms())
             elif to.is_final and to is not ServiceState.CLEANED:
-                stamped["ended_at"] = now
+                stamped["ended_at"] = now_ms()
             moved = _swapped(connection, row, stamped)
             if moved is None:
                 # A commit whose answer was lost has moved it already.
                 known = _row(connection, jobs.c.id == row.id)
                 return known if known is not None and _shows(known, row, to, message) else None
-            _record(connection, row.id, to, message, now)
+            at = moved.ended_at if "ended_at" in stamped else None
+            _record(connection, row.id, to, message, at)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
@@ -329,8 +330,12 @@ def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
 
 
-def _record(connection: Connection, job_id: int, state: ServiceState, message: str, now: int) -> None:
-    connection.execute(insert(moves).values(job_id=job_id, state=state.value, message=message, at=now))
+def _record(
+    connection: Connection, job_id: int, state: ServiceState, message: str, at: int | None = None
+) -> None:
+    """Notes a move, as of now if no instant is given."""
+    values = {"job_id": job_id, "state": state.value, "message": message}
+    connection.execute(insert(moves).values(**values, at=now_ms() if at is None else at))
 
 
 def _lock_key(connection: Connection, new: NewJob) -> None:
