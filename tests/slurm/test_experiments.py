@@ -142,7 +142,8 @@ class Env(Task):
     def execute(self):
         ours = ("FROM_SETUP", "FROM_WRAP", "FROM_PYTHON", "MINE")
         names = (*ours, "SLURM_RESTART_COUNT", "SLURM_CONF", "SLURM_JOB_ID")
-        return {name: os.environ.get(name) for name in names}
+        own, runner = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in ("self", os.getppid()))
+        return {name: os.environ.get(name) for name in names} | {"is_forked": own == runner}
 """,
         MINE="mine",
         SLURM_RESTART_COUNT="7",
@@ -155,6 +156,7 @@ class Env(Task):
     assert seen["SLURM_RESTART_COUNT"] is None
     assert seen["SLURM_CONF"]
     assert seen["SLURM_JOB_ID"]
+    assert seen["is_forked"], "one interpreter for runner and payload: Slurm passes no descriptors on"
 
 
 def test_a_resumable_task_goes_on_after_its_time_limit(driver: Driver) -> None:

@@ -16,6 +16,7 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
 from tenuto.launchers.runner.fresh import start_afresh
+from tenuto.launchers.runner.interpreter import needs_a_fresh_one
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
@@ -78,6 +79,8 @@ class Inherited(NamedTuple):
     """The payload-to-be, if the runner waited for its job beside one."""
     bell: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""
+    is_forkable: bool = False
+    """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
 
 
 class Attempt(NamedTuple):
@@ -288,7 +291,8 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; returns, in one that was forked, 0."""
     if payload.instructions.program is not None:
         return fork_quietly()
-    if inherited.preloaded is not None:
+    is_forkable = inherited.is_forkable and not needs_a_fresh_one(payload.instructions.environment)
+    if inherited.preloaded is not None or is_forkable:
         return os.fork()
     ahead = None if inherited.spare is None else inherited.spare.take_over(payload)
     return start_afresh(payload, inherited.python) if ahead is None else ahead
