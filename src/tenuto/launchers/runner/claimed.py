@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
-from tenuto.launchers.runner.attempt import Inherited
+from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.launchers.runner.interpreter import is_forkable
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claimer, claim

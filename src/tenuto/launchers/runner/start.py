@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 from tenuto.light import late
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import attempt, begin, claimed, exits, interpreter, leaving
+    from tenuto.launchers.runner import attempt, begin, claimed, exits, inheritance, interpreter, leaving
     from tenuto.launchers.warm import serving, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
     begin = late("tenuto.launchers.runner.begin")
     claimed = late("tenuto.launchers.runner.claimed")
     exits = late("tenuto.launchers.runner.exits")
+    inheritance = late("tenuto.launchers.runner.inheritance")
     interpreter = late("tenuto.launchers.runner.interpreter")
     leaving = late("tenuto.launchers.runner.leaving")
     serving = late("tenuto.launchers.warm.serving")
@@ -53,7 +54,7 @@ def start(kind: str, *arguments: str) -> NoReturn:
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)
-        inherited = attempt.Inherited(
+        inherited = inheritance.Inherited(
             kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens)
         )
     runner = os.getpid()
