@@ -11,7 +11,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from tenuto.launchers.runner import task
+from tenuto.launchers.runner import (
+    leaving,  # noqa: F401  or each child would load it at its end
+    task,
+)
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
