@@ -20,7 +20,7 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filters import parse_filter
+from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
 from tests.jobs.workspaces import NOW, RUN, Builder, line
