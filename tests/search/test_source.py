@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, select, update
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.source import ActedAs, Action, Target
@@ -15,6 +17,7 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.rows import End
 from tenuto.search.source import SearchSource
 from tenuto.search.store import Store
+from tenuto.search.tables import evolution_jobs, evolution_moves
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.search.builders import added, claimed, succeeded, tell_all
 
@@ -98,3 +101,36 @@ def test_the_archive_has_the_best_of_each_cell(source: SearchSource) -> None:
     assert archive["total"] == math.prod(axis["cells"] for axis in archive["axes"])
     assert [point[1:] for point in archive["history"]] == [[1, 1.0]]
     json.dumps(archive)
+
+
+def test_the_archive_at_an_instant_has_what_was_evaluated_then(filled: Store, source: SearchSource) -> None:
+    (third,) = claimed(filled)
+    lost = End(third.id, third.attempt, EvolutionStatus.FAILED, failure="TIMEOUT", message="too slow")
+    filled.finish([lost], 3)
+    filled.retry("s", [3])
+    filled.dispatch("s", 3)
+    assert [row.number for row in claimed(filled)] == [3]
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    of_third = evolution_moves.c.number == 3
+
+    def spread(connection: Connection) -> list[str]:
+        """Give each move of the third candidate an instant of its own, and the candidate a parent."""
+        moves = connection.execute(
+            select(evolution_moves).where(of_third).order_by(evolution_moves.c.id)
+        ).all()
+        for second, move in enumerate(moves):
+            at = int((begun + timedelta(seconds=second)).timestamp() * 1000)
+            connection.execute(update(evolution_moves).where(evolution_moves.c.id == move.id).values(at=at))
+        connection.execute(update(evolution_jobs).where(evolution_jobs.c.number == 3).values(parent=1))
+        return [move.status for move in moves]
+
+    statuses = filled.database.write(spread)
+    assert statuses.count("RUNNING") == 2
+    for second, status in enumerate(statuses):
+        [archive] = (
+            source.panels("archives", begun + timedelta(seconds=second, milliseconds=500)).archives or ()
+        )
+        flying = [one[-1] for one in archive["in_flight"]]
+        assert flying == (["search:s/3"] if status == "RUNNING" else []), (second, statuses)
+    [archive] = source.panels("archives").archives or ()
+    assert archive["in_flight"] == [[0, 0, "search:s/3"]]

@@ -303,8 +303,11 @@ class Source(Protocol):
 
     def results(self, group: str) -> Iterator[Result]: ...
 
-    def panels(self, only: str | None = None) -> Panels:
-        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out."""
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out.
+
+        `at`: the instant of which an archive tells what was being evaluated; all else is as it is now.
+        """
         ...
 
     def act(

@@ -143,10 +143,10 @@ class SearchSource:
                     kept = candidate_of(self._candidate(row.key)._mapping)
                     yield Result(row.key, row.task, row.state, row.tags, _result(kept))
 
-    def panels(self, only: str | None = None) -> Panels:
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
         if only not in (None, "archives"):
             return Panels()
-        found = (archive_panel(self._database, group.name) for group in self.groups())
+        found = (archive_panel(self._database, group.name, at) for group in self.groups())
         return Panels(archives=[archive for archive in found if archive is not None])
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
