@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.source import ActedAs, Action, Target
@@ -71,6 +71,37 @@ def test_a_feed_tells_what_moved(filled: Store, source: SearchSource, group: str
     claimed(filled)
     changes = feed.read([group], 100)
     assert [(row.id, row.state) for row in changes.rows] == [("3", JobState.RUNNING)]
+    assert not feed.read([group], 100)
+
+
+def test_a_feed_keeps_what_moves_while_a_search_is_being_read(
+    filled: Store, source: SearchSource, group: str
+) -> None:
+    feed = source.feed()
+    chunks = source.rows(group)
+    next(chunks)
+    claimed(filled)  # the third, whose row was read before
+    assert not feed.read(["search:another"], 100).rows
+    list(chunks)
+    assert [(row.id, row.state) for row in feed.read([group], 100).rows] == [("3", JobState.RUNNING)]
+    assert not feed.read([group], 100)
+
+
+def test_a_feed_tells_of_a_move_that_commits_after_a_later_one(
+    filled: Store, source: SearchSource, group: str
+) -> None:
+    if filled.database.is_sqlite:
+        return  # it has one writer: moves commit in their order
+    feed = source.feed()
+
+    def late(connection: Connection) -> None:
+        values = {"search_id": "s", "number": 4, "status": "PENDING", "attempt": 0, "at": 0}
+        connection.execute(insert(evolution_moves).values(values))
+        claimed(filled)  # by another transaction, which commits before this one
+        assert [row.id for row in feed.read([group], 100).rows] == ["3"]
+
+    filled.database.write(late)
+    assert [row.id for row in feed.read([group], 100).rows] == ["4"]
     assert not feed.read([group], 100)
 
 
