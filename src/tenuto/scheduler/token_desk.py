@@ -10,12 +10,13 @@ from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_alarm import Alarm, Loop
 from tenuto.scheduler.token_decisions import Picks, decide
 from tenuto.scheduler.token_taking import take, take_again
 from tenuto.scheduler.tokens import Grant, beyond
-from tenuto.scheduler.troubles import shortage, worded
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
@@ -138,10 +139,6 @@ class TokenDesk:
             del self._held[job]
             held.close()
 
-    def is_waiting(self, job: Job) -> bool:
-        """True if the job waits for its units."""
-        return job in self._waiting
-
     def holds(self, job: Job, grant: Grant) -> bool:
         """Whether the job still has what it was given."""
         return self._held.get(job) is grant
@@ -187,8 +184,6 @@ class TokenDesk:
     def _settle(self, outcome: _Outcome) -> None:
         self._waiting -= outcome.jobs()
         for job, grant in outcome.granted:
-            if job.state is JobState.WAITING:
-                job.state = JobState.READY
             self._held[job] = grant
             self._floor.start(job, grant)
         for job, error in outcome.refused:
@@ -285,13 +280,11 @@ class TokenDesk:
     def _still_waits(self, job: Job) -> bool:
         if job not in self._waiting:
             return False
-        if job.state not in (JobState.WAITING, JobState.READY):  # a transient job that nobody needs any more
+        if job.phase is not Phase.WANTS_TOKENS:  # a transient job that no job needs any more
             self._waiting.discard(job)
             return False
         if not job.is_wanted():
             self._waiting.discard(job)
-            if job.state is JobState.WAITING:
-                job.state = JobState.READY
             self._slots.pass_over(job)
             return False
         return True

@@ -48,28 +48,19 @@ class TokenDesks:
     def ask(self, job: Job) -> None:
         self._desk(job).ask(job)
 
-    def is_waiting(self, job: Job) -> bool:
-        """True if the job waits for units."""
-        return bool(job.needs) and self._desk(job).is_waiting(job)
-
     def adopt(self, job: Job) -> None:
         self._desk(job).adopt(job)
 
     def withdraw(self, job: Job) -> None:
         self._desk(job).withdraw(job)
 
-    def release(self, job: Job) -> None:
-        self._desk(job).release(job)
+    def release(self, job: Job, grant: Grant | None = None) -> None:
+        """A job does not need its units any more; `grant`: only those, if it has got others meanwhile."""
+        self._desk(job).release(job, grant)
 
     def holds(self, job: Job, grant: Grant | None) -> bool:
         """Whether a job still has what it was given; one that was given nothing needs nothing."""
         return grant is None or self._desk(job).holds(job, grant)
-
-    def given_back(self, job: Job, grant: Grant | None) -> None:
-        """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
-        if job.needs:
-            self._desk(job).release(job, grant)
-        self.pump()
 
     def pump(self) -> None:
         """A slot is free: jobs that wait with tokens may have it before those that are ready."""
