@@ -32,7 +32,6 @@ from tenuto.scheduler import (
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
 from tenuto.testing import cluster
-from tenuto.testing import simulation as testing_simulation
 from tenuto.workspace import attempt_files, claims, job_directory, markers
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Durability
@@ -559,7 +558,7 @@ def _overtakings_forgotten(patch: Patch) -> None:
 # Found by the simulation, and fixed since
 
 
-@_bug("a cancellation that the disk refuses to record escapes into the loop")
+@_bug("a cancellation that the disk refuses to record fails as it is carried out")
 def _cancellation_escapes(patch: Patch) -> None:
     cancel = shell.Shell._cancel
 
@@ -570,16 +569,7 @@ def _cancellation_escapes(patch: Patch) -> None:
                 markers.reserve_marker(self.machine.files, job.paths)
         cancel(self, job, message)
 
-    def _take_in(self: Any) -> None:
-        for wish in self._inbox.emptied():
-            self._take_in_one(wish)
-
-    def _trouble(self: Any, job: Any, error: Exception) -> None:
-        raise error
-
     patch.set(shell.Shell, "_cancel", _cancel)
-    patch.set(shell.Shell, "_take_in", _take_in)
-    patch.set(testing_simulation.SimulatedScheduler, "_trouble", _trouble)
 
 
 @_bug("a job submitted again is answered by a failure that another scheduler saw before")

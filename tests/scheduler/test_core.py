@@ -1,4 +1,4 @@
-"""The core by itself: a step for each input, effects in their order, and nothing that is not in the entries."""
+"""The core by itself: a step for each input, and effects in their order; nothing is run."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class Shell:
         job._final_state = None
 
     def _await_lock(self, job: Job) -> None:
-        job.set_state(JobState.WAITING, message="somebody has the lock of its directory")
+        job.set_state(JobState.WAITING, message="another process has the lock of its directory")
         self.waitingjobs.add(job)
         self._runner.spawn(self._until_unlocked(job))
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from tenuto.launchers.clusters import Clusters
 from tenuto.scheduler.base import Scheduler
-from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.host import FakeHost
 from tenuto.testing.loop import VirtualLoop
@@ -91,11 +90,6 @@ class SimulatedScheduler(Scheduler):
             watch=lambda _: None,
             clusters=None if clusters is None else clusters(machine),
         )
-
-    def _trouble(self, job: Job | None, error: Exception) -> None:
-        """The loop hears of every effect that could not be carried out: none may fail in a simulation."""
-        self.loop.call_exception_handler({"message": "an effect failed", "exception": error})
-        super()._trouble(job, error)
 
     def kill(self) -> None:
         """KILL: its locks fall, its jobs go on."""
