@@ -71,7 +71,7 @@ def _lost_is_done(found: Any, tries: Any, limits: Any) -> Verdict:
 
 
 async def _adopted_is_done(self: Any, job: Job) -> None:
-    self.feed(AdoptedEnded(job, Verdict(JobState.DONE)))
+    self._feed(AdoptedEnded(job, Verdict(JobState.DONE)))
 
 
 def _putting(owner: Any, name: str, value: Any) -> Callable[[], None]:

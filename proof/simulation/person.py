@@ -118,7 +118,6 @@ class StrictScheduler(Scheduler):
         super()._trouble(job, error)
 
 
-
 class Person:
     """One plan, carried out by one scheduler after another."""
 

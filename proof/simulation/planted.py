@@ -26,7 +26,7 @@ from tenuto.scheduler import (
     pauses,
     shell,
     token_decisions,
-    token_desk,
+    token_queue,
     tokens,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
@@ -302,7 +302,7 @@ def _old_failure_answers(patch: Patch) -> None:
 @_bug("an adopted job is taken for done without waiting for its runner")
 def _adoption_does_not_wait(patch: Patch) -> None:
     async def _adopt(self: Any, job: Any) -> None:
-        self.feed(AdoptedEnded(job, Verdict(JobState.DONE)))
+        self._feed(AdoptedEnded(job, Verdict(JobState.DONE)))
 
     patch.set(shell.Shell, "_adopt", _adopt)
 
@@ -530,13 +530,13 @@ def _units_leaked(patch: Patch) -> None:
 
 @_bug("who waits for tokens is forgotten when no unit is free")
 def _waiting_for_tokens_forgotten(patch: Patch) -> None:
-    settle = token_desk.TokenDesk._settle
+    settle = token_queue.TokenQueue._settle
 
     def _settle(self: Any, outcome: Any) -> None:
         settle(self, outcome)
         self._waiting.clear()
 
-    patch.set(token_desk.TokenDesk, "_settle", _settle)
+    patch.set(token_queue.TokenQueue, "_settle", _settle)
 
 
 @_bug("what falls free is never kept for a request that was overtaken often enough")
@@ -552,7 +552,7 @@ def _overtakings_forgotten(patch: Patch) -> None:
         decision = decide(*arguments, **options)
         return decision._replace(tickets=tuple(t._replace(overtaken={}) for t in decision.tickets))
 
-    patch.set(token_desk, "decide", forget)
+    patch.set(token_queue, "decide", forget)
 
 
 # Found by the simulation, and fixed since
@@ -587,7 +587,7 @@ def _cancellation_overtaken(patch: Patch) -> None:
     def cancel(self: Any, job: Any, message: str = "cancelled") -> None:
         def act() -> None:
             self._take_in()
-            self.feed(Cancelled(job, message))
+            self._feed(Cancelled(job, message))
 
         self._runner.post(act)
 
@@ -611,8 +611,8 @@ def _end_counted_twice(patch: Patch) -> None:
 
 @_bug("a job that is tried again loses the tokens it has just got with those of the last attempt")
 def _new_tokens_given_back(patch: Patch) -> None:
-    release = token_desk.TokenDesk.release
-    patch.set(token_desk.TokenDesk, "release", lambda self, job, grant=None: release(self, job))
+    release = token_queue.TokenQueue.release
+    patch.set(token_queue.TokenQueue, "release", lambda self, job, grant=None: release(self, job))
 
 
 # Jobs of a cluster

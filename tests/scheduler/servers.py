@@ -54,7 +54,7 @@ class Server:
 
     def let_start(self) -> None:
         self.launcher.slots = 4
-        self.scheduler.call(lambda: self.scheduler.feed(SlotFree()))
+        self.scheduler.call(lambda: self.scheduler._feed(SlotFree()))
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -187,7 +187,7 @@ def test_of_ready_jobs_the_most_urgent_start_first(server: Server) -> None:
         await server.submit("c", priority=9)
         await asyncio.to_thread(server.scheduler.call, server.scheduler._take_in)
         server.launcher.slots = 1
-        await asyncio.to_thread(server.scheduler.call, lambda: server.scheduler.feed(SlotFree()))
+        await asyncio.to_thread(server.scheduler.call, lambda: server.scheduler._feed(SlotFree()))
         for job in jobs:
             await job.finished()
 

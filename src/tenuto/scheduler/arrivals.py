@@ -26,7 +26,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shortages import shortage
-from tenuto.scheduler.token_desks import TokenDesks
+from tenuto.scheduler.token_queues import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
@@ -43,7 +43,7 @@ class Arrivals:
         self,
         machine: Machine,
         registry: Registry,
-        tokens: TokenDesks,
+        tokens: TokenQueues,
         attempts: Attempts,
         feed: Callable[[Input], None],
         call_completed: Callable[[Job], None],

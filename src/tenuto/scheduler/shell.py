@@ -49,13 +49,11 @@ from tenuto.scheduler.inputs import (
     Cancelled,
     Ended,
     Failed,
-    Granted,
     Input,
     Seated,
     SlotFree,
     Unlocked,
     Unseated,
-    Unwanted,
     Withdrawn,
 )
 from tenuto.scheduler.jobs import Job
@@ -68,8 +66,8 @@ from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shared_slots import SharedSlots
 from tenuto.scheduler.shortages import failure, shortage, worded
-from tenuto.scheduler.token_desk import Floor
-from tenuto.scheduler.token_desks import TokenDesks
+from tenuto.scheduler.token_queues import TokenQueues
+from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.workers import Worker
 from tenuto.workspace import job_directory
@@ -117,12 +115,12 @@ class Shell:
         self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, completions, loop)
         self._inbox = Inbox(loop, self._take_in)
-        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self.feed(SlotFree()))
-        self._pauses = Pauses(machine, self._core.slots, loop, self.feed)
-        floor = Floor(lambda job, grant: self.feed(Granted(job, grant)), self._refuse)
-        self._tokens = TokenDesks(machine, floor, self, loop, watch, handovers.ask)
+        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(SlotFree()))
+        self._pauses = Pauses(machine, self._core.slots, loop, self._feed)
+        slots = TokenSlots(self._core.slots, self._shared_slots)
+        self._tokens = TokenQueues(machine, slots, loop, watch, handovers.ask, self._feed)
         self._arrivals = Arrivals(
-            machine, self._registry, self._tokens, self._attempts, self.feed, self._followers.call_completed
+            machine, self._registry, self._tokens, self._attempts, self._feed, self._followers.call_completed
         )
         self._carriers: dict[type[Effect], Callable[..., None]] = {
             Tell: self._tell,
@@ -145,7 +143,7 @@ class Shell:
 
     # The core
 
-    def feed(self, input: Input) -> None:
+    def _feed(self, input: Input) -> None:
         """Tell the core what happened, and carry out what it says.
 
         What happens while effects are carried out is told to the core at once; its effects come after those.
@@ -177,7 +175,7 @@ class Shell:
         """End the job whose effect could not be carried out."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
         if job is not None:
-            self.feed(Failed(job, worded(error)))
+            self._feed(Failed(job, worded(error)))
 
     # Wishes of owners
 
@@ -187,7 +185,7 @@ class Shell:
                 self._take_in_one(wish)
             except Exception as error:
                 logger.exception("a submission failed", extra={"action": "submission_failed"})
-                self.feed(Failed(wish.job, worded(error)))
+                self._feed(Failed(wish.job, worded(error)))
 
     def _take_in_one(self, wish: Wish) -> None:
         job = wish.job
@@ -197,12 +195,12 @@ class Shell:
             self._announcer.submitted(job, wish.owner)
             self._arrivals.place(wish, is_news=is_news)
         elif isinstance(wish, Cancellation):
-            self.feed(Cancelled(*wish))
+            self._feed(Cancelled(*wish))
         elif isinstance(wish, Forgetting):
             self._forget(job, wish.owner)
         elif job.has_owner(wish.owner):
             log_step(Step.WITHDRAWN, job, wish.owner, wish.message)
-            self.feed(Withdrawn(*wish))
+            self._feed(Withdrawn(*wish))
 
     def _forget(self, job: Job, owner: Owner) -> None:
         """Let go of a job, in O(1). One that was submitted again meanwhile is kept."""
@@ -247,36 +245,9 @@ class Shell:
                 await self._attempts.changed(job.paths.directory, REST_POLL_S)
             is_done = job_directory.look(self.machine, job.paths).derived.state is JobState.DONE
         except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
-            self.feed(Failed(job, worded(error)))
+            self._feed(Failed(job, worded(error)))
         else:
-            self.feed(Unlocked(job, is_done))
-
-    # The slots that jobs with tokens take
-
-    def has_room(self, job: Job) -> bool:
-        """True if a slot is free for a job that waits for tokens."""
-        return self._core.slots.has_room(job) and self._shared_slots.has_room(job)
-
-    def occupy(self, job: Job, *, to_run: bool = True) -> bool:
-        """Give a job its slots; False if another process took the last one.
-
-        `to_run`: False for a job that another process runs, and that is only waited for.
-        """
-        if to_run and not self._shared_slots.take(job):
-            return False
-        self._core.slots.take(job)
-        return True
-
-    def pass_over(self, job: Job) -> None:
-        """Keep a job that no owner wants any more, in case one does."""
-        self.feed(Unwanted(job))
-
-    def _refuse(self, job: Job, error: Exception | str) -> None:
-        """End a job that can never have the tokens it asks for."""
-        if isinstance(error, str):
-            self.feed(Ended(job, Verdict(JobState.ERROR, JobFailureStatus.FAILED, error)))
-        else:
-            self.feed(Ended(job, failure(job.job_id, error)))
+            self._feed(Unlocked(job, is_done))
 
     def _count_behind(self) -> int:
         """How many jobs are to run and have no slot yet."""
@@ -293,13 +264,13 @@ class Shell:
             # Between the start of this coroutine and its first step an owner may have cancelled the job, and
             # submitted it again: then it is starting, but has given back its tokens, and got others.
             if job.phase is Phase.STARTING and self._tokens.holds(job, grant):
-                self.feed(Begun(job))
+                self._feed(Begun(job))
                 await self.aio_submit(job, grant)
         finally:
             job.let_go_of_slots()
             if job.needs:  # a job that is tried again may have got others by now
                 self._tokens.release(job, grant)
-            self.feed(SlotFree(job))
+            self._feed(SlotFree(job))
 
     async def aio_submit(self, job: Job, grant: Grant | None = None) -> None:
         """Sees a ready job through to its final state, trying again where that is due."""
@@ -318,7 +289,7 @@ class Shell:
             # Its tokens fell with the attempt; its slot was given back while another process ran it.
             has_slot = not getattr(job.launcher, "shares_slots", False) or bool(job.slot_units)
             keeps_slot = verdict.tries is not None and grant is None and has_slot
-            self.feed(AttemptEnded(job, verdict, keeps_slot))
+            self._feed(AttemptEnded(job, verdict, keeps_slot))
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for another scheduler's."""
@@ -339,7 +310,7 @@ class Shell:
                 else:
                     job.explain(f"cannot be watched until the machine recovers: {worded(error)}")
                     await asyncio.sleep(BACK_OFF_S)
-        self.feed(AdoptedEnded(job, verdict))
+        self._feed(AdoptedEnded(job, verdict))
 
     def _retry(self, job: Job, verdict: Verdict, was_adopted: bool) -> None:
         assert verdict.tries is not None
@@ -367,9 +338,9 @@ class Shell:
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         if job.watched_outputs:
-            self._followers.after_outputs(job, lambda: self.feed(Ended(job, verdict)))
+            self._followers.after_outputs(job, lambda: self._feed(Ended(job, verdict)))
         else:
-            self.feed(Ended(job, verdict))
+            self._feed(Ended(job, verdict))
 
     def _cancel(self, job: Job, message: str) -> None:
         log_step(Step.CANCELLED, job, message=message)
@@ -379,7 +350,7 @@ class Shell:
             self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
         except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
             message = f"{message}; this could not be recorded: {worded(error)}"
-        self.feed(Ended(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message)))
+        self._feed(Ended(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message)))
 
     def _end(self, job: Job, verdict: Verdict) -> None:
         if verdict.state is JobState.ERROR:
