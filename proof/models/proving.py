@@ -35,8 +35,8 @@ SUBJECTS: dict[str, Subject] = {
     ),
     phases.Phases.name: Subject(
         phases.Phases,
-        "four jobs in the real core, of which one is transient and two need a token; a person cancels and submits "
-        "again, attempts fail, time out or find the machine short",
+        "four jobs in the real core, one transient, two with a token; a person cancels and submits again, "
+        "attempts fail, time out or find the machine short",
         phases.PLANTED,
         small={"slots": 2, "wishes": 2, "faults": 3},
         full={"slots": 2, "wishes": 4, "faults": 4},
