@@ -22,9 +22,7 @@ from tests.parts.redis import Redis
 from tests.search.builders import ANY, new, opened
 from tests.search.killed import OF_SCHEDULERS, OF_WORKERS
 from tests.search.proxies import Proxy
-from tests.search.test_workers import LEASE_S, Theatre, overlaps, stage, taken_over
-
-__all__ = ["stage"]
+from tests.search.theatre import LEASE_S, Theatre, overlaps, taken_over
 
 PAIRS = list(itertools.product(OF_SCHEDULERS, OF_WORKERS))
 TOTAL = 6

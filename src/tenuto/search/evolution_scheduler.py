@@ -239,7 +239,7 @@ class EvolutionScheduler:
                     self.on_tick(counts)
                 if self._is_over(once, counts):
                     break
-                if not any(counts[stage] for stage in ("ingested", "scheduled")):
+                if not any(counts[stage] for stage in ("ingested", "scheduled", "dispatched")):
                     self._woken.wait(self._settings.search.poll_interval_s)
         finally:
             unlisten()
