@@ -104,6 +104,40 @@ def test_exit_codes(folder: Path) -> None:
     assert tenuto(folder, "search", "show", "one", "-w", "workspace").returncode == 3
 
 
+HOSTILE = """
+from tenuto import Param, Task
+from tenuto.search import Choice, Evolution, GridSearch, Outcome
+
+class Hostile(Task):
+    x: Param[str]
+    def execute(self):
+        if "fails" in self.x:
+            raise ValueError("no \\x1b]0;owned\\x07[red]way[/red]")
+        title = "\\x1b]0;owned\\x07"
+        artifacts = {f"log{title}": f"first\\n\\x1b[2Jsecond \\u202e{'x' * 9999}", "plain": "fine"}
+        return Outcome(1.0, metrics={title: title}, solution=title, artifacts=artifacts)
+
+if __name__ == "__main__":
+    space = {"x": Choice(["good \\x1b[31m", "fails \\x9b31m"])}
+    Evolution("one", Hostile, space=space, sampler=GridSearch()).run()
+"""
+
+
+def test_34_hostile_names_messages_and_artifacts_are_shown_as_text(folder: Path) -> None:
+    (folder / "hostile.py").write_text(HOSTILE)
+    ran = tenuto(folder, "evolve", "--slots", "1", "hostile.py")
+    assert ran.returncode == 0, ran.stderr
+    assert "failed: ValueError: no \\x1b]0;owned" in ran.stderr
+    best = tenuto(folder, "search", "best", "one", "-w", "workspace").stdout
+    assert "artifact    log\\x1b]0;owned\\x07: first\\n\\x1b[2Jsecond \\u202e" in best
+    assert "artifact    plain: fine\n" in best
+    assert max(map(len, best.splitlines())) < 300
+    shown = [["show", "one"], ["list"], ["export", "one"]]
+    for verb in shown:
+        best += tenuto(folder, "search", *verb, "-w", "workspace").stdout
+    assert not set(ran.stderr + best) & set("\x1b\x07\x9b\r\u202e")
+
+
 def test_34_the_demo_is_a_script_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENUTO_SEARCH__MAX_TOTAL_JOBS", "3")
     (tmp_path / "tenuto-search-demo").mkdir()
