@@ -109,10 +109,12 @@ class EvolutionScheduler:
             return counts
         if view.counts.to_tell:
             counts["ingested"] = self._stage("ingestion", self._ingest) or 0
-        unfinished = self._stage("count", self.jobs.count_unfinished_jobs)
+        unfinished: int | None = view.counts.unfinished
+        if counts["ingested"]:  # what was told moved the search: it is counted again
+            unfinished = self._stage("count", self._count)
         if unfinished is not None:
             counts["unfinished"] = unfinished
-            decided = self._stage("decision", lambda: self._decide(unfinished))
+            decided = self._stage("decision", self._decide)
             if decided is not None and decided.to_schedule and not self._is_stopping.is_set():
                 counts["scheduled"] = self._stage("schedule", lambda: self._schedule(unfinished)) or 0
         if not self._is_stopping.is_set() and self._may_wait(unfinished):
@@ -166,11 +168,15 @@ class EvolutionScheduler:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _decide(self, unfinished: int) -> Plan:
-        view = self._store.view(self._experiment_id)
+    def _count(self) -> int:
+        """How many candidates are unfinished, by a new look."""
+        self.view = self._store.view(self._experiment_id)
+        return self.view.counts.unfinished if self.view is not None else 0
+
+    def _decide(self) -> Plan:
+        view = self.view
         if view is None:
             return Plan()
-        self.view = view
         replica = self._sampler.replica
         if not replica.is_read:
             replica.read_on()
