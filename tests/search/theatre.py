@@ -73,6 +73,8 @@ class Theatre:
         if queue is not None:
             self._environment["TENUTO_QUEUE__URL"] = queue
         self._processes: list[subprocess.Popen[str]] = []
+        self.is_logged = False
+        """What processes say goes to a file, which never fills, instead of a pipe that a test reads."""
         self._database = Database(url)
         migrate(self._database, MIGRATIONS)
         self.store = Store(self._database)
@@ -81,14 +83,15 @@ class Theatre:
         return self.start_module("tenuto", *arguments, **settings)
 
     def start_module(self, module: str, *arguments: str, **settings: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            # Nothing of it outlives the test, also if the watchdog ends that.
-            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *arguments],
-            cwd=self.folder,
-            env={**self._environment, **settings},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with (self.folder / "stderr").open("a") as said:
+            process = subprocess.Popen(
+                # Nothing of it outlives the test, also if the watchdog ends that.
+                ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *arguments],
+                cwd=self.folder,
+                env={**self._environment, **settings},
+                stderr=said if self.is_logged else subprocess.PIPE,
+                text=True,
+            )
         self._processes.append(process)
         return process
 
@@ -97,9 +100,9 @@ class Theatre:
 
     def worker(self, *options: str, workspace: str = "workspace", **settings: str) -> subprocess.Popen[str]:
         process = self.start("worker", "-w", f"./{workspace}", *options, **settings)
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert "ready" in line, line
+        if process.stderr is not None:
+            line = process.stderr.readline()
+            assert "ready" in line, line
         return process
 
     def rows(self) -> list[dict[str, Any]]:
@@ -147,6 +150,23 @@ class Theatre:
                 process.kill()
             process.communicate()
         self._database.close()
+
+
+def left_behind(theatre: Theatre) -> list[str]:
+    """Processes that work in the folder of a theatre, locks that are held there, and sockets."""
+    place = str(theatre.folder)
+    inodes = {str(path.stat().st_ino) for path in theatre.folder.rglob("*.lock")}
+    found = [f"socket {path}" for path in theatre.folder.rglob("*") if path.is_socket()]
+    locks = Path("/proc/locks").read_text().splitlines()
+    found += [f"lock {line}" for line in locks if line.split()[-3].rpartition(":")[2] in inodes]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes() + os.readlink(process / "cwd").encode()
+        except OSError:  # it ended, or is a zombie
+            continue
+        if place.encode() in words:
+            found.append(f"process {words!r}")
+    return found
 
 
 def overlaps(theatre: Theatre) -> list[str]:

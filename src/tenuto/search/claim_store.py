@@ -165,11 +165,13 @@ _BEST_OF_ONE = (
     .limit(bindparam("most", type_=Integer))
     .with_for_update(skip_locked=True)
 )
+_IS_OVER = (is_status(S.RUNNING), jobs.lease_until < now_ms())
 _OVER = (
     select(jobs.id, jobs.search_id, jobs.number, jobs.attempt)
-    .where(is_status(S.RUNNING), jobs.lease_until < now_ms())
+    .where(*_IS_OVER)
     .with_for_update(skip_locked=True)
 )
+_ANY_OVER = select(jobs.id).where(*_IS_OVER).limit(1)
 _RETURNED: dict[str, Any] = {
     "status": S.PENDING.value,
     "scheduled_at": jobs.created_at,
@@ -184,6 +186,11 @@ _LOST: dict[str, Any] = {
     "lease_until": None,
     "cost": 0.0,
 }
+
+
+def has_lost_rows(connection: Connection) -> bool:
+    """Whether the lease of a row is over."""
+    return connection.execute(_ANY_OVER).first() is not None
 
 
 def _take_back(connection: Connection, dead: Collection[str], most: int) -> list[Move]:

@@ -29,6 +29,8 @@ from tenuto.workspace.ports import Machine
 
 T = TypeVar("T")
 _RECOVER_EVERY_S = 1.0
+_SAVE_EVERY_S = 5.0
+"""How much of the time that `max_seconds` counts a kill may lose."""
 STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
 
 
@@ -153,8 +155,10 @@ class EvolutionScheduler:
         if now - self._recovered_at < _RECOVER_EVERY_S:
             return 0
         self._recovered_at = now
+        if not self._recovery.is_due():
+            return 0
         if self._agent is not None and self._agent.running:
-            self._agent.renew()  # before leases are looked at: this machine may have slept
+            self._agent.renew()  # before rows are taken back: this machine may have slept
         return self._recovery.recover()
 
     def _ingest(self) -> int:
@@ -217,7 +221,7 @@ class EvolutionScheduler:
         now = self._clock.monotonic()
         self._unsaved_s += now - self._active_since
         self._active_since = now
-        if self._unsaved_s >= _RECOVER_EVERY_S:
+        if self._unsaved_s >= _SAVE_EVERY_S:
             self._save_time()
 
     def _save_time(self) -> None:
