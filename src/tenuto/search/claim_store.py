@@ -23,10 +23,10 @@ DEATHS_AN_ATTEMPT = 10
 
 
 class Wish(NamedTuple):
-    """What a worker would claim: so many rows, for so long, of all searches or of `only` these."""
+    """What a worker would claim: at most so many rows, for so long, of all searches or of `only` these."""
 
     worker: str
-    count: int
+    most: int
     lease_ms: int
     only: Collection[str] | None = None
 
@@ -207,7 +207,7 @@ def _take_back(connection: Connection, dead: Collection[str], most: int) -> list
 
 
 def _claim(connection: Connection, wish: Wish) -> list[Claimed]:
-    rows, definitions = _best(connection, wish.count, wish.only)
+    rows, definitions = _best(connection, wish.most, wish.only)
     if rows:
         ids = [row.id for row in rows]
         connection.execute(_CLAIM, {"ids": ids, "new_worker": wish.worker, "lease_ms": wish.lease_ms})

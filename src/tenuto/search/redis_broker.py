@@ -18,7 +18,8 @@ class SoundRedisBroker(RedisBroker):
 
     def do_fetch(self, queue_name: str, *arguments: Any) -> list[bytes]:
         """Fetches messages, without those that cannot be read."""
-        fetched: list[bytes] = self._dispatch("fetch")(queue_name, *arguments)
+        dispatch: Any = self._dispatch
+        fetched: list[bytes] = dispatch("fetch")(queue_name, *arguments)
         sound = [body for body in fetched if _is_message(body)]
         if len(sound) < len(fetched):
             self._bury(queue_name)
