@@ -136,7 +136,8 @@ def test_10_a_frozen_workers_payload_ends_before_another_machine_begins(
 
 @pytest.mark.slow
 def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[..., Theatre]) -> None:
-    theatre = stage()
+    # Runners end payloads half a lease after their worker: longer than any machine needs to start another.
+    theatre = stage(TENUTO_SEARCH__LEASE_S="600")
     theatre.hold()
     theatre.evolve(2, 0)
     first = theatre.worker("--slots", "2")
