@@ -7,12 +7,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dramatiq
 from dramatiq.broker import Broker
 
+from tenuto.light import late
 from tenuto.settings.urls import Url
+
+if TYPE_CHECKING:
+    from tenuto.search import redis_broker
+else:
+    redis_broker = late("tenuto.search.redis_broker")
 
 ACTOR = "run_evolution_job"
 CONNECT_S = 2
@@ -34,10 +40,8 @@ def make_broker(url: Url) -> Broker:
         return RabbitmqBroker(url=f"{text}{sign}{times}", middleware=[], confirm_delivery=True)
     import redis  # noqa: PLC0415
 
-    from tenuto.search.redis_broker import SoundRedisBroker  # noqa: PLC0415  needs that client
-
     client = redis.Redis.from_url(text, socket_connect_timeout=CONNECT_S, socket_timeout=ANSWER_S)
-    make: Any = SoundRedisBroker
+    make: Any = redis_broker.SoundRedisBroker
     broker: Broker = make(client=client, middleware=[])
     return broker
 
