@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -63,11 +64,8 @@ def test_questions_from_many_threads_while_it_ends(dropped: list[Any]) -> None:
     answers: list[Future[int]] = []
 
     def ask() -> None:
-        try:
-            for _ in range(200):
-                answers.append(loop.ask(answer()))
-        except SchedulerClosed:
-            pass
+        with suppress(SchedulerClosed):
+            answers.extend(loop.ask(answer()) for _ in range(200))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
