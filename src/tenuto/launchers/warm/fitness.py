@@ -20,8 +20,8 @@ import that leaves more behind takes seconds. Memory mapped from files (500 MB o
 _POOLS = ("openblas",)
 """Libraries whose threads end before a fork and come back when they are needed. Each has a test."""
 _MENDED = frozenset((b"jemalloc_bg_thd",))
-"""Names of threads whose library is told of every fork, and does without them in the child: jemalloc, which comes
-with pyarrow, and so with pandas. Each has a test."""
+"""Names of threads whose library is told of every fork, and does without them in the child: jemalloc, which
+comes with pyarrow, and so with pandas. Each has a test."""
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
 
