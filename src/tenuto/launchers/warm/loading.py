@@ -9,9 +9,12 @@ import os
 import random
 import sys
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from tenuto.launchers.runner import leaving, task
+from tenuto.launchers.runner import (
+    leaving,  # noqa: F401  or each child would load it at its end
+    task,
+)
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.sources import Sources
 from tenuto.launchers.warm.watching import Asked
@@ -39,12 +42,6 @@ class Loaded(NamedTuple):
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
-
-    def leave(self, exit_code: int) -> NoReturn:
-        leaving.leave(exit_code)
-
-    def end_fully(self) -> None:
-        leaving.ask_for_full_end()
 
 
 class Unfit(NamedTuple):
