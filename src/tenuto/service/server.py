@@ -193,23 +193,29 @@ class Server:
         if not known:  # it was taken for dead: what it had claimed belongs to others
             member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
             await parts.sql(self.database.write, partial(_join, member))
-        if not self.database.is_sqlite and await self._can_compare():
-            gone = await parts.sql(
-                self.database.read, lambda connection: unseen(connection, MemberKind.SERVER, UNSEEN_MS)
-            )
-            if gone:
-                await self._take_over([member.id for member in gone])
-                await parts.sql(self.database.write, partial(_dismiss, [member.id for member in gone]))
+        if not self.database.is_sqlite and (gone := await self._gone()):
+            await self._take_over(gone)
+            await parts.sql(self.database.write, partial(_dismiss, gone))
         if heard := parts.book.heard():
             await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
         for row in await parts.sql(parts.requests.mine):
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)
 
-    async def _can_compare(self) -> bool:
+    async def _gone(self) -> list[str]:
+        """The servers that were not seen for too long; none while the database's clock is not trusted.
+
+        The clock is read after the servers: had it jumped in between, a living one would be among them.
+        """
+        now = self._machine.clock.monotonic()
+        members = await self.parts.sql(
+            self.database.read, lambda connection: unseen(connection, MemberKind.SERVER, UNSEEN_MS)
+        )
+        wall = await self.parts.sql(self.parts.requests.now) / 1000
+        return [member.id for member in members] if self._can_compare(wall, now) else []
+
+    def _can_compare(self, wall: float, now: float) -> bool:
         """Whether the database's clock can be compared with when others were seen: not after a jump."""
-        parts, now = self.parts, self._machine.clock.monotonic()
-        wall = await parts.sql(parts.requests.now) / 1000
         unseen_s = UNSEEN_MS / 1000
         # A server that has just started does not know how the clock went before.
         self._pace = (self._pace or Pace(wall, now, now + unseen_s)).look(wall, now, unseen_s)
