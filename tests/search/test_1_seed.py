@@ -22,9 +22,8 @@ from tenuto.settings.search import SearchSettings
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.queues import FakeQueue
 from tenuto.workspace.machine import this_machine
-from tests.search.builders import Console, added, claimed, new, opened, succeeded
+from tests.search.builders import Console, added, claimed, column, new, opened, status, succeeded
 from tests.search.tasks_for_search import Square
-from tests.search.test_store import column, status
 
 
 class ListSampler:

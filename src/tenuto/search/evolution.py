@@ -64,9 +64,7 @@ class Evolution:
         reproducible: bool = False,
         settings: "Settings | None" = None,
     ) -> None:
-        _check_name(name)
-        if type(seed) is not int:
-            raise SearchError(f"seed={seed!r}: it is a whole number")
+        _check_name_and_seed(name, seed)
         _check_counts(max_unfinished_jobs=max_unfinished_jobs, max_total_jobs=max_total_jobs, stall=stall)
         _check_numbers(max_seconds=max_seconds, max_cost=max_cost, target=target, walltime_s=walltime_s)
         self.name = name
@@ -147,9 +145,11 @@ class Evolution:
             self._opened = None
 
 
-def _check_name(name: str) -> None:
+def _check_name_and_seed(name: str, seed: int) -> None:
     if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
         raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+    if type(seed) is not int:
+        raise SearchError(f"seed={seed!r}: it is a whole number")
 
 
 def _check_counts(**given: int | None) -> None:
