@@ -13,10 +13,12 @@ from tenuto.clock import SystemClock
 from tenuto.experiments.display import LiveProgress, Progress, signs_for, steers_terminal
 from tenuto.experiments.overview import Overview
 from tenuto.jobs.screen import Line, Screen, Size
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
 
+IPython: Any = late("IPython")
+IPython_display: Any = late("IPython.display")
 NOTEBOOK_SIZE = Size(100, 20)
 
 
@@ -48,8 +50,7 @@ def _notebook() -> Any:
     """The module that shows something below the cell that runs; None outside of a notebook."""
     if "ipykernel" not in sys.modules:
         return None
-    shell = import_module("IPython").get_ipython()
-    return import_module("IPython.display") if getattr(shell, "kernel", None) is not None else None
+    return IPython_display if getattr(IPython.get_ipython(), "kernel", None) is not None else None
 
 
 class NotebookScreen(Screen):

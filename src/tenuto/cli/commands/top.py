@@ -6,6 +6,7 @@ import getpass
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -16,12 +17,18 @@ from tenuto.cli.console import print_json
 from tenuto.cli.doors import open_doors
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
+from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.web.registry import Registration, new_code, registrations
 from tenuto.settings import load_settings, process_environment, state_directory
+
+if TYPE_CHECKING:
+    from tenuto.monitor.tui import app
+else:
+    app = late("tenuto.monitor.tui.app")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LOAD_S = 60.0
@@ -67,12 +74,12 @@ def command(
             print_json(provider.overview())
             return exits.OK
         try:
-            from tenuto.monitor.tui.app import Top
+            make = app.Top
         except ModuleNotFoundError as error:
             raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
         group = _chosen(run, groups) if run is not None else None
         login = provider.login if isinstance(provider, RemoteProvider) else None
-        top = Top(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
+        top = make(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
         top.run(mouse=False)
     return exits.OK
 

@@ -19,12 +19,15 @@ from tenuto.cli.doors import open_doors, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.listening import LOCALHOST
+from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registry import new_code, registrations
 from tenuto.settings import state_directory
 
 if TYPE_CHECKING:
-    from tenuto.monitor.web.serving import WebServer
+    from tenuto.monitor.web import serving
+else:
+    serving = late("tenuto.monitor.web.serving")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST_CODE = 1_000
@@ -82,14 +85,14 @@ def command(
     view = open_workspace(workspace, settings)
     code = _first_code(code_file, ctx)
     try:
-        from tenuto.monitor.web.serving import WebServer, open_socket
+        open_socket = serving.open_socket
     except ModuleNotFoundError as error:
         raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
     with open_socket(host, port) as listening, open_doors(view, settings) as sources:
         provider = LocalProvider(
             sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
-        server = WebServer(
+        server = serving.WebServer(
             provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=_user()
         )
         if code is None:
@@ -113,7 +116,7 @@ def command(
     return exits.OK
 
 
-def _tell(provider: LocalProvider, server: WebServer, code: str) -> None:
+def _tell(provider: LocalProvider, server: serving.WebServer, code: str) -> None:
     """Print, for a program, where the server is and how a browser logs in."""
     about = provider.about()
     print_json(
