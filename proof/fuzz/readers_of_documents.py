@@ -10,8 +10,8 @@ from proof.fuzz import configs
 from proof.fuzz.configs import Leaf, Tree
 from proof.fuzz.targets import ELSEWHERE, NOW, Bench, Target, Wrong
 from tenuto.errors import FilterError, TenutoError
-from tenuto.experiments.locking import lock_experiment
-from tenuto.experiments.status import RunState, RunStatus, read_run_status
+from tenuto.experiments.experiment_lock import lock_experiment
+from tenuto.experiments.run_status import RunState, RunStatus, read_run_status
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
 from tenuto.jobs.key import JobKey
@@ -23,16 +23,9 @@ from tenuto.launchers.warm.needs import Environment, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filters import parse_filter
 from tenuto.settings import load_settings
+from tenuto.tasks.deserialization import no_upstream, read_value
 from tenuto.tasks.saving import from_task_dir, load
-from tenuto.tasks.serialization import (
-    document,
-    dumps,
-    job_document,
-    loads,
-    no_upstream,
-    read_value,
-    state_dict,
-)
+from tenuto.tasks.serialization import document, dumps, job_document, loads, state_dict
 
 
 def documents(bench: Bench) -> list[Target]:

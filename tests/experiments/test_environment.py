@@ -18,15 +18,13 @@ from tenuto.experiments import environment
 from tenuto.experiments.environment import (
     DirtyGitAction,
     Environment,
-    GitState,
     capture,
     check_dirty_git,
     dirty_paths,
-    git_state,
     installed_packages,
     recorded_variables,
-    without_credentials,
 )
+from tenuto.experiments.git_state import GitState, git_state, without_credentials
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 

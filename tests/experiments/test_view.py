@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.errors import Ambiguous, NotFound
-from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.experiment_lock import lock_experiment
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.standing import within_run
-from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight

@@ -21,9 +21,9 @@ from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
 from tenuto.experiments.display import LiveProgress, PlainProgress, Progress, signs_for, steers_terminal
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
-from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.overview import Overview
-from tenuto.experiments.reporting import current_reporter
+from tenuto.experiments.reporter import current_reporter
+from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.jobs.causes import grouped

@@ -11,13 +11,14 @@ from typing import Any
 
 from tenuto.errors import ParameterError
 from tenuto.experiments.hooks import SubmitHook
-from tenuto.experiments.modes import RunMode
+from tenuto.experiments.run_mode import RunMode
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.settings import Settings, load_settings
 from tenuto.tasks.arguments import member, refused, whole_number
 from tenuto.tasks.ports import Submission
+from tenuto.tasks.task import check_variable
 
 
 def settings_of(given: Any) -> Settings:
@@ -78,6 +79,16 @@ def launcher_of(given: Any, what: str) -> Launcher | str | None:
         launcher: Launcher = given
         return launcher
     return given
+
+
+def variable(name: Any, value: Any) -> str:
+    """The text of a variable of a job; a number or a path is written as text."""
+    is_written = isinstance(value, int | float | Path) and not isinstance(value, bool)
+    try:
+        check_variable(name, str(value) if is_written else value)
+    except ValueError as error:
+        raise ParameterError(f"setenv: {error}") from None
+    return str(value)
 
 
 def checked(submission: Submission, settings: Settings) -> Submission:

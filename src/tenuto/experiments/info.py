@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenuto.experiments.results import Finished, Row, result_rows
+from tenuto.experiments.result_rows import Finished, Row, result_rows
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.view import JobView

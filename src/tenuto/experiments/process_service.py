@@ -25,7 +25,7 @@ _SLACK_S = 5.0
 _PORT = "{port}"
 _LAST_WORDS = 2000
 _LOOK_S = 0.05
-_GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.guard import main; main()"
+_GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.service_guard import main; main()"
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""Retries that a monitor asks for: failed jobs are run again from their directories, by a scheduler here.
+"""Retries from outside a run: the failed jobs of runs, and a monitor's wish to run some of them again.
 Waits for nothing. A job that is about to be run again is not submitted twice.
 """
 
@@ -13,6 +13,7 @@ from tenuto.jobs.outcome import Acted, Outcome
 from tenuto.jobs.retry import Retrying, prepare, submit
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.settings import Settings
 
@@ -54,3 +55,16 @@ class Retries:
         if isinstance(event, JobStateChangedEvent) and event.state.finished():
             with self._lock:
                 self._under_way.pop(JobKey(event.task_id, event.job_id), None)
+
+
+def failed_jobs(view: WorkspaceView, name: str | None) -> dict[JobKey, int]:
+    """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
+
+    Not those whose directories a person removed: there is nothing left to run them from.
+    """
+    return {
+        job.key: job.attempt
+        for run in view.find_runs(name)
+        for job in view.jobs(run)
+        if job.state is JobState.ERROR and job.reason is not JobFailureStatus.DELETED
+    }

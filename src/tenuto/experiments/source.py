@@ -11,18 +11,18 @@ from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
-from tenuto.experiments.job_past import job_detail, named_events
-from tenuto.experiments.reasons import explain_job
-from tenuto.experiments.results import Finished, result_rows
+from tenuto.experiments.job_owners import users
+from tenuto.experiments.job_past import explain_job, job_detail, named_events
+from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.retries import Retries
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.source_feed import RunsFeed
-from tenuto.experiments.token_panel import token_panel
-from tenuto.experiments.users import users
+from tenuto.experiments.token_view import token_panel
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import JobLog
 from tenuto.jobs.outcome import Acted as JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.results import ResultReader, flat_result, result_of
@@ -58,7 +58,6 @@ from tenuto.settings import Settings
 from tenuto.workspace.carbon import plain_metrics
 from tenuto.workspace.layout import Layout, is_job_id
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import FileKind, Files
 
 MOST_ORPHANS_SIZED = 1_000
 
@@ -327,29 +326,6 @@ class ExperimentSource(Source):
         if killing.runner is not None:
             killing.runner.close()
         return _told(killing.acted)
-
-
-class JobLog:
-    """A log file; a job that printed nothing yet has an empty one."""
-
-    def __init__(self, files: Files, path: str, attempt: int, *, has_ended: bool) -> None:
-        self.attempt = attempt
-        self._files = files
-        self._path = path
-        self._has_ended = has_ended
-
-    def size(self) -> int:
-        found = self._files.stat(self._path)
-        return found.size if found is not None and found.kind is FileKind.FILE else 0
-
-    def read(self, offset: int, limit: int) -> bytes:
-        try:
-            return self._files.read_range(self._path, offset, limit)
-        except (OSError, TenutoError):
-            return b""
-
-    def ended(self) -> bool:
-        return self._has_ended
 
 
 def _told(acted: JobActed) -> Acted:

@@ -14,22 +14,10 @@ from tenuto.errors import MalformedFile, SerializationError
 from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
+from tenuto.tasks.deserialization import Upstream, no_upstream, read_live, read_value, renew
 from tenuto.tasks.live import has_init, instantiate, set_live_state
 from tenuto.tasks.ports import job_context
-from tenuto.tasks.serialization import (
-    MAX_BYTES,
-    PARAMS_FILE,
-    Document,
-    Renewed,
-    Upstream,
-    document,
-    dumps,
-    loads,
-    no_upstream,
-    read_live,
-    read_value,
-    renew,
-)
+from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, Document, Renewed, document, dumps, loads
 from tenuto.tasks.task import LightweightTask, run_to_end
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
 from tenuto.cli.selection import named, need_one_of
-from tenuto.experiments.actions import failed_jobs
+from tenuto.experiments.retries import failed_jobs
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
 from tenuto.jobs.text import safe

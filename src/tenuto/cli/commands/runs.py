@@ -11,10 +11,9 @@ from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, s
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
-from tenuto.experiments.actions import prune_runs
-from tenuto.experiments.run_tags import add_tags, remove_tags
+from tenuto.experiments.pruning import prune_runs
+from tenuto.experiments.run_status import RunState, add_tags, remove_tags
 from tenuto.experiments.runs import RunView, plain_run
-from tenuto.experiments.status import RunState
 from tenuto.experiments.view import WorkspaceView
 from tenuto.jobs.text import duration, energy, safe
 from tenuto.jobs.view import plain_job

@@ -1,4 +1,6 @@
-"""How an experiment treats the tasks that are submitted to it."""
+"""How an experiment treats the tasks that are submitted to it, and what the command line imposes on it.
+Decides nothing.
+"""
 
 from __future__ import annotations
 

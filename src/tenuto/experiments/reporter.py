@@ -1,5 +1,5 @@
-"""What an experiment says to the person who started its script: sentences on standard error.
-Decides nothing.
+"""What a person is told of an experiment: by the reporter of a command, or by sentences on standard error.
+Decides nothing. A script that runs by itself has no reporter, and prints only what must be said.
 """
 
 from __future__ import annotations
@@ -8,10 +8,40 @@ import contextlib
 import os
 import shlex
 import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
 
 from tenuto.experiments.run import Run
+from tenuto.experiments.run_status import RunState
 from tenuto.jobs.text import counted
+from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.states import JobState
+
+if TYPE_CHECKING:
+    from tenuto.experiments.experiment import experiment
+
+
+class Reporter(Protocol):
+    """Hears of every experiment that is opened while it is the current one."""
+
+    def opened(self, xp: experiment) -> None:
+        """An experiment was entered."""
+        ...
+
+    def hear(self, event: Event) -> None:
+        """An event of an open experiment; called in a thread of the scheduler's."""
+        ...
+
+    def closed(self, xp: experiment, state: RunState) -> None:
+        """An experiment was left; its jobs will not be told any more."""
+        ...
+
+    def planned(self, xp: experiment) -> None:
+        """An experiment that runs nothing was left: `xp.plan` or `xp.jobs` says what it would have run."""
+        ...
+
+
+current_reporter: ContextVar[Reporter | None] = ContextVar("tenuto_reporter", default=None)
 
 
 def say(message: str) -> None:

@@ -1,5 +1,5 @@
-"""The events of a run, read from files: while it runs, from where another reader stopped, or years later.
-Only reads, and needs nothing of the process that runs the experiment.
+"""The events of a run, in the journal of its experiment: each writer there bears the name of its run.
+Read from files while it runs, or years later; needs nothing of the process that runs the experiment.
 """
 
 from __future__ import annotations
@@ -7,18 +7,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import JournalError, NotFound
-from tenuto.experiments.journals import run_of
-from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState
+from tenuto.light import late
 from tenuto.settings import load_settings
+from tenuto.workspace import journal
 from tenuto.workspace.journal import Cursor, Entry, EventReader, Position
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.ports import FileKind, Files
+
+if TYPE_CHECKING:
+    from tenuto.experiments import view as views
+else:
+    views = late("tenuto.experiments.view")
 
 POLL_S = 0.5
 _MOST = 10_000
@@ -36,7 +43,7 @@ def run_events(
     `jobs`: also what its running jobs tell, such as progress. `cursor`: what `RunEvents.cursor` gave.
     """
     workspace = Workspace.named(workdir, load_settings())
-    view = WorkspaceView(workspace.layout, this_machine())
+    view = views.WorkspaceView(workspace.layout, this_machine())
     found = view.run(run)
     return RunEvents(view, found.experiment_id, found.run_id, jobs=jobs, cursor=cursor)
 
@@ -46,7 +53,7 @@ class RunEvents:
 
     def __init__(
         self,
-        view: WorkspaceView,
+        view: views.WorkspaceView,
         experiment_id: str,
         run_id: str,
         *,
@@ -141,3 +148,38 @@ def _decoded(cursor: Mapping[str, Any] | None) -> tuple[Cursor, dict[JobKey, Cur
 
 def _positions(given: Mapping[str, Any]) -> Cursor:
     return {str(name): Position(int(offset), int(sequence)) for name, (offset, sequence) in given.items()}
+
+
+_BETWEEN = ":"
+
+
+def writer_name(run_id: str, nonce: str) -> str:
+    """The name under which a run writes. Names sort as the runs do."""
+    return f"{run_id}{_BETWEEN}{nonce}"
+
+
+def run_of(writer: str) -> str | None:
+    """The run that writes under this name; None if it was none."""
+    run_id, between, _ = writer.partition(_BETWEEN)
+    return run_id if between else None
+
+
+def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:
+    """Gives the events of runs that were killed to those runs; what belongs to a run that is gone goes, too.
+
+    Under the experiment's lock, before a run writes. Otherwise they would count for the next run that ends.
+    """
+    place = layout.experiment_journal(experiment_id)
+    of_run: dict[str, list[int]] = {}
+    for number, writer in journal.writers(files, place).items():
+        run_id = run_of(writer)
+        if run_id is not None:
+            of_run.setdefault(run_id, []).append(number)
+    for run_id, numbers in of_run.items():
+        run = layout.run(experiment_id, run_id)
+        found = files.stat(run.directory)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            journal.archive(files, place, run.events, numbers)
+        else:
+            for number in numbers:
+                files.remove(place.path(number))

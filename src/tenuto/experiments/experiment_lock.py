@@ -1,4 +1,6 @@
-"""One run of an experiment at a time: the lock, and who has it."""
+"""The lock of an experiment, of which one run at a time is open, and the process that has it.
+Waits no longer than its caller says.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""What became of a run, as its ``status.json`` tells; written at the start, and once more at the end."""
+"""What a run's directory says of the run: what became of it (``status.json``), and its tags.
+Written at the start, and once more at the end; a tagged run is never pruned.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
@@ -10,7 +13,7 @@ from typing import NamedTuple
 from tenuto.errors import WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.workspace.carbon import metrics_of, plain_metrics
-from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.layout import RunPaths, name_of_directory
 from tenuto.workspace.ports import Files
 
 _LIMIT = 1 << 20
@@ -80,3 +83,25 @@ def read_run_status(files: Files, run: RunPaths) -> RunStatus | None:
         )
     except (OSError, WorkspaceError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def read_tags(files: Files, run: RunPaths) -> tuple[str, ...]:
+    """The tags of a run, in order; none if they cannot be read."""
+    try:
+        names = files.list(run.tags)
+    except OSError:
+        return ()
+    return tuple(sorted(tag for name in names if (tag := name_of_directory(name)) is not None))
+
+
+def add_tags(files: Files, run: RunPaths, tags: Iterable[str]) -> None:
+    """Adds tags; `InvalidName` for a word that cannot be one."""
+    paths = [run.tag(tag) for tag in tags]
+    files.make_directory(run.tags)
+    for path in paths:
+        files.write(path, b"")
+
+
+def remove_tags(files: Files, run: RunPaths, tags: Iterable[str]) -> list[str]:
+    """Takes tags away; returns those that it had."""
+    return [tag for tag in tags if files.remove(run.tag(tag))]
