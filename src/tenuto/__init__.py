@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tenuto.experiments.services import Service, ServiceState
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
-    from tenuto.launchers.finding import find_launcher
+    from tenuto.launchers.finder import find_launcher
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.slurm.launcher import SlurmLauncher
     from tenuto.launchers.slurm.options import SlurmOptions
@@ -114,7 +114,7 @@ _ON_DEMAND = {
     "deserialize": "tenuto.tasks.saving",
     "experiment": "tenuto.experiments.experiment",
     "explain": "tenuto.tasks.explain",
-    "find_launcher": "tenuto.launchers.finding",
+    "find_launcher": "tenuto.launchers.finder",
     "from_state_dict": "tenuto.tasks.deserialization",
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",

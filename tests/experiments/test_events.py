@@ -171,7 +171,7 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cursor", [{}, {"run": 3, "jobs": []}, {"run": {"a": [1]}, "jobs": []}, {"run": {}}])
 def test_what_is_no_cursor_is_refused(cursor: object) -> None:
-    from tenuto.experiments.view import WorkspaceView
+    from tenuto.experiments.workspace_view import WorkspaceView
     from tenuto.workspace.machine import this_machine
 
     view = WorkspaceView(Layout("/nowhere"), this_machine())

@@ -22,7 +22,7 @@ from tenuto import (
     tag,
 )
 from tenuto.errors import DeclarationError, GraphError, ParameterError
-from tenuto.experiments.arguments import checked
+from tenuto.experiments.checked_arguments import checked
 from tenuto.scheduler.listeners import Announcer
 from tenuto.settings import Settings
 from tenuto.tasks.ports import Submission

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto import CommandTask, experiment
 from tenuto.experiments.job_past import explain_job
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.spawn import SpawnLauncher

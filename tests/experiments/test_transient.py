@@ -327,7 +327,7 @@ CLEANER = """
 import os, sys
 from functools import partial
 from tenuto.experiments.job_owners import users
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.removal import delete
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

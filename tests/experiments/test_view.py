@@ -19,7 +19,7 @@ from tenuto.experiments.experiment_lock import lock_experiment
 from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.standing import within_run
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode

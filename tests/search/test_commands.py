@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from tenuto.cli.exits import exit_code
+from tenuto.cli.exit_codes import exit_code
 from tenuto.cli.main import commands
 from tenuto.errors import TenutoError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tenuto.cli.console import note
 from tenuto.errors import NotFound
 from tenuto.experiments.source import ExperimentSource
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.lifecycle.source import Source
 from tenuto.light import late
 from tenuto.settings import Settings, load_settings

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from tenuto.cli.console import note
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.fields import FIELDS, own_fields
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.results import ResultReader, flat_result, is_result
+from tenuto.jobs.result_table import ResultReader, flat_result, is_result
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.filters import Filter, names, parse_filter

@@ -14,7 +14,7 @@ from tenuto.errors import (
     ExperimentInJob,
     GracefulExperimentExit,
 )
-from tenuto.experiments.arguments import (
+from tenuto.experiments.checked_arguments import (
     hooks_of,
     launcher_of,
     paths_of,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from tenuto.experiments.result_rows import Finished, Row, result_rows
 from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.view import JobView
 from tenuto.settings import load_settings
 from tenuto.workspace.layout import Layout

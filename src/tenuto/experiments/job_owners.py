@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Depth
 from tenuto.lifecycle.states import TransientMode

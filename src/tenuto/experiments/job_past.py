@@ -13,11 +13,11 @@ from tenuto.experiments.followed_run import job_row
 from tenuto.experiments.run_journal import run_of
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.token_view import holders_text
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
 from tenuto.jobs.view import JobDetail
-from tenuto.jobs.why import Why, explain
+from tenuto.jobs.why import Explanation, explain
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -178,7 +178,7 @@ def _iso(instant: datetime | None) -> str | None:
     return None if instant is None else instant.isoformat()
 
 
-def explain_job(view: WorkspaceView, key: JobKey) -> Why:
+def explain_job(view: WorkspaceView, key: JobKey) -> Explanation:
     """Why a job is in its state."""
     why = explain(view, view.detail(key))
     return why._replace(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
-from tenuto.jobs.listening import LOCALHOST, listen
+from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.modes import file_mode

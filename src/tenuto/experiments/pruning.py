@@ -26,11 +26,11 @@ from tenuto.workspace.temporaries import clear_forsaken
 
 if TYPE_CHECKING:
     from tenuto.experiments import job_owners
-    from tenuto.experiments import view as views
+    from tenuto.experiments import workspace_view as views
     from tenuto.jobs import directories, removal
 else:  # most runs need none of it
     job_owners = late("tenuto.experiments.job_owners")
-    views = late("tenuto.experiments.view")
+    views = late("tenuto.experiments.workspace_view")
     directories = late("tenuto.jobs.directories")
     removal = late("tenuto.jobs.removal")
 

@@ -23,9 +23,9 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import FileKind, Files
 
 if TYPE_CHECKING:
-    from tenuto.experiments import view as views
+    from tenuto.experiments import workspace_view as views
 else:
-    views = late("tenuto.experiments.view")
+    views = late("tenuto.experiments.workspace_view")
 
 POLL_S = 0.5
 _MOST = 10_000

@@ -10,8 +10,8 @@ from tenuto.experiments.reporter import failure_text, printable
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_status import RunState
 from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.reuse import Validity
 from tenuto.jobs.text import counted
-from tenuto.jobs.validity import Validity
 from tenuto.scheduler.jobs import Job
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenuto.clock import SystemClock
-from tenuto.experiments.display import LiveProgress, Progress, signs_for, steers_terminal
+from tenuto.experiments.display import LiveProgress, ProgressDisplay, signs_for, steers_terminal
 from tenuto.experiments.overview import Overview
-from tenuto.jobs.screen import Line, Screen, Size
+from tenuto.jobs.screen import Screen, ScreenLine, Size
 from tenuto.light import late
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
@@ -25,17 +25,17 @@ NOTEBOOK_SIZE = Size(100, 20)
 class _Shown:
     """What is on the terminal now."""
 
-    display: Progress | None = None
+    display: ProgressDisplay | None = None
 
 
-def script_display() -> Progress | None:
+def script_display() -> ProgressDisplay | None:
     """The display of the open experiments, or a new one; None where no person would see it."""
     if _Shown.display is None or not _Shown.display.is_open:
         _Shown.display = _new_display()
     return _Shown.display
 
 
-def _new_display() -> Progress | None:
+def _new_display() -> ProgressDisplay | None:
     overview = Overview(SystemClock(), this_machine().files)
     notebook = _notebook()
     if notebook is not None:
@@ -63,7 +63,7 @@ class NotebookScreen(Screen):
         self._notebook = notebook
         self._handle: Any = None
 
-    def draw(self, lines: Sequence[Line]) -> None:
+    def draw(self, lines: Sequence[ScreenLine]) -> None:
         """Replace the lines."""
         text = html.escape("\n".join(line.text for line in lines))
         shown = self._notebook.HTML(f"<pre>{text}</pre>")

@@ -18,14 +18,14 @@ from tenuto.experiments.retries import Retries
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.token_view import token_panel
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import JobLog
-from tenuto.jobs.outcome import Acted as JobActed
+from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
-from tenuto.jobs.results import ResultReader, flat_result, result_of
+from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,

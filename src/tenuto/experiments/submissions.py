@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ParameterError
-from tenuto.experiments.arguments import checked
+from tenuto.experiments.checked_arguments import checked
 from tenuto.experiments.hooks import SubmitHook, ask_hooks
 from tenuto.experiments.job_defaults import JobDefaults
 from tenuto.experiments.plan import Intent, PlannedJob, plan_job
@@ -21,10 +21,10 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.inquiry import Inquiry
 from tenuto.jobs.preparation import Preparations
+from tenuto.jobs.reuse import Validity
 from tenuto.jobs.submission import check_script, make_job
 from tenuto.jobs.text import counted
-from tenuto.jobs.validity import Validity
-from tenuto.launchers.carbon.plan import carbon_plan
+from tenuto.launchers.carbon.carbon_plan import carbon_plan
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.light import late
@@ -37,7 +37,7 @@ from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 
 if TYPE_CHECKING:
-    from tenuto.jobs import notebook_cells, placing
+    from tenuto.jobs import notebook_cells, placement
 else:
     notebook_cells = late("tenuto.jobs.notebook_cells")
 
@@ -53,7 +53,7 @@ class Submissions:
         mode: RunMode,
         launcher: Launcher | str | None,
         hooks: list[SubmitHook],
-        declare_gpus: placing.DeclareGpus,
+        declare_gpus: placement.DeclareGpus,
         *,
         reruns_changed: bool,
     ) -> None:

@@ -20,7 +20,7 @@ from tenuto.workspace.tokens import TokenFiles, TokenState, waiting_text
 
 if TYPE_CHECKING:
     from tenuto.experiments.followed_run import FollowedRun
-    from tenuto.experiments.view import WorkspaceView
+    from tenuto.experiments.workspace_view import WorkspaceView
 
 
 def with_tokens(

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
-from tenuto.jobs.listening import LOCALHOST, listen
+from tenuto.jobs.tcp_ports import LOCALHOST, listen
 
 logger = logging.getLogger("tenuto.experiments")
 

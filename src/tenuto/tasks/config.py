@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from tenuto.tasks import showing
+    from tenuto.tasks import notebook_table
 else:
-    showing = late("tenuto.tasks.showing")
+    notebook_table = late("tenuto.tasks.notebook_table")
 
 T = TypeVar("T")
 
@@ -384,7 +384,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def _repr_html_(self) -> str:
         """The config in a notebook."""
         # most programs are no notebooks, and every job loads this module
-        shown: str = showing.config_html(self)
+        shown: str = notebook_table.config_html(self)
         return shown
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import threading
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
-from tenuto.jobs.listening import LOCALHOST
+from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState

@@ -9,7 +9,7 @@ from tenuto.cli.console import note, print_json, say
 from tenuto.cli.graphs import dot, svg, text_lines
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import jobs_of_runs, matching, read_filter
-from tenuto.jobs.graph import job_nodes, task_nodes
+from tenuto.jobs.job_graph import job_nodes, task_nodes
 
 MOST_JOBS = 60
 """Jobs that are drawn one by one unless `--all` asks for more."""

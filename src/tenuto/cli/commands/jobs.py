@@ -12,7 +12,7 @@ from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, 
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.results import ResultReader, ResultRow, cell_text, result_text, varying_parameters
+from tenuto.jobs.result_table import ResultReader, ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.text import duration
 from tenuto.jobs.view import JobsView, JobView, plain_job
 

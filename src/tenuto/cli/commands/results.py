@@ -16,7 +16,7 @@ from tenuto.cli.plots import Point, bars, histogram, scatter
 from tenuto.cli.program import hint
 from tenuto.cli.selection import jobs_of_runs, matching, read_filter
 from tenuto.errors import NotFound
-from tenuto.jobs.results import (
+from tenuto.jobs.result_table import (
     ResultReader,
     ResultRow,
     best_column,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from tenuto import __version__
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
 from tenuto.cli.doors import open_doors
 from tenuto.cli.options import json_option, open_workspace, workspace_option
@@ -72,7 +72,7 @@ def command(
             if isinstance(provider, LocalProvider):
                 provider.wait_until_loaded(LOAD_S)
             print_json(provider.overview())
-            return exits.OK
+            return exit_codes.OK
         try:
             make = app.Top
         except ModuleNotFoundError as error:
@@ -81,7 +81,7 @@ def command(
         login = provider.login if isinstance(provider, RemoteProvider) else None
         top = make(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
         top.run(mouse=False)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _check_terminal(ctx: click.Context) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tenuto import __version__
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.console import note, print_json
 from tenuto.cli.doors import open_doors, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
-from tenuto.jobs.listening import LOCALHOST
+from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registry import new_code, registrations
@@ -113,7 +113,7 @@ def command(
             server.run(ready, os.getpid())
         finally:
             provider.close()
-    return exits.OK
+    return exit_codes.OK
 
 
 def _tell(provider: LocalProvider, server: serving.WebServer, code: str) -> None:
@@ -166,7 +166,7 @@ def _login(registry: Path, port: int | None, workspace: str | None, as_json: boo
                     print_json({"url": url, "login": link, "code": code, "port": found.port})
                 else:
                     click.echo(link)
-                return exits.OK
+                return exit_codes.OK
             note(f"the server on port {found.port} does not answer")
     where = f"on port {port}" if port is not None else f"for {workspace}"
     raise NotFound(f"no server of yours runs {where}: start one with tenuto ui")

@@ -12,12 +12,12 @@ from tenuto.cli.console import moment, print_json, say, state_cell, styled, wind
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import ABSENT, plain_side
-from tenuto.jobs.results import flat_result, result_of
+from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
-from tenuto.jobs.why import Why
+from tenuto.jobs.why import Explanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState
@@ -44,7 +44,7 @@ def command(job: str, workspace: str | None, as_json: bool) -> None:
         _show(view, why)
 
 
-def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
+def _plain(view: WorkspaceView, why: Explanation) -> dict[str, Any]:
     now = view.machine.clock.now()
     detail = why.detail
     used = _used(detail)
@@ -105,7 +105,7 @@ def _show_energy(detail: JobDetail) -> None:
         _bullet(f"its energy was not measured: {short}")
 
 
-def _show(view: WorkspaceView, why: Why) -> None:
+def _show(view: WorkspaceView, why: Explanation) -> None:
     detail, job = why.detail, why.detail.job
     now = view.machine.clock.now()
     say(f"{safe(job.task_id)} {job.job_id[:12]} is {styled(state_cell(job.state))}")

@@ -19,9 +19,9 @@ from tenuto.launchers.runner.fresh import start_afresh
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Preloaded, Spare, run_payload
+from tenuto.launchers.runner.payload import Payload, PayloadToBe, Preloaded, run_payload
+from tenuto.launchers.runner.payload_setup import close_all_but
 from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
@@ -74,7 +74,7 @@ class Inherited(NamedTuple):
     """How long a cluster lets the runner run, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
-    spare: Spare | None = None
+    spare: PayloadToBe | None = None
     """The payload-to-be, if the runner waited for its job beside one."""
     bell: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""
@@ -294,7 +294,7 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     return start_afresh(payload, inherited.python) if ahead is None else ahead
 
 
-def _supervise(attempt: Attempt, payload: Payload, child: int, spare: Spare | None) -> int:
+def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:
     logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
     supervisor = Supervisor(payload, child, logs)
     try:

@@ -7,16 +7,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.settling import CANNOT_EXECUTE, live_no_longer_than, settle_in
+from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, live_no_longer_than, settle_in
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.light import late
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import failures, memory, task
+    from tenuto.launchers.runner import failures, memory, python_task
 else:
     failures = late("tenuto.launchers.runner.failures")
     memory = late("tenuto.launchers.runner.memory")
-    task = late("tenuto.launchers.runner.task")
+    python_task = late("tenuto.launchers.runner.python_task")
 
 
 def be_payload(
@@ -25,7 +25,7 @@ def be_payload(
     """Settle in and run the task; the exit code for this process."""
     live_no_longer_than(int(runner))
     assignment = Assignment.from_arguments(*arguments)
-    reporter = Reporter(int(report))
+    reporter = ReportWriter(int(report))
     try:
         settle_in(
             assignment.directory,
@@ -36,4 +36,4 @@ def be_payload(
     except OSError as error:
         reporter.failed(*failures.not_begun(error))
         return CANNOT_EXECUTE
-    return task.run_task(assignment, reporter)
+    return python_task.run_task(assignment, reporter)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tenuto.lifecycle.states import JobFailureStatus
 
 
-class Reporter:
+class ReportWriter:
     """The payload's end. Forked children of the payload have it too, but are not heard."""
 
     def __init__(self, fd: int) -> None:

@@ -51,7 +51,7 @@ def rank(environ: Mapping[str, str]) -> int:
     return 0
 
 
-class Report(NamedTuple):
+class LoopProgress(NamedTuple):
     """How far a loop is."""
 
     value: float
@@ -69,9 +69,9 @@ class ProgressReports:
         self._lock = allocate_lock()
         self._writer: EventWriter | None = None
         self._pid = os.getpid()
-        self._written: dict[int, tuple[float, Report]] = {}
+        self._written: dict[int, tuple[float, LoopProgress]] = {}
         """level -> when the last report was written, and which."""
-        self._held_back: dict[int, Report] = {}
+        self._held_back: dict[int, LoopProgress] = {}
         self._inner = 0
 
     def report(self, value: float, level: int, desc: str | None) -> None:
@@ -80,7 +80,7 @@ class ProgressReports:
         now = self._clock.monotonic()
         pause_s = min(max((now - self._began) * _PAUSE_PER_AGE, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
         with self._lock:
-            self._held_back[level] = Report(value, desc, self._clock.now())
+            self._held_back[level] = LoopProgress(value, desc, self._clock.now())
             is_end = value == 1 and level == 0
             for held in sorted(self._held_back):  # outer loops first
                 then, last = self._written.get(held, (-pause_s, None))
@@ -108,7 +108,7 @@ class ProgressReports:
                 self._write(outer, said._replace(timestamp=report.timestamp))
         self._write(level, report)
 
-    def _write(self, level: int, report: Report) -> None:
+    def _write(self, level: int, report: LoopProgress) -> None:
         if rank(os.environ) > 0:
             return  # the first process of a distributed program speaks for all
         # 8 ms that a task without progress need not pay

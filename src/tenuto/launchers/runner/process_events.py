@@ -22,7 +22,7 @@ from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
 from tenuto.workspace.journal import EventWriter
 
 
-class Beside:
+class ProcessEvents:
     """For one attempt; lives in the supervisor, and is asked when `due`."""
 
     def __init__(self, payload: Payload, began: float) -> None:

@@ -11,10 +11,10 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from tenuto.launchers.runner import leaving, task
+from tenuto.launchers.runner import process_end, python_task
 from tenuto.launchers.warm import fitness
-from tenuto.launchers.warm.sources import Sources
-from tenuto.launchers.warm.watching import Asked
+from tenuto.launchers.warm.import_watch import ImportQuestions
+from tenuto.launchers.warm.source_files import Sources
 from tenuto.tasks.location import Location, be_process_of_a_job, find_class
 from tenuto.tasks.ports import current_job
 from tenuto.tasks.schema import schema_of
@@ -25,7 +25,7 @@ _LONGEST_OUTPUT = 1 << 20
 class Loaded(NamedTuple):
     """What the parent knows of itself once everything is imported; in a payload, the `Preloaded`."""
 
-    asked: Asked
+    asked: ImportQuestions
     sources: Sources
     printed: tuple[bytes, bytes]
     """What the imports wrote to standard output and standard error."""
@@ -41,13 +41,13 @@ class Loaded(NamedTuple):
             numpy_random.seed()
 
     def leave(self, exit_code: int) -> NoReturn:
-        leaving.leave(exit_code)
+        process_end.leave(exit_code)
 
     def end_fully(self) -> None:
-        leaving.ask_for_full_end()
+        process_end.ask_for_full_end()
 
 
-class Unfit(NamedTuple):
+class UnfitModules(NamedTuple):
     """Why a process with these modules must not be forked."""
 
     why: str
@@ -57,27 +57,27 @@ class Unfit(NamedTuple):
 
 def load(
     classes: list[list[str]], import_path: list[str], environment: dict[str, str], memory_limit: int
-) -> Loaded | Unfit:
+) -> Loaded | UnfitModules:
     """Import the modules of the classes; if the process must not be forked after that, the reason."""
     began_ns = time.time_ns()
     look_like_a_job(import_path)
     os.environ.update(environment)
     random.random()  # so that the words of its state stay as they are for hundreds of numbers
     then = fitness.before()
-    asked = Asked()
+    asked = ImportQuestions()
     output = Output()
     asked.watch()
     try:
         import_classes(classes)
     except BaseException as error:  # noqa: BLE001  the job will say it better: it fails in its own log
-        return Unfit(f"cannot be imported ({type(error).__name__}: {error})"[:500], False)
+        return UnfitModules(f"cannot be imported ({type(error).__name__}: {error})"[:500], False)
     finally:
         asked.stop()
         printed = output.taken()
     gc.collect()
     why = fitness.why_unfit(then, asked, memory_limit)
     if why is not None:
-        return Unfit(why, fitness.why_not_ahead(then, asked) is None)
+        return UnfitModules(why, fitness.why_not_ahead(then, asked) is None)
     loaded = Loaded(asked, Sources(began_ns), printed, digests_of(classes), {})
     gc.collect()
     gc.freeze()
@@ -93,15 +93,15 @@ def import_classes(classes: list[list[str]]) -> None:
 def digests_of(classes: list[list[str]]) -> dict[str, str]:
     """The SHA-256 of each file that one of the classes is written in."""
     files = {getattr(sys.modules[module], "__file__", None) for module, _, _ in classes}
-    return {file: task.digest(file) for file in files if file}
+    return {file: python_task.digest(file) for file in files if file}
 
 
 def look_like_a_job(import_path: list[str]) -> None:
     """Be, to a module that is imported, what the process of a job is."""
     be_process_of_a_job()
     os.chdir("/")  # where nobody's relative path leads anywhere
-    task.complete_package()
-    task.look_like_a_plain_program()
+    python_task.complete_package()
+    python_task.look_like_a_plain_program()
     sys.path[:] = import_path
     # An experiment that a script opens while it is imported must fail here as it does in a job.
     inside: Any = object()

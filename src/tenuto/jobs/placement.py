@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import LauncherNotFound, RequirementError
 from tenuto.jobs.submission import Placement
 from tenuto.launchers.allotment import limits_with, thread_variables
-from tenuto.launchers.finding import Finder
+from tenuto.launchers.finder import Finder
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.requirements import Alternative, Requirement

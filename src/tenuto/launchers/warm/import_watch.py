@@ -21,7 +21,7 @@ _COPIES = ("wsgiref",)
 """Packages that copy all variables on import, for programs that are no jobs."""
 
 
-class Asked:
+class ImportQuestions:
     """Remembers questions, from `watch` to `stop`."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import TaskCancelled, TenutoError
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.context import RunningJob
+from tenuto.launchers.runner.kept_result import kept
 from tenuto.launchers.runner.partials import hold_partials
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.results import kept
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.location import be_process_of_a_job
@@ -39,7 +39,7 @@ else:
 # What a good end need not pay for.
 
 
-def run_task(assignment: Assignment, reporter: Reporter) -> int:
+def run_task(assignment: Assignment, reporter: ReportWriter) -> int:
     """Run the task of the job's directory; the exit code for this process.
 
     The process then ends as any Python program does: threads joined, `atexit` honoured, files flushed.
@@ -62,7 +62,7 @@ def run_task(assignment: Assignment, reporter: Reporter) -> int:
     return exit_code
 
 
-def _run(assignment: Assignment, reporter: Reporter, job: RunningJob, cancellation: _Cancellation) -> int:
+def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancellation: _Cancellation) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if assignment.preloaded is None:
         complete_package()
@@ -197,7 +197,7 @@ def digest(file: str) -> str:
         return sha256(stream.read()).hexdigest()
 
 
-def _report_result(assignment: Assignment, reporter: Reporter, task: Any, result: Any) -> None:
+def _report_result(assignment: Assignment, reporter: ReportWriter, task: Any, result: Any) -> None:
     stem = f"{assignment.directory}/{assignment.script_name}.result"
     try:
         reporter.done(kept(result, stem, pickles=getattr(task, "__pickle_result__", False)))
@@ -208,7 +208,7 @@ def _report_result(assignment: Assignment, reporter: Reporter, task: Any, result
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
 
 
-def _left(leaving: SystemExit, reporter: Reporter) -> int:
+def _left(leaving: SystemExit, reporter: ReportWriter) -> int:
     """What `sys.exit` asked for."""
     code = leaving.code
     if code is None or code == 0:

@@ -19,10 +19,10 @@ from tenuto.light import late, signal
 from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
-    from tenuto.launchers.warm import loading
-    from tenuto.launchers.warm.loading import Loaded
+    from tenuto.launchers.warm import preload
+    from tenuto.launchers.warm.preload import Loaded
 else:
-    loading = late("tenuto.launchers.warm.loading")
+    preload = late("tenuto.launchers.warm.preload")
 
 _REAP_EVERY_S = 1.0
 _LEAST_DESCRIPTORS = 3
@@ -54,8 +54,8 @@ class Parent:
         look_up_functions()
         self._python = first.content.pop("python")
         if first.content["classes"]:
-            found = loading.load(**first.content)
-            if not isinstance(found, loading.Loaded):
+            found = preload.load(**first.content)
+            if not isinstance(found, preload.Loaded):
                 send(self._socket, {"unfit": found.why, "spares_help": found.spares_help})
                 return False
             self._loaded = found
