@@ -145,11 +145,15 @@ def test_colours_come_only_where_they_are_wanted() -> None:
 
 
 def test_a_terminal_that_has_gone_is_no_error() -> None:
+    refused: list[str] = []
+
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
+            refused.append(text)
             raise OSError(5, "Input/output error")
 
     screen = Screen(Gone(), size=lambda _: Size(80, 24))
     screen.draw([ScreenLine("x")])
     screen.print("y\n")
     screen.clear()
+    assert any("x" in text for text in refused)
