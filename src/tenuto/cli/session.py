@@ -1,5 +1,5 @@
 """Runs what a person names, a script or a YAML file, and says how that ended.
-What is shown meanwhile is the business of the `ProgressDisplay` it is given.
+The `ProgressDisplay` that it is given decides what is shown meanwhile.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class experiment:
         self.fails_fast = _flag(fail_fast, bool(imposed_fail_fast.get()), "experiment(fail_fast=)")
         """Whether the first failure keeps further jobs from being started."""
         self.submit_hooks = hooks_of(submit_hooks)
-        """Who is asked before each submission, in order."""
+        """Hooks that each submission passes, in order."""
         self.environment: Mapping[str, str] = {}
         """Variables for the jobs that are submitted from now on."""
         self.is_cut = False

@@ -188,7 +188,7 @@ def explain_job(view: WorkspaceView, key: JobKey) -> Explanation:
 
 
 def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
-    """Who has the tokens that it waits for."""
+    """The processes that hold the tokens which the job waits for."""
     if detail.job.state is not JobState.WAITING or not detail.asked_by:
         return
     lines = view.lines(view.run(detail.asked_by[0]))

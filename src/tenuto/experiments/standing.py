@@ -21,8 +21,8 @@ def concerning(
 ) -> list[JobLine]:
     """The lines that decide where some jobs stand, in their order; each of them is looked at.
 
-    A job that was not started stands where those leave it that it depends on; a transient one asks as well
-    who needs it.
+    A job that was not started stands where those leave it that it depends on; of a transient one the jobs
+    that depend on it count as well.
     """
     by_id = {line.job_id: line for line in lines}
     dependents: dict[str, list[str]] = {}

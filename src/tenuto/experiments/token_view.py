@@ -48,7 +48,7 @@ def with_tokens(
 
 
 def holders_text(machine: Machine, line: JobLine) -> str | None:
-    """Who holds the tokens that a job waits for. Slow."""
+    """The processes that hold the tokens which a job waits for, in words. Slow."""
     files = _files(machine, line)
     try:
         pids = {

@@ -1,5 +1,5 @@
 """The removal of jobs' directories: under their locks, by one rename, and never while a job is used.
-The caller says which jobs, and who uses them.
+The caller says which jobs, and which of them are in use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def delete(
 def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UNSEEN) -> list[JobActed]:
     """Removes the directories of jobs that are not `used`, and empties the trash.
 
-    The locks come first, then the question who uses the jobs. A scheduler does it the other way round: it
+    The locks come first, then the question which jobs are in use. A scheduler does it the other way round: it
     lists a job that it found done as used, and then looks whether another process has the lock. So one
     sees the other, and a job is never taken from under a run that is about to use it.
     """

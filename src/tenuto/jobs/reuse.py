@@ -1,5 +1,5 @@
 """Whether what was found done is still what a script asks for: its defaults, and the code it was run from.
-It reads markers and stored parameters; what is done about a difference is the scheduler's business.
+It reads markers and stored parameters; the scheduler decides what a difference leads to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""TCP ports of this machine: taking one, and who has one that is taken."""
+"""TCP ports of this machine: taking one, and the process that has one already.
+Serves nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _LISTENS = "0A"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, on a free port for 0; `PortTaken` says who has it."""
+    """A socket that listens there, on a free port for 0; `PortTaken` names the process that has it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

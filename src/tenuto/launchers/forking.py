@@ -246,7 +246,7 @@ class ForkingLauncher:
             self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
         except OSError as error:
             if error.errno in NEVER:
-                return None  # who starts the runner directly will say it
+                return None  # the start without a parent will say it
             raise
         return self._parents[needs]
 
@@ -326,7 +326,7 @@ class ForkingLauncher:
     async def _after_its_death(
         self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _NotForked:
-        """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
+        """The parent died with the order in its hands: the other end of `ready` tells what it did."""
         self._drop(parent)
         if await said_ready(ready, word):
             word.close()

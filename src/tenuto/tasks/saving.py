@@ -1,5 +1,5 @@
 """Configs in directories: saved with their data files, loaded back, or read from a job.
-What the files contain is `serialization`'s business.
+`serialization` decides what the files contain.
 """
 
 from __future__ import annotations

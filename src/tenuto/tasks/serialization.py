@@ -1,5 +1,5 @@
 """Configs as documents: a flat list of objects, children first, and a value over them.
-It reads and writes values in memory; files are `saving`'s and the runner's business.
+Writes values in memory; `saving` and the scheduler write files. `deserialization` reads them.
 """
 
 import json

@@ -1,5 +1,5 @@
 """One attempt, from the first line of the runner to its last: the numbered steps of the lifecycle, in order.
-What each step does is another module's business; here is only the order, and what happens if a step fails.
+Holds only the order of the steps, and what happens if one fails; each step is another module's.
 """
 
 import errno

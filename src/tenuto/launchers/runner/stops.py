@@ -1,4 +1,4 @@
-"""What a payload learns when it is sent TERM: who wants it to end, and why.
+"""What a payload learns when it is sent TERM: whose wish its end is (a person's, a command's), and why.
 Loaded when that happens, or before by a task that will want to know: most are never asked to stop.
 """
 

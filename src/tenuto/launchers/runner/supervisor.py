@@ -117,7 +117,7 @@ class Supervisor:
             os.kill(self._child, taken.si_signo)
 
     def _asked(self, signal_name: str) -> Stop:
-        """Who asked for the end, according to `stop.json`."""
+        """What `stop.json` says of the end that was asked for."""
         wish = self._wish()
         self._unexplained |= wish is None and self._beats is not None
         return wish or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")

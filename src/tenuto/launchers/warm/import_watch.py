@@ -70,7 +70,7 @@ def _keeps_a_copy(frame: FrameType | None) -> bool:
 
 
 def _asker(frame: FrameType | None) -> str | None:
-    """Who asked through functions for paths; None for the standard library, which asks in vain."""
+    """The module that asked through functions for paths; None for the standard library's."""
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PATHS:
         frame = frame.f_back
     if frame is None:

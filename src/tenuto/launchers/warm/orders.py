@@ -1,5 +1,5 @@
 """How a process that is to be a runner takes on the job of an order: its variables, its log, its locks.
-Starts nothing; the runner itself is `attempt`'s business.
+Starts nothing; `attempt` is the runner itself.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Parent:
             return 0
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._runners.add(pid)
-        # The second byte first: who holds it without the first is taken for a leftover, and killed.
+        # The second byte first: a holder of it without the first is taken for a leftover, and killed.
         close_all(order.descriptors[::-1])
         handle = []
         with suppress(OSError):  # no descriptor left: the launcher opens it itself

@@ -1,5 +1,5 @@
 """The source files that a warm parent has loaded, and whether one of them has changed since.
-Looks at the disk; what follows from a change is the launcher's business.
+Looks at the disk; the launcher decides what follows from a change.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One spare, seen from the launcher: a runner that waits for a job beside an interpreter that imports ahead.
-How many there are, and for which jobs, is `spares`' business.
+`spares` decides how many there are, and for which jobs.
 """
 
 from __future__ import annotations
