@@ -15,12 +15,12 @@ ELSEWHERE = ("scheduler", "monitor", "search", "service")
 
 LONG_FILES = {
     "errors.py": 433,  # one tree
-    "experiments/experiment.py": 442,  # the public face of door 1
+    "experiments/experiment.py": 444,  # the public face of door 1
     "launchers/forking.py": 382,
     "launchers/runner/attempt.py": 389,
-    "tasks/config.py": 466,
+    "tasks/config.py": 469,
     "tasks/schema.py": 493,
-    "tasks/task.py": 372,
+    "tasks/task.py": 376,
     "tasks/types.py": 375,
     "testing/cluster.py": 462,
     "testing/contracts/launchers.py": 443,

@@ -207,8 +207,9 @@ class experiment:
     def setenv(self, name: str, value: str | int | float | Path, override: bool = True) -> None:
         """Adds a variable to the environment of jobs submitted from now on. It is written to a file.
 
-        A number or a path is written as text. With ``override=False`` a variable that is set, here or for
-        this process, stays. `ParameterError` for what no process can have in its environment.
+        `name`: the variable's. `value`: text; a number or a path is written as text. With ``override=False``
+        a variable that is set, here or for this process, stays. `ParameterError` for what no process can have
+        in its environment.
         """
         if flag(override, "setenv(override=)") or not (
             name in self.environment or name in process_environment()
@@ -230,9 +231,10 @@ class experiment:
     def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
         """What this run, or another, kept, as configs.
 
-        `experiment`: another experiment of the workspace. `run_id`: one of its runs, or of this experiment's;
-        by default the newest that kept something under the name. Tasks that a config came from, or depends
-        on, are submitted as transient: what is done is reused, and made again only if it is gone and needed.
+        `name`: what `save` was given. `experiment`: another experiment of the workspace. `run_id`: one of its
+        runs, or of this experiment's; by default the newest that kept something under the name. Tasks that a
+        config came from, or depends on, are submitted as transient: what is done is reused, and made again
+        only if it is gone and needed.
         """
         layout = self.workspace.layout
         if run_id is not None or experiment is None:

@@ -67,7 +67,11 @@ class ExperimentInfo(NamedTuple):
 
 
 def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None = None) -> ExperimentInfo:
-    """What a run of an experiment did, by default its last; `NotFound` if there is none."""
+    """What a run of an experiment did; `NotFound` if there is none.
+
+    `workdir`: a workspace, by its path or its name in the settings. `name`: the experiment's. `run_id`: one
+    of its runs; by default the last.
+    """
     workspace = Workspace.named(workdir, load_settings())
     view = WorkspaceView(workspace.layout, this_machine())
     run = view.run(name if run_id is None else f"{name}/{run_id}")

@@ -35,6 +35,10 @@ def _private(path: str, flags: int) -> int:
 class ProcessService(Service):
     """Runs a program, such as TensorBoard.
 
+    `command`: the program and its arguments, as a list or as a shell would split it. `id`: its name in the
+    run; by default the program's. `environment`: variables over those of this process. `directory`: where it
+    is started; by default here.
+
     With a `port` (0 for a free one), ``{port}`` in the command stands for it, and the service is running once
     a server listens there. When it is stopped it is asked to end, and killed after `grace_s`; so is all that
     it has started. It also ends when the process of the experiment is killed.

@@ -26,7 +26,8 @@ STOP_S = 5.0
 class WebService(Service):
     """Serves a WSGI application; for another kind of server override `serve` and `shutdown`.
 
-    Only this machine can reach it, unless `host` says otherwise. Port 0 stands for a free one.
+    `app`: the application. `id`: the service's name in the run. Only this machine can reach it, unless `host`
+    says otherwise. `port`: 0 stands for a free one.
     """
 
     id = "web"

@@ -455,7 +455,10 @@ def setmeta(config: C, flag: bool) -> C:
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
-    """Sets a parameter that is not counted, even on a sealed config."""
+    """Sets the parameter `name` of `config` to `value`, even if it is sealed.
+
+    `SealedConfig` for a parameter that counts for the identity, and for a value that holds configs.
+    """
     parameter = schema_of(type(config)).parameters.get(name)
     held = config.__dict__.get(name)
     if parameter is not None and (parameter.counted or any(configs_in([held, value]))):

@@ -63,7 +63,7 @@ def load(directory: Path | str, *, as_instance: bool = False) -> Any:
 
 
 def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:
-    """Saves a config so that `deserialize` gives the live object, after its init tasks."""
+    """Saves `config` to `directory`, so that `deserialize` gives the live object, after its `init_tasks`."""
     save({"config": config, "init_tasks": list(init_tasks)}, directory)
 
 

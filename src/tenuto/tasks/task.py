@@ -117,9 +117,13 @@ class Task(Config, Generic[Out_co]):
     ) -> Any:
         """Hands the task to the open experiment, which runs it once, and returns its output at once.
 
-        `requires`: what the job needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the
-        ``__requires__`` of its class; see docs/requirements.md. `priority`: of the jobs that could
-        start, those with the highest start first; in place of the ``__priority__`` of its class.
+        `launcher`: starts the job; also by its name. `workspace`: another one than the experiment's.
+        `run_mode`: another mode than the experiment's; see `RunMode`. `init_tasks`: lightweight tasks that
+        run in the job's process first. `max_retries`: how often a resumable task is started again after a
+        timeout. `transient`: run only if another job needs it; see `TransientMode`. `requires`: what the job
+        needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the ``__requires__`` of its class; see
+        docs/requirements.md. `priority`: of the jobs that could start, those with the highest start first; in
+        place of the ``__priority__`` of its class.
         """
         target = submitter()
         _set_init_tasks(self, init_tasks)
