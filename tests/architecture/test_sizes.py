@@ -28,7 +28,7 @@ LONG_FILES = {
     "testing/launcher.py": 462,
     "workspace/files.py": 371,
     "workspace/journal.py": 389,
-    "workspace/layout.py": 438,
+    "workspace/layout.py": 433,
 }
 """File -> its lines, of files that are longer; a number may become smaller only.
 

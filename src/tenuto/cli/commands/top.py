@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
-from tenuto.cli.doors import open_doors
+from tenuto.cli.doors import LOOPBACK, open_doors, person
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
 from tenuto.light import late
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 else:
     app = late("tenuto.monitor.tui.app")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LOAD_S = 60.0
 """How long an overview waits until all is known."""
 MOST_GROUPS = 1_000
@@ -79,7 +77,7 @@ def command(
             raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
         group = _chosen(run, groups) if run is not None else None
         login = provider.login if isinstance(provider, RemoteProvider) else None
-        top = make(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
+        top = make(provider, group=group, filter=filter_, read_only=read_only, by=person(), login=login)
         top.run(mouse=False)
     return exit_codes.OK
 
@@ -141,10 +139,3 @@ def _chosen(run: str, groups: Sequence[str]) -> str:
             return group
     known = ", ".join(group.partition(":")[2] for group in groups[:5]) or "none"
     raise NotFound(f"no run, service or search is called {run!r}; the newest: {known}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a person"

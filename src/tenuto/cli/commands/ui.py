@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import stat
 import threading
@@ -15,7 +14,7 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import note, print_json
-from tenuto.cli.doors import open_doors, settings_with_service
+from tenuto.cli.doors import LOOPBACK, open_doors, person, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 else:
     serving = late("tenuto.monitor.web.serving")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST_CODE = 1_000
 
 
@@ -93,7 +91,7 @@ def command(
             sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
         server = serving.WebServer(
-            provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=_user()
+            provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=person()
         )
         if code is None:
             code = server.sessions.new_code()
@@ -170,10 +168,3 @@ def _login(registry: Path, port: int | None, workspace: str | None, as_json: boo
             note(f"the server on port {found.port} does not answer")
     where = f"on port {port}" if port is not None else f"for {workspace}"
     raise NotFound(f"no server of yours runs {where}: start one with tenuto ui")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a person"

@@ -34,7 +34,6 @@ class Parent:
     def __init__(self, fd: int, pid: int) -> None:
         """`fd`: a socket, with the launcher at its other end; `pid`: the launcher's."""
         self._socket = socket(fileno=fd)
-        self._launcher_pid = pid
         self._loaded: Loaded | None = None
         self._python = ""
         self._machine = this_machine()
