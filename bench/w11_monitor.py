@@ -61,6 +61,8 @@ LOADED = (
 )
 FLOODED = (
     Part("events_each_s", "flood, four clients: events", "/s", None),
+    Part("short_percent", "flood: short of 1,000 events a second", "%", 5.0),
+    Part("event_cpu_s", "flood: CPU of the server for an event", "s", None),
     Part("growth_percent", "flood: growth of memory", "%", 5.0),
     Part("descriptors_left", "40 clients that left: descriptors", "", 0.0),
 )

@@ -10,11 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import terminal_screenshots
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
+
+from tenuto.clock import SystemClock
 
 JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
 FAILED = quote("experiments:demo.Train/00000005aaaaaaaa", safe="")
@@ -25,10 +28,14 @@ VIEWS = {
     "job": f"#/job?key={JOB}",
     "failed": f"#/job?key={FAILED}",
     "score": "#/score",
+    "past": "#/score?at=PAST",
     "graph": f"#/graph?group={SWEEP}",
+    "around": f"#/graph?group={SWEEP}&around={JOB}",
     "results": f"#/results?group={SWEEP}&task=demo.Evaluate",
     "resources": "#/resources",
     "archive": "#/archive",
+    "ask": f"#/job?key={JOB}",
+    "empty": "#/jobs?filter=state%3Dunscheduled",
     "login": "#/",
 }
 PICTURE = Path(__file__).with_name("monitor.png")
@@ -70,6 +77,7 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
     folder.mkdir(parents=True, exist_ok=True)
     state = first.storage_state()
     address = link.partition("#")[0]
+    past = (SystemClock().now() - timedelta(minutes=10)).isoformat()
     for look, (size, is_dark) in LOOKS.items():
         for view in wanted:
             context = browser.new_context(
@@ -80,9 +88,11 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
             page = context.new_page()
             page.on("console", lambda message: _say(message.text))
             page.on("pageerror", lambda error: _say(str(error)))
-            page.goto(address + VIEWS[view])
+            page.goto(address + VIEWS[view].replace("PAST", quote(past, safe="")))
             page.locator("main[aria-busy=false] h1").wait_for()
             page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
+            if view == "ask":
+                page.get_by_role("button", name="Kill").click()
             page.wait_for_timeout(600)
             page.screenshot(path=folder / f"{view}-{look}.png", full_page=look == "narrow")
             context.close()

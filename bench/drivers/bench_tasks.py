@@ -56,6 +56,7 @@ class Steps(Task):
     """Says twenty times a second how far it is."""
 
     seconds: Param[float]
+    number: Param[int] = 0
 
     def execute(self):
         count = int(self.seconds * 20)

@@ -44,16 +44,17 @@ def follow(client, count, first):
     return statistics.median(took.values())
 
 
-def silence(client, seconds):
+def silence(client, seconds, number):
     """The longest time between two frames that tell the progress of a job, while it reports all the time."""
     stream, connection = client.stream()
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from bench_tasks import Steps\nfrom tenuto import experiment\n"
         "with experiment('ws', 'steps'):\n"
-        "    Steps.C(seconds=float(sys.argv[2])).submit()\n"
+        "    Steps.C(seconds=float(sys.argv[2]), number=int(sys.argv[3])).submit()\n"
     )
-    run = subprocess.Popen([sys.executable, "-c", script, str(Path(__file__).parent), str(seconds)])
+    here = str(Path(__file__).parent)
+    run = subprocess.Popen([sys.executable, "-c", script, here, str(seconds), str(number)])
     told, last, is_done = [], None, False
     while not is_done:
         line = stream.readline()
@@ -95,8 +96,9 @@ def measured(server, count, followed):
     before = server.cpu_s()
     time.sleep(5)
     report["idle_percent"] = (server.cpu_s() - before) / 5 * 100
-    report["marker_to_client_s"] = follow(client, followed, 10_000_000)
-    report["silence_s"] = silence(client, 2 if followed < 10 else 5)
+    number = time.time_ns()  # of jobs that no repetition before this one has done
+    report["marker_to_client_s"] = follow(client, followed, number)
+    report["silence_s"] = silence(client, 2 if followed < 10 else 5, number)
     return report
 
 

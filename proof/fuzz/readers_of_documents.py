@@ -21,7 +21,7 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import Gpu, Host, Requirement
 from tenuto.launchers.warm.needs import ProcessVariables, needs_of
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filters import parse_filter
+from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import load_settings
 from tenuto.tasks.deserialization import no_upstream, read_value
 from tenuto.tasks.saving import from_task_dir, load

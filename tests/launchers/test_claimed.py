@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
 from tenuto.launchers.runner.exits import STALE, UNMARKED
-from tenuto.launchers.runner.fresh import BARE, ENTRY
+from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -54,7 +54,8 @@ def begin(tmp_path: Path, bench: JobBench) -> Any:
         index: int = 0,
         time_s: str = "-",
         beat_s: float = 30.0,
-        entry: tuple[str, ...] = (ENTRY,),
+        entry: tuple[str, ...] = (*PLAIN, ENTRY),
+        variables: Mapping[str, str] | None = None,
     ) -> Any:
         manifest = tmp_path / f"manifest-{len(begun)}"
         bell = tmp_path / "bell"
@@ -62,9 +63,9 @@ def begin(tmp_path: Path, bench: JobBench) -> Any:
         orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
         header = Header(beat_s, str(bell), ("FAR_JOB", "FAR_TASK"))
         manifest.write_bytes(encode_manifest(header, orders))
-        command = [sys.executable, *BARE, *entry, "--claim", sys.executable]
+        command = [sys.executable, *entry, "--claim", sys.executable]
         command += [str(manifest), str(index), time_s]
-        environment = {**os.environ, "FAR_JOB": "17", "FAR_TASK": str(index)}
+        environment = {**os.environ, "FAR_JOB": "17", "FAR_TASK": str(index), **(variables or {})}
         runner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         begun.append(runner)
         return runner
@@ -181,6 +182,101 @@ def test_a_runner_waits_for_the_lock_that_a_scheduler_has_for_a_moment(
     assert ended(runner)[0] == 0
 
 
+# The interpreter of a task
+
+SHOWS_INTERPRETER = """
+    own, runner = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in ("self", os.getppid()))
+    assert runner.split(b"\\0").count(b"--claim") == 1
+    print("forked" if own == runner else "fresh", sys.flags.safe_path, sys.flags.no_site, sys.argv[1:])
+"""
+
+
+def out_of(job: ReadyJob) -> str:
+    return Path(job.paths.out).read_text()
+
+
+def test_a_task_is_forked_from_the_interpreter_of_its_runner(task: Any, begin: Any) -> None:
+    job = task(SHOWS_INTERPRETER)
+    assert ended(begin(job)) == (0, "")
+    assert out_of(job) == "forked True 0 []\n"
+
+
+@pytest.mark.parametrize("why", ["bare", "variable", "thread", "file"])
+def test_a_task_has_a_fresh_interpreter_where_a_fork_is_not_as_good(
+    task: Any, begin: Any, tmp_path: Path, why: str
+) -> None:
+    """A runner without packages, a variable read at the start, and what the environment itself loads."""
+    site = tmp_path / "site"
+    site.mkdir()
+    thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    file = "kept = open(__file__)\n"
+    (site / "sitecustomize.py").write_text({"thread": thread, "file": file}.get(why, ""))
+    job = task(SHOWS_INTERPRETER, environment={"PYTHONHASHSEED": "7"} if why == "variable" else {})
+    flags = BARE if why == "bare" else PLAIN
+    assert ended(begin(job, entry=(*flags, ENTRY), variables={"PYTHONPATH": str(site)})) == (0, "")
+    assert out_of(job) == "fresh True 0 []\n"
+
+
+def test_a_runner_does_not_import_what_hides_the_standard_library(
+    task: Any, begin: Any, tmp_path: Path
+) -> None:
+    for name in ("resource", "select", "datetime"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the module that was asked for')\n")
+    job = task("print('done')")
+    assert ended(begin(job, variables={"PYTHONPATH": str(tmp_path)})) == (0, "")
+    assert out_of(job) == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "shown", "reason"),
+    [
+        ("sys.exit(3)", 3, JobFailureStatus.FAILED),
+        ("raise ValueError('no')", 1, JobFailureStatus.FAILED),
+        ("os.kill(os.getpid(), 9)", 1, JobFailureStatus.FAILED),
+        ("return 7", 0, None),
+    ],
+)
+def test_the_end_of_a_forked_task_is_told(
+    task: Any, begin: Any, body: str, shown: int, reason: JobFailureStatus | None
+) -> None:
+    job = task(body)
+    assert ended(begin(job))[0] == shown
+    assert job.marker().reason is reason
+    assert job.marker().signal == (9 if "kill" in body else None)
+
+
+def test_a_forked_task_ends_with_its_runner(task: Any, begin: Any, until: Until) -> None:
+    job = task("Path('pid').write_text(f'{os.getpid()} ')\ntime.sleep(1000)")
+    runner = begin(job)
+    file = Path(job.paths.directory, "pid")
+    payload = int(until(lambda: file.exists() and file.read_text().endswith(" ") and file.read_text()))
+    runner.kill()
+    until(lambda: not Path(f"/proc/{payload}").exists(), "the payload's end")
+    assert not job.has_marker()
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_forked_task_has_a_full_end_if_it_says_so(task: Any, begin: Any, is_full: bool) -> None:
+    before = f"""
+        import atexit
+
+        class Kept:
+            def __del__(self, write=os.write):
+                write(1, b"taken apart\\n")
+
+        class Ends(Task):
+            __full_end__ = {is_full}
+    """
+    body = """
+        sys.modules[__name__].kept = Kept()
+        atexit.register(print, "exits")
+        print("runs")
+    """
+    job = task(body, before=before, base="Ends")
+    assert ended(begin(job)) == (0, "")
+    assert out_of(job).splitlines() == ["runs", "exits", *(["taken apart"] if is_full else [])]
+
+
 # Beats
 
 
@@ -240,7 +336,7 @@ def test_a_payload_that_hears_of_the_end_before_its_runner_has_no_marker_either(
     job = bench.command("sh", "-c", "echo $$ > pid; exec sleep 1000")
     patient = tmp_path / "patient.py"
     patient.write_text(PATIENT_ENTRY)
-    runner = begin(job, entry=(str(patient), ENTRY))
+    runner = begin(job, entry=(*PLAIN, str(patient), ENTRY))
     file = Path(job.paths.directory, "pid")
     payload = int(until(lambda: file.exists() and file.read_text().endswith("\n") and file.read_text()))
     os.kill(payload, signal.SIGTERM)

@@ -17,8 +17,8 @@ import pytest
 from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.runner import attempt as attempts
-from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.exits import ENDED, REFUSED
+from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job

@@ -11,19 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
-from tenuto.monitor.filters import (
-    DEEPEST,
-    LONGEST,
-    And,
-    Compare,
-    Filter,
-    Form,
-    Not,
-    Or,
-    Value,
-    names,
-    parse_filter,
-)
+from tenuto.monitor.filter_reader import DEEPEST, LONGEST, parse_filter
+from tenuto.monitor.filters import And, Compare, Filter, Form, Not, Or, Value, names
 
 
 class State(IntEnum):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenuto.errors import FilterError
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filters import parse_filter
+from tenuto.monitor.filter_reader import parse_filter
 from tenuto.monitor.query import Answers, Question, find, order_key, read_question, row_fields
 from tenuto.testing.fake_source import fake_row
 

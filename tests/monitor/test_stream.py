@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.lifecycle.states import JobState
+from tenuto.monitor.provider import LocalProvider
 from tenuto.testing.contracts.providers import GROUP, key
 from tenuto.testing.fake_source import FakeSource, fake_row
 
-from .conftest import Client, Served, Stream
+from .conftest import READY_S, Client, Served, Stream
 
 
 def picture(client: Client) -> dict[str, tuple[str, int]]:
@@ -78,6 +79,39 @@ def test_line_07_an_id_of_another_server_begins_anew(served: Served) -> None:
     assert event == "reset"
     assert stream.last == f"{data['epoch']}-{data['seq']}"
     stream.close()
+
+
+def serving(source: FakeSource) -> Served:
+    provider = LocalProvider([source])
+    assert provider.wait_until_loaded(READY_S)
+    return Served(provider)
+
+
+def test_line_07_a_client_that_meets_a_restarted_server_ends_with_its_picture(source: FakeSource) -> None:
+    first = serving(source)
+    follower = Follower(first.client())
+    change(source, 1)
+    follower.read_until("experiments:my.Train/n1")
+    last = follower.stream.last
+    first.close()
+    while follower.stream.frame()[0] != "end":
+        pass
+    follower.stream.close()
+    for number in range(2, 10):
+        change(source, number)  # while no server runs
+    second = serving(source)
+    try:
+        follower.client = second.client()
+        follower.stream = follower.client.stream(last=last)
+        assert follower.stream.frame()[0] == "reset"
+        follower.seen = picture(follower.client)
+        change(source, 10)
+        follower.read_until("experiments:my.Train/n10")
+        assert follower.seen == picture(follower.client)
+        assert len(follower.seen) == 4 + 10 - 2
+    finally:
+        follower.stream.close()
+        second.close()
 
 
 def test_more_than_500_rows_are_named_not_sent(served: Served, source: FakeSource) -> None:

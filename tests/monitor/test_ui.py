@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -158,6 +159,8 @@ def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None
     server, told, client = place.ui()
     assert set(told) == set("url login code host port pid workspace doors read_only".split())
     assert told["host"] == "127.0.0.1"
+    with pytest.raises(ConnectionRefusedError):  # another address of this machine
+        socket.create_connection(("127.0.0.2", told["port"]), timeout=30)
     assert told["login"] == f"{told['url']}#code={told['code']}"
     eventually(lambda: len(by_state(client, "running")) == 3)
     eventually(lambda: any("token gpu" in (job["message"] or "") for job in by_state(client, "waiting")))

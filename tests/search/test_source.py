@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, insert, select, update
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.source import ActedAs, Action, Target
@@ -15,6 +17,7 @@ from tenuto.search.map_elites import MapElites
 from tenuto.search.rows import End
 from tenuto.search.source import SearchSource
 from tenuto.search.store import Store
+from tenuto.search.tables import evolution_jobs, evolution_moves
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tests.search.builders import added, claimed, succeeded, tell_all
 
@@ -71,6 +74,37 @@ def test_a_feed_tells_what_moved(filled: Store, source: SearchSource, group: str
     assert not feed.read([group], 100)
 
 
+def test_a_feed_keeps_what_moves_while_a_search_is_being_read(
+    filled: Store, source: SearchSource, group: str
+) -> None:
+    feed = source.feed()
+    chunks = source.rows(group)
+    next(chunks)
+    claimed(filled)  # the third, whose row was read before
+    assert not feed.read(["search:another"], 100).rows
+    list(chunks)
+    assert [(row.id, row.state) for row in feed.read([group], 100).rows] == [("3", JobState.RUNNING)]
+    assert not feed.read([group], 100)
+
+
+def test_a_feed_tells_of_a_move_that_commits_after_a_later_one(
+    filled: Store, source: SearchSource, group: str
+) -> None:
+    if filled.database.is_sqlite:
+        return  # it has one writer: moves commit in their order
+    feed = source.feed()
+
+    def late(connection: Connection) -> None:
+        values = {"search_id": "s", "number": 4, "status": "PENDING", "attempt": 0, "at": 0}
+        connection.execute(insert(evolution_moves).values(values))
+        claimed(filled)  # by another transaction, which commits before this one
+        assert [row.id for row in feed.read([group], 100).rows] == ["3"]
+
+    filled.database.write(late)
+    assert [row.id for row in feed.read([group], 100).rows] == ["4"]
+    assert not feed.read([group], 100)
+
+
 def test_a_person_cancels_retries_and_pauses(filled: Store, source: SearchSource, group: str) -> None:
     rows = all_rows(source, group)
     (killed,) = source.act(Action.KILL, [Target(rows[2].key, rows[2].attempt)], dry_run=False, by="ann")
@@ -98,3 +132,36 @@ def test_the_archive_has_the_best_of_each_cell(source: SearchSource) -> None:
     assert archive["total"] == math.prod(axis["cells"] for axis in archive["axes"])
     assert [point[1:] for point in archive["history"]] == [[1, 1.0]]
     json.dumps(archive)
+
+
+def test_the_archive_at_an_instant_has_what_was_evaluated_then(filled: Store, source: SearchSource) -> None:
+    (third,) = claimed(filled)
+    lost = End(third.id, third.attempt, EvolutionStatus.FAILED, failure="TIMEOUT", message="too slow")
+    filled.finish([lost], 3)
+    filled.retry("s", [3])
+    filled.dispatch("s", 3)
+    assert [row.number for row in claimed(filled)] == [3]
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    of_third = evolution_moves.c.number == 3
+
+    def spread(connection: Connection) -> list[str]:
+        """Give each move of the third candidate an instant of its own, and the candidate a parent."""
+        moves = connection.execute(
+            select(evolution_moves).where(of_third).order_by(evolution_moves.c.id)
+        ).all()
+        for second, move in enumerate(moves):
+            at = int((begun + timedelta(seconds=second)).timestamp() * 1000)
+            connection.execute(update(evolution_moves).where(evolution_moves.c.id == move.id).values(at=at))
+        connection.execute(update(evolution_jobs).where(evolution_jobs.c.number == 3).values(parent=1))
+        return [move.status for move in moves]
+
+    statuses = filled.database.write(spread)
+    assert statuses.count("RUNNING") == 2
+    for second, status in enumerate(statuses):
+        [archive] = (
+            source.panels("archives", begun + timedelta(seconds=second, milliseconds=500)).archives or ()
+        )
+        flying = [one[-1] for one in archive["in_flight"]]
+        assert flying == (["search:s/3"] if status == "RUNNING" else []), (second, statuses)
+    [archive] = source.panels("archives").archives or ()
+    assert archive["in_flight"] == [[0, 0, "search:s/3"]]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +15,7 @@ from tenuto.database import Database
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.source import ActedAs, Action, Target
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.service import server as service
 from tenuto.service.decisions import Quota
 from tenuto.service.history import History
 from tenuto.service.node_notes import note_nodes
@@ -24,6 +27,8 @@ from tenuto.service.source import ServiceSource
 from tenuto.service.tables import MIGRATIONS, opened
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
+from tenuto.testing.fake_node import FakeNode
+from tests.service.asgi import MADE, make_server, run
 from tests.service.servers import Process, eventually
 
 S = ServiceState
@@ -113,6 +118,41 @@ def test_a_server_notes_the_slots_of_its_node(shared: Process) -> None:
     finally:
         database.close()
     assert [note.slots for note in notes.values()] == [4]
+
+
+class ResizedNode(FakeNode):
+    """A node that is started anew with other slots."""
+
+    slots_now = 2
+
+    async def slots(self) -> int:
+        return self.slots_now
+
+
+def are_noted(history: History, slots: list[int]) -> bool:
+    return [note.slots for note in history.nodes().values()] == slots
+
+
+def test_a_server_asks_again_for_the_slots_of_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "NODES_EVERY_S", 0.02)
+    monkeypatch.setattr(service, "SEEN_EVERY_S", 0.02)
+    node = ResizedNode("n")
+
+    async def scenario() -> None:
+        server = make_server(tmp_path, {"n": node})
+        history = History(server.database)
+        MADE.remove(server)  # it is closed in the loop that started it
+        try:
+            await server.start()
+            for slots in (2, 5):
+                node.slots_now = slots
+                await asyncio.to_thread(eventually, partial(are_noted, history, [slots]))
+        finally:
+            await server.close()
+
+    run(scenario())
 
 
 def test_a_detail_has_the_fields_of_the_monitor(source: ServiceSource, group: str) -> None:

@@ -66,6 +66,30 @@ from tenuto.launchers.slurm import launcher
 launcher.GATHER_S = launcher.GATHER_MOST_S = 60.0
 """
 """Has a driver submit as soon as `array_size` jobs are gathered, however slowly the machine does that."""
+FAULTS = """
+case "$(cat "$HERE/fault" 2>/dev/null)" in
+    fails) exit 1;;
+    hangs) while grep -qs hangs "$HERE/fault"; do sleep 0.1; done; exit 1;;
+    old) cat "$HERE/old"; exit 0;;
+    empty*) exit 0;;
+esac
+"""
+"""A command that answers as the file `fault` says."""
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+"""What a command of Slurm's says while the controller is away."""
+CANCEL = """
+with experiment(HERE / "ws", "x"):
+    job = Hold.C(name="h").submit().job
+    while not (HERE / "cancel").exists():
+        time.sleep(0.05)
+    began = time.monotonic()
+    Scheduler.instance().cancel(job, "enough")
+    job.wait()
+    (HERE / "took_s").write_text(str(time.monotonic() - began))
+    while not (HERE / "leave").exists():
+        time.sleep(0.05)
+"""
+"""Has a driver cancel its job when a file `cancel` says so, note how long that took, and wait for `leave`."""
 LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 LOSES_ONE_ANSWER = (
     f'if mkdir "$HERE/lost" 2>/dev/null; then $REAL "$@" >/dev/null; echo "{LOST}" >&2; exit 1; fi'

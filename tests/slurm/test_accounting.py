@@ -9,7 +9,7 @@ import pytest
 
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
-from tests.slurm.drivers import Driver, eventually
+from tests.slurm.drivers import FAULTS, Driver, eventually
 
 FORGETS = 'if [ -e {0}/forget ]; then case "$*" in *-O*) exit 0;; esac; fi'
 """The queue of a driver, which shows nothing from some moment on."""
@@ -89,14 +89,19 @@ def _cancelled_elsewhere(driver: Driver) -> None:
 
 
 def _failing(driver: Driver) -> None:
-    """Accounting that fails tells nothing: the job goes on, and its marker decides."""
+    """Accounting that fails, hangs or knows nothing ends nothing: the job goes on, and its marker decides."""
     (driver.directory / "forget").unlink()
-    driver.shim("sacct", "echo 'sacct: error: slurmdbd is away' >&2; exit 1")
+    driver.shim("sacct", FAULTS)
     process = driver.start(driver.script(HOLD.replace('"h"', '"again"')))
     eventually(lambda: len(driver.ledger()) == 3, "the payload")
-    (driver.directory / "forget").touch()
-    asked = len(driver.calls("sacct"))
-    eventually(lambda: len(driver.calls("sacct")) > asked + 1, "questions in vain")
+    submitted = len(driver.calls("sbatch"))
+    for fault in ("fails", "hangs", "empty"):
+        (driver.directory / "new").write_text(fault)
+        (driver.directory / "new").replace(driver.directory / "fault")
+        (driver.directory / "forget").touch()
+        asked = len(driver.calls("sacct"))
+        eventually(lambda asked=asked: len(driver.calls("sacct")) > asked, f"a question that {fault}")
     driver.release()
     driver.ended(process)
     assert {job["attempt"] for job in driver.jobs()} == {1}
+    assert len(driver.calls("sbatch")) == submitted, "nothing was started"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -85,13 +86,20 @@ def test_a_job_whose_end_is_not_certain_is_kept_until_a_retry_has_watched_it(dri
     eventually(lambda: not driver.running(), "the end of the job in Slurm")
     driver.shim("squeue", "exit 0")
     driver.shim("scontrol", FORGOT)
-    (job,) = driver.jobs()
-    eventually(lambda: "its end is not certain yet" in driver.tenuto("why", job["id"], "--json"), "the doubt")
-    assert driver.jobs()[0]["state"] == "running", "Slurm says nothing, and no beat was missed yet"
-    cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json", code=1))
+    (job,) = (path.name for path in driver.workspace.glob("jobs/*/*"))
+
+    def why() -> dict[str, Any]:
+        """What is said of the job; each command asks Slurm for two seconds, in vain."""
+        found: dict[str, Any] = json.loads(driver.tenuto("why", job, "--json"))
+        return found if "its end is not certain yet" in str(found) else {}
+
+    assert eventually(why, "the doubt")["state"] == "running", (
+        "Slurm says nothing, and no beat was missed yet"
+    )
+    cleaned = json.loads(driver.tenuto("clean", f"id={job}", "--yes", "--json", code=1))
     assert [one["outcome"] for one in cleaned] == ["in_use"]
     driver.release()
-    retried = json.loads(driver.tenuto("retry", job["id"], "--json"))
+    retried = json.loads(driver.tenuto("retry", job, "--json"))
     assert [(one["state"], one["attempt"]) for one in retried] == [("done", 2)]
     assert len(driver.ledger()) == 2
 

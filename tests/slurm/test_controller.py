@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.drivers import Driver, eventually
+from tests.slurm.drivers import AWAY, CANCEL, Driver, eventually
 
 ALONE = """
 import fcntl
@@ -86,26 +86,30 @@ def _complaints(driver: Driver) -> list[Path]:
 
 @pytest.mark.prove("each command waits 19 s for a controller that is away")
 @pytest.mark.slow
-@pytest.mark.watchdog(300)
-def test_a_job_is_cancelled_while_the_controller_is_away(own_driver: Driver) -> None:
+@pytest.mark.watchdog(400)
+@pytest.mark.parametrize("driver_lives", [True, False], ids=["driver lives", "driver dies"])
+def test_a_job_is_cancelled_while_the_controller_is_away(own_driver: Driver, driver_lives: bool) -> None:
     driver = own_driver
-    driver.run('experiment(HERE / "ws", "first").__enter__().__exit__(None, None, None)')
-    driver.slurm.crash("slurmctld")
-    said = driver.run(
-        """
-with experiment(HERE / "ws", "x"):
-    job = Hold.C(name="h").submit().job
-    while not (HERE / "calls").exists() or "sbatch" not in (HERE / "calls").read_text():
-        time.sleep(0.05)
-    began = time.monotonic()
-    Scheduler.instance().cancel(job, "enough")
-    job.wait()
-    assert time.monotonic() - began < 5  # this is left to `make prove`, as everything that measures time
-""",
-        code=1,
-    )
-    assert "CANCELLED" in said
+    if not driver_lives:  # nor its last scancel, which would go on without it
+        driver.shim("scancel", f'echo "{AWAY}" >&2; exit 1')
+    driver.close_queue()
+    process = driver.start(driver.script(CANCEL))
+    (job,) = eventually(lambda: driver.in_state("PENDING"), "a job that waits")
+    driver.slurm.stop("slurmctld")  # one that is killed may forget what was queued
+    (driver.directory / "cancel").touch()
+    took_s = driver.directory / "took_s"
+    eventually(took_s.exists, "the end of the job")
+    assert float(took_s.read_text()) < 5
+    if not driver_lives:
+        driver.kill(process)
     driver.slurm.again("slurmctld")
     eventually(lambda: "idle" in driver.slurm.run("sinfo", "-h", "-o", "%T", check=False), "the nodes")
-    eventually(lambda: not driver.running(), "the end of what was queued late")
-    assert driver.ledger() == []
+    if driver_lives:
+        eventually(lambda: driver.queue() == [(job, "CANCELLED")], "the job to be taken out", 120)
+        (driver.directory / "leave").touch()
+        assert "CANCELLED" in driver.ended(process, 1)
+    else:
+        driver.open_queue()
+        eventually(lambda: driver.queue() == [(job, "FAILED")], "the end of what was queued")
+        assert "ExitCode=75:0" in driver.slurm.run("scontrol", "show", "job", job)
+    assert driver.ledger() == [], "it never began"

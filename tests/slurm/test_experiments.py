@@ -36,15 +36,19 @@ def test_arrays_and_the_queue_are_no_larger_than_slurm_and_the_settings_say(driv
     smaller = "s/^(MaxArraySize *= ).*/\\12/"
     driver.shim("scontrol", f'case "$*" in *config*) $REAL "$@" | sed -E "{smaller}"; exit 0;; esac')
     driver.shim("sbatch", 'ls "$HERE"/ws/jobs/*/*/*.done 2>/dev/null | wc -l >> "$HERE/done"')
-    driver.run(
-        """
+    driver.close_queue()
+    script = driver.script("""
 with experiment(HERE / "ws", "x"):
     for i in range(8):
         Note.C(name=f"n{i}").submit()
-""",
-        TENUTO_SLURM__ARRAY_SIZE="3",
-        TENUTO_SLURM__MAX_JOBS="4",
-    )
+""")
+    process = driver.start(script, TENUTO_SLURM__ARRAY_SIZE="3", TENUTO_SLURM__MAX_JOBS="4")
+    eventually(lambda: len(driver.in_state("PENDING")) == 4, "as many jobs as are allowed")
+    asked = len(driver.calls("squeue"))
+    eventually(lambda: len(driver.calls("squeue")) >= asked + 2, "two more looks of the driver")
+    assert len(driver.queue()) == 4, "max_jobs, as Slurm counts"
+    driver.open_queue()
+    driver.ended(process)
     assert len(driver.began()) == 8
     sizes = [array_size(call) for call in driver.calls("sbatch")]
     assert max(sizes) <= 2, "MaxArraySize"
@@ -142,7 +146,8 @@ class Env(Task):
     def execute(self):
         ours = ("FROM_SETUP", "FROM_WRAP", "FROM_PYTHON", "MINE")
         names = (*ours, "SLURM_RESTART_COUNT", "SLURM_CONF", "SLURM_JOB_ID")
-        return {name: os.environ.get(name) for name in names}
+        own, runner = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in ("self", os.getppid()))
+        return {name: os.environ.get(name) for name in names} | {"is_forked": own == runner}
 """,
         MINE="mine",
         SLURM_RESTART_COUNT="7",
@@ -155,6 +160,7 @@ class Env(Task):
     assert seen["SLURM_RESTART_COUNT"] is None
     assert seen["SLURM_CONF"]
     assert seen["SLURM_JOB_ID"]
+    assert seen["is_forked"], "one interpreter for runner and payload: Slurm passes no descriptors on"
 
 
 def test_a_resumable_task_goes_on_after_its_time_limit(driver: Driver) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
+
 import pytest
 
-from tests.slurm.drivers import LOSES_ONE_ANSWER, SAYING, Driver, eventually
+from tests.slurm.drivers import FAULTS, LOSES_ONE_ANSWER, SAYING, Driver, eventually
 
 HOLD_THREE = """
 with experiment(HERE / "ws", "x"):
@@ -74,15 +77,6 @@ from tenuto.launchers.slurm import pace
 pace.SLOWEST_S = 0.5
 """
 """Has a driver ask as often as ever, though it hears nothing new."""
-FAULTS = """
-case "$(cat "$HERE/fault" 2>/dev/null)" in
-    fails) exit 1;;
-    hangs) while grep -qs hangs "$HERE/fault"; do sleep 0.1; done; exit 1;;
-    old) cat "$HERE/old"; exit 0;;
-    empty*) exit 0;;
-esac
-"""
-"""A queue that answers as the file `fault` says."""
 LOOKS_UP = """
 case "$*" in *"show job"*)
     if grep -qs away "$HERE/fault"; then echo "Unable to contact slurm controller" >&2
@@ -98,6 +92,7 @@ def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver) -> None:
     driver.shim("scontrol", LOOKS_UP)
     process = driver.start(driver.script(OFTEN + HOLD_THREE))
     eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
+    submitted = len(driver.calls("sbatch"))
     fields = driver.calls("squeue")[0].removeprefix("squeue ").split(" ")
     (driver.directory / "old").write_text(driver.slurm.run("squeue", *fields))
     for fault, command, times in (
@@ -114,6 +109,7 @@ def test_a_queue_that_tells_nothing_ends_nothing(driver: Driver) -> None:
     driver.release()
     said = driver.ended(process)
     assert said.count("Slurm does not answer: squeue ended with 1") == 1, "it is said once"
+    assert len(driver.calls("sbatch")) == submitted, "nothing was started"
     assert driver.began() == ["a", "b", "c"]
     assert all(job["attempt"] == 1 for job in driver.jobs())
 
@@ -128,11 +124,12 @@ def _until_asked(driver: Driver, command: str, more: int) -> None:
     eventually(lambda: asked() >= before + more, f"{more} more questions by {command}")
 
 
-def test_two_drivers_run_each_job_once(driver: Driver) -> None:
+@pytest.mark.parametrize("other", ["spawn", "slurm"])
+def test_two_drivers_run_each_job_once(driver: Driver, other: str) -> None:
     first = driver.start(driver.script(HOLD_THREE.replace('"x"', '"one"'), "script.py"))
     eventually(lambda: len(driver.ledger()) == 3, "three running jobs")
     script = driver.script(HOLD_THREE.replace('"x"', '"two"'), "script.py")
-    second = driver.start(script, TENUTO_LAUNCHER="spawn")
+    second = driver.start(script, TENUTO_LAUNCHER=other)
 
     def submitted() -> int:
         """How many jobs the second driver has asked for."""
@@ -144,6 +141,7 @@ def test_two_drivers_run_each_job_once(driver: Driver) -> None:
     driver.ended(first)
     driver.ended(second)
     assert driver.began() == ["a", "b", "c"]
+    assert all(job["attempt"] == 1 for job in driver.jobs())
 
 
 def test_a_runner_that_is_killed_is_lost_and_a_payload_failed(driver: Driver) -> None:
@@ -164,4 +162,6 @@ class Kill(Task):
 """,
     )
     assert "['FAILED', 'LOST']" in driver.ledger(), said
+    markers = [json.loads(path.read_bytes()) for path in driver.workspace.glob("jobs/*/*/*.failed")]
+    assert [marker["signal"] for marker in markers if marker["reason"] == "FAILED"] == [signal.SIGKILL]
     eventually(lambda: [state for _, state in driver.queue()] == ["FAILED"] * 2, "Slurm to say the same")

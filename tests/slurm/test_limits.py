@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 
 from tests.parts.slurm import PrivateSlurm
 from tests.parts.slurm_configuration import Shape
-from tests.slurm.drivers import Driver, array_size, eventually
+from tests.slurm.drivers import AWAY, CANCEL, Driver, array_size, eventually
 
 HOLD = """
 with experiment(HERE / "ws", "x"):
@@ -64,40 +67,65 @@ def _why(driver: Driver, job: str, text: str) -> bool:
 
 SLOW_SBATCH = 'until [ -e "$HERE/may-go" ]; do sleep 0.1; done; $REAL "$@"; touch "$HERE/answered"; exit 0'
 """An sbatch that hangs until a test says that it may go on."""
-CANCEL = """
-with experiment(HERE / "ws", "x"):
-    job = Hold.C(name="h").submit().job
-    while not (HERE / "calls").exists() or "sbatch" not in (HERE / "calls").read_text():
-        time.sleep(0.05)
-    began = time.monotonic()
-    Scheduler.instance().cancel(job, "enough")
-    job.wait()
-    (HERE / "took_s").write_text(str(time.monotonic() - began))
-"""
 
 
-def cancelled_while_sbatch_hangs(driver: Driver) -> float:
-    """Cancels a job; how long that took."""
+def cancelled_while_sbatch_hangs(driver: Driver) -> subprocess.Popen[str]:
+    """Cancels the only job of a driver, which waits for a file `leave` then."""
     driver.shim("sbatch", SLOW_SBATCH)
-    assert "CANCELLED" in driver.run(CANCEL, code=1)
+    process = driver.start(driver.script(CANCEL))
+    eventually(lambda: driver.calls("sbatch"), "the call of sbatch")
+    (driver.directory / "cancel").touch()
+    eventually((driver.directory / "took_s").exists, "the end of the job")
     assert not (driver.directory / "answered").exists()
-    return float((driver.directory / "took_s").read_text())
+    return process
 
 
-def test_a_job_is_cancelled_while_sbatch_hangs(driver: Driver) -> None:
-    cancelled_while_sbatch_hangs(driver)
+def test_what_is_queued_after_its_driver_cancelled_it_and_ended_exits_with_75(driver: Driver) -> None:
+    process = cancelled_while_sbatch_hangs(driver)
+    (driver.directory / "leave").touch()
+    assert "CANCELLED" in driver.ended(process, 1)
     (driver.directory / "may-go").touch()
     eventually(
-        lambda: {state for _, state in driver.queue()} in ({"FAILED"}, {"CANCELLED"}),
-        "the end of what was queued late",
+        lambda: [state for _, state in driver.queue()] == ["FAILED"], "the end of what was queued late"
     )
-    assert driver.ledger() == []
+    ((job, _),) = driver.queue()
+    assert "ExitCode=75:0" in driver.slurm.run("scontrol", "show", "job", job)
+    assert driver.ledger() == [], "it never began"
+
+
+def test_what_is_queued_after_its_driver_cancelled_it_is_taken_out_of_the_queue(driver: Driver) -> None:
+    driver.close_queue()
+    process = cancelled_while_sbatch_hangs(driver)
+    (driver.directory / "may-go").touch()
+    eventually(lambda: [state for _, state in driver.queue()] == ["CANCELLED"], "the job to be taken out")
+    ((job, _),) = driver.queue()
+    assert any(call.split()[-1] == job for call in driver.calls("scancel"))
+    (driver.directory / "leave").touch()
+    assert "CANCELLED" in driver.ended(process, 1)
+    assert driver.ledger() == [], "it never began"
+
+
+def test_slurm_is_told_again_of_a_cancellation_that_it_did_not_hear(driver: Driver) -> None:
+    driver.shim("scancel", f'if mkdir "$HERE/away" 2>/dev/null; then echo "{AWAY}" >&2; exit 1; fi')
+    driver.close_queue()
+    process = driver.start(driver.script(CANCEL))
+    (job,) = eventually(lambda: driver.in_state("PENDING"), "a job that waits")
+    eventually(lambda: len(driver.calls("squeue")) >= 2, "the driver to know its job")
+    (driver.directory / "cancel").touch()
+    eventually(lambda: driver.queue() == [(job, "CANCELLED")], "the job to be taken out of the queue")
+    (driver.directory / "leave").touch()
+    assert "CANCELLED" in driver.ended(process, 1)
+    assert (driver.directory / "away").exists()
+    assert driver.ledger() == [], "it never began"
 
 
 @pytest.mark.prove("it measures time")
 def test_a_job_is_cancelled_within_five_seconds_while_sbatch_hangs(driver: Driver) -> None:
-    assert cancelled_while_sbatch_hangs(driver) < 5
+    process = cancelled_while_sbatch_hangs(driver)
+    assert float((driver.directory / "took_s").read_text()) < 5
+    (driver.directory / "leave").touch()
     (driver.directory / "may-go").touch()
+    driver.ended(process, 1)
 
 
 def test_a_command_that_kills_a_job_while_sbatch_hangs_is_heard(driver: Driver) -> None:
@@ -246,6 +274,10 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+NOTES_ANSWERS = 'answer=$($REAL "$@") || exit; echo "$answer $*" >> "$HERE/taken"; echo "$answer"; exit 0'
+"""An sbatch that notes the number of each job beside what was asked for."""
+
+
 @pytest.mark.prove("a cluster of its own, and a hundred jobs")
 @pytest.mark.watchdog(300)
 def test_arrays_are_no_larger_than_the_cluster_allows(require: Callable[[str], None], tmp_path: Path) -> None:
@@ -253,6 +285,7 @@ def test_arrays_are_no_larger_than_the_cluster_allows(require: Callable[[str], N
     tmp_path.chmod(0o755)
     cluster = PrivateSlurm(Shape(extra=("MaxArraySize=21",)))
     driver = Driver(tmp_path, cluster)
+    driver.shim("sbatch", NOTES_ANSWERS)
     try:
         process = driver.start(
             driver.script("""
@@ -265,7 +298,27 @@ with experiment(HERE / "ws", "x"):
         process.communicate(timeout=240)
         assert process.returncode == 0
         assert driver.began() == [f"n{i:02}" for i in range(100)]
+        counts = counts_in_queue(driver)
         assert max(map(array_size, driver.calls("sbatch"))) <= 21
+        assert max(counts) == 40, "as many as are allowed, and never more"
+        assert counts[-1] == 0
     finally:
         driver.close()
         cluster.close()
+
+
+def counts_in_queue(driver: Driver) -> list[int]:
+    """How many jobs Slurm had after each of their beginnings and ends, by the log of its controller."""
+    lines = (driver.directory / "taken").read_text().splitlines()
+    sizes = {line.split()[0]: array_size(line) for line in lines}
+    taken = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) ")
+    over = re.compile(r"_job_complete: JobId=(\d+)\S* done")
+    log = driver.slurm.directory / "log" / "slurmctld.log"
+    eventually(lambda: len(over.findall(log.read_text())) >= sum(sizes.values()), "the end of all jobs")
+    changes = []
+    for line in log.read_text().splitlines():
+        if (found := taken.search(line)) is not None:
+            changes.append(sizes[found[1]])
+        elif over.search(line):
+            changes.append(-1)
+    return list(itertools.accumulate(changes))

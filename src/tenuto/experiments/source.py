@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -264,7 +265,7 @@ class ExperimentSource(Source):
 
     # Panels
 
-    def panels(self, only: str | None = None) -> Panels:
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
         with self._lock:
             followed = list(self._followed.values())
         return Panels(

@@ -4,6 +4,7 @@ Reads only, and never raises for what it finds: a workspace may be half written,
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
@@ -126,8 +127,8 @@ def _settled(found: job_directory.Settled) -> Sight:
 
 def _where(launch: LaunchRecord | None, pid: PidRecord | None, attempt: int) -> str:
     if pid is not None and pid.attempt == attempt:
-        return pid.identity.host
-    return launch.host if launch is not None and launch.attempt == attempt else ""
+        return sys.intern(pid.identity.host)  # one string for the rows of a machine
+    return sys.intern(launch.host) if launch is not None and launch.attempt == attempt else ""
 
 
 def _by_marker(state: JobState, marker: Marker) -> Sight:

@@ -2,8 +2,6 @@
 Both sides of the format are here: a launcher writes it, a runner seeks its own line; nothing is judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

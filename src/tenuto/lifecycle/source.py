@@ -4,6 +4,7 @@ Pure and light: no files, no door, nothing of the monitor.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, unique
@@ -21,8 +22,8 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def row_key(door: Door, task: str, job_id: str) -> str:
-    """The key of a row: ``experiments:my.Train/1f3a``."""
-    return f"{door.value}:{task}/{job_id}"
+    """The key of a row: ``experiments:my.Train/1f3a``; one string for every row of the job."""
+    return sys.intern(f"{door.value}:{task}/{job_id}")
 
 
 def group_key(owner: OwnerName) -> str:
@@ -302,8 +303,11 @@ class Source(Protocol):
 
     def results(self, group: str) -> Iterator[Result]: ...
 
-    def panels(self, only: str | None = None) -> Panels:
-        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out."""
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out.
+
+        `at`: the instant of which an archive tells what was being evaluated; all else is as it is now.
+        """
         ...
 
     def act(

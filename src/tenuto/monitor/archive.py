@@ -13,8 +13,8 @@ from typing import Any
 def archive_at(panel: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
     """The archive now, or as it was; an elite is (index..., objective, key, since), oldest first.
 
-    A cell is (index..., objective, key, since, times it was replaced, how much better the last one was). What
-    was in flight is known of now only.
+    A cell is (index..., objective, key, since, times it was replaced, how much better the last one was). The
+    door was asked for this instant: what it says of candidates in flight is so.
     """
     measures = len(panel["axes"])
     sign = -1 if panel.get("direction") == "min" else 1
@@ -35,7 +35,7 @@ def archive_at(panel: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
         "group": panel["group"],
         "axes": list(panel["axes"]),
         "cells": list(cells.values()),
-        "in_flight": list(panel["in_flight"]) if at is None else [],
+        "in_flight": list(panel["in_flight"]),
         "filled": len(cells),
         "total": panel["total"],
         "best": sign * max(sign * one for one in objectives) if objectives else None,

@@ -59,8 +59,8 @@ class Panels:
 
     def archive(self, group: str, at: datetime | None) -> dict[str, Any]:
         """The archive of a search, as it is or as it was."""
-        archives = self._joined("archives")
-        found = next((one for one in archives or () if one.get("group") == group), None)
+        archives = self._found("archives") if at is None else self._asked("archives", at)
+        found = next((one for several in archives for one in several if one.get("group") == group), None)
         if found is None:
             raise NotFound(f"no open door has an archive of {group!r:.200}")
         return archive_at(found, at)
@@ -110,7 +110,10 @@ class Panels:
             kept = self._kept.get(name)
             if kept is not None and now - kept[0] < FRESH_S.get(name, _FRESH_S):
                 return kept[1]
-            panels = [getattr(source.panels(name), name) for source in self._sources.values()]
-            found = [panel for panel in panels if panel is not None]
+            found = self._asked(name)
             self._kept[name] = (self._clock.monotonic(), found)
             return found
+
+    def _asked(self, name: str, at: datetime | None = None) -> list[Any]:
+        panels = [getattr(source.panels(name, at), name) for source in self._sources.values()]
+        return [panel for panel in panels if panel is not None]

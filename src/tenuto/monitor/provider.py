@@ -4,39 +4,33 @@ How an answer looks is in `shapes`; a provider for a server elsewhere is in `rem
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenuto.clock import Clock, SystemClock, SystemRandomness
-from tenuto.errors import BadQuestion, MonitorUnavailable, NotAllowed, NotFound
-from tenuto.jobs import model
+from tenuto.clock import Clock, SystemClock
+from tenuto.errors import BadQuestion, NotAllowed, NotFound
 from tenuto.jobs.causes import grouped
-from tenuto.lifecycle.events import Event
-from tenuto.lifecycle.source import Action, Group, Row, Source, Target
+from tenuto.lifecycle.source import Action, Row, Source, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
-from tenuto.monitor.following import Following, newest_first
+from tenuto.monitor.following import newest_first
 from tenuto.monitor.logs import read_log
 from tenuto.monitor.panels import Panels
 from tenuto.monitor.past import Past, parse_instant, token_lanes
-from tenuto.monitor.plain import plain_acted, plain_failure, plain_group, plain_row
+from tenuto.monitor.picture import Picture
+from tenuto.monitor.plain import plain_acted, plain_failure, plain_row
 from tenuto.monitor.query import Answers, Question, find
 from tenuto.monitor.results import table
-from tenuto.monitor.state_provider import Listener
 
 MOST_RUNNING = 20
 MOST_FAILURES = 50
 MOST_ALARMS = 100
 MOST_TARGETS = 10_000
 MOST_ROWS = 1_000
-MOST_DELTA_ROWS = 500
-MOST_DELTA_BYTES = 256 * 1024
 MOST_DEPTH = 50
 
 
-class LocalProvider:
+class LocalProvider(Picture):
     """Answers from the sources of the open doors, in this process."""
 
     def __init__(
@@ -48,61 +42,16 @@ class LocalProvider:
         read_only: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self.epoch = SystemRandomness().nonce()[:12]
+        super().__init__(sources, clock or SystemClock())
         self.workspace = workspace
         self.version = version
         self.read_only = read_only
         self._sources = {source.door.value: source for source in sources}
-        self._lock = threading.RLock()
-        self._news = threading.Condition(self._lock)
-        self._model = model.Model()
         self._answers = Answers()
         self._overview: tuple[int, shapes.Overview] | None = None
-        self._listeners: list[Listener] = []
-        self._wakers: list[Callable[[], None]] = []
-        self._is_closed = False
-        self._following = Following(tuple(sources), self._model, self._lock, self._clock, self._told)
         self._past = Past(self._sources, self._rows_of, self._clock)
         self._panels = Panels(self._sources, self._clock)
         self._following.start()
-
-    # Being told
-
-    def _told(self, events: Sequence[Event]) -> None:
-        with self._news:
-            self._news.notify_all()
-        for waker in list(self._wakers):
-            waker()
-        for event in events:
-            for listener in list(self._listeners):
-                listener(event)
-
-    def add_listener(self, listener: Listener) -> None:
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
-
-    def add_waker(self, waker: Callable[[], None]) -> None:
-        """Call a function after each change, in the thread that follows; it must return at once."""
-        self._wakers.append(waker)
-
-    def remove_waker(self, waker: Callable[[], None]) -> None:
-        self._wakers.remove(waker)
-
-    def close(self) -> None:
-        """End the thread that follows, and wake all that wait."""
-        with self._news:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._news.notify_all()
-        self._following.close()
-
-    def wait_until_loaded(self, timeout_s: float) -> bool:
-        """Block until all that was found at the start is known; False if that takes too long."""
-        return self._following.is_settled.wait(timeout_s)
 
     # Questions
 
@@ -351,61 +300,7 @@ class LocalProvider:
         self._following.poke()
         return {"outcomes": [plain_acted(one) for one in acted]}
 
-    # Changes
-
-    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
-        number = self._number(since)
-        with self._news:
-            if number is None or number > self._model.seq:
-                return self._reset()
-            self._news.wait_for(lambda: self._is_closed or self._model.seq > number, wait_s)
-            if self._is_closed:
-                raise MonitorUnavailable("the monitor has ended: start it again with `tenuto ui`")
-            found = self._model.changes(number)
-            if isinstance(found, model.Reset):
-                return self._reset()
-            touched = {row.group for row in found.rows} | {one.group for one in found.gone}
-            touched |= {group.group for group in found.groups}
-            groups = [self._plain_group(group) for name in touched if (group := self._model.group(name))]
-            stamp = self._stamp()
-        now = self._clock.now()
-        delta: shapes.Delta = {
-            "epoch": stamp["epoch"],
-            "seq": stamp["seq"],
-            "now": stamp["now"],
-            "jobs": [],
-            "gone": [{"group": one.group, "key": one.key} for one in found.gone],
-            "groups": sorted(groups, key=lambda group: group["group"]),
-        }
-        if len(found.rows) <= MOST_DELTA_ROWS:
-            delta["jobs"] = [plain_row(row, now) for row in found.rows]
-        if len(found.rows) > MOST_DELTA_ROWS or len(json.dumps(delta["jobs"])) > MOST_DELTA_BYTES:
-            delta["jobs"], delta["many"] = [], sorted({row.group for row in found.rows})
-        return delta
-
-    def _number(self, since: str | None) -> int | None:
-        """The sequence number in the id of a frame of this epoch."""
-        epoch, _, number = (since or "").rpartition("-")
-        is_ours = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 19
-        return int(number) if is_ours else None
-
-    def _reset(self) -> shapes.Reset:
-        return {**self._stamp(), "reset": True}
-
-    # The model
-
-    def _stamp(self) -> shapes.Stamp:
-        return {"epoch": self.epoch, "seq": self._model.seq, "now": self._clock.now().isoformat()}
-
-    def _group(self, name: str) -> Group:
-        group = self._model.group(name)
-        if group is None:
-            raise NotFound(f"no group is called {name!r:.200}; /api/groups lists them")
-        return group
-
-    def _total(self, name: str) -> int:
-        group = self._model.group(name)
-        return max(self._model.size(name), (group.total or 0) if group is not None else 0)
+    # Where a question goes
 
     def _source(self, key: str) -> Source:
         door, between, name = key.partition(":")
@@ -418,10 +313,6 @@ class LocalProvider:
     def _parameters(self, key: str) -> Mapping[str, Any]:
         return self._source(key).parameters(key)
 
-    def _rows(self, names: Sequence[str]) -> list[Row]:
-        with self._lock:
-            return [row for name in names for row in self._model.rows(name)]
-
     def _rows_of(self, group: str) -> list[Row]:
         return self._rows([group])
 
@@ -430,12 +321,6 @@ class LocalProvider:
             self._group(group)
         self._following.want(group)
         return self._rows([group]) if at is None else self._past.rows_at([group], parse_instant(at))
-
-    def _plain_group(self, group: Group) -> shapes.Group:
-        name = group.group
-        eta_s = self._following.pace.left_s(self._model, name) if group.live else None
-        known = self._model.size(name)
-        return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
 
 
 def _open_door(panel: Any, what: str) -> Any:

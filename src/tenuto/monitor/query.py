@@ -5,14 +5,16 @@ Pure but for parameters, which the caller reads when a filter names one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from tenuto.jobs.fields import FIELDS
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.monitor.filters import Filter, names, parse_filter
+from tenuto.monitor.filter_reader import parse_filter
+from tenuto.monitor.filters import Filter, Read, names, predicate
 from tenuto.monitor.plain import experiment_of
 
 CHOICES = {
@@ -42,36 +44,42 @@ class Answer(NamedTuple):
     rows: Sequence[Row]
 
 
-_OF_A_ROW: Mapping[str, Callable[[Row, datetime], Any]] = {
-    "state": lambda row, now: row.state,
-    "task": lambda row, now: row.task,
-    "id": lambda row, now: row.id,
-    "reason": lambda row, now: row.reason,
-    "message": lambda row, now: row.message,
-    "experiment": lambda row, now: experiment_of(row.group)[0],
-    "run": lambda row, now: experiment_of(row.group)[1],
-    "attempt": lambda row, now: row.attempt,
-    "submitted": lambda row, now: row.submitted,
-    "started": lambda row, now: row.started,
-    "ended": lambda row, now: row.ended,
-    "duration": lambda row, now: row.elapsed_s(now),
-    "progress": lambda row, now: row.progress,
-    "key": lambda row, now: row.key,
-    "group": lambda row, now: row.group,
-    "door": lambda row, now: row.door.value,
-    "door_state": lambda row, now: row.door_state or None,
-    "owner": lambda row, now: row.owner or None,
-    "where": lambda row, now: row.where or None,
-    "eta": lambda row, now: row.left_s(now),
-    "energy_kwh": lambda row, now: row.energy_kwh,
-    "alarm": lambda row, now: row.alarm,
+_OF_A_ROW: Mapping[str, Read[Row]] = {
+    "state": attrgetter("state"),
+    "task": attrgetter("task"),
+    "id": attrgetter("id"),
+    "reason": attrgetter("reason"),
+    "message": attrgetter("message"),
+    "experiment": lambda row: experiment_of(row.group)[0],
+    "run": lambda row: experiment_of(row.group)[1],
+    "attempt": attrgetter("attempt"),
+    "submitted": attrgetter("submitted"),
+    "started": attrgetter("started"),
+    "ended": attrgetter("ended"),
+    "progress": attrgetter("progress"),
+    "key": attrgetter("key"),
+    "group": attrgetter("group"),
+    "door": lambda row: row.door.value,
+    "door_state": lambda row: row.door_state or None,
+    "owner": lambda row: row.owner or None,
+    "where": lambda row: row.where or None,
+    "energy_kwh": attrgetter("energy_kwh"),
+    "alarm": attrgetter("alarm"),
 }
-"""What a filter may ask of a row, besides its tags and parameters."""
+"""What a filter may ask of a row, besides what follows from the instant, its tags and its parameters."""
+_AT_AN_INSTANT: Mapping[str, Callable[[Row, datetime], Any]] = {
+    "duration": Row.elapsed_s,
+    "eta": Row.left_s,
+}
+_TEXTS = frozenset({"task", "id", "message", "experiment", "run", "key", "group", "alarm"})
+"""Fields that are sorted as texts, also where one looks like a number."""
 
 
 def row_fields(row: Row, now: datetime) -> dict[str, Any]:
     """All that a filter may ask of a row; besides, its tags and parameters."""
-    return {name: of(row, now) for name, of in _OF_A_ROW.items()}
+    return {name: of(row) for name, of in _OF_A_ROW.items()} | {
+        name: of(row, now) for name, of in _AT_AN_INSTANT.items()
+    }
 
 
 def read_question(filter: str) -> Filter | None:
@@ -80,46 +88,65 @@ def read_question(filter: str) -> Filter | None:
 
 
 def order_key(value: Any) -> tuple[int, Any] | None:
-    """What values are sorted by: numbers by size, also those in texts; then texts. None comes last."""
-    if value is None:
-        return None
+    """What values are sorted by: numbers and instants by size, also those in texts; then texts."""
+    match value:
+        case None:
+            return None
+        case float():
+            return 0, value
+        case datetime():
+            return 0, value.timestamp()
     try:
         return 0, float(value)
     except (TypeError, ValueError, OverflowError):
-        return 1, value.isoformat() if isinstance(value, datetime) else str(value)
+        return 1, str(value)
 
 
-def ordered(rows: Sequence[Row], value: Callable[[Row], Any], *, descending: bool) -> list[Row]:
+def ordered(rows: Sequence[Row], value: Read[Row], *, as_text: bool = False, descending: bool) -> list[Row]:
     """Rows sorted by a value, rows without one last; equal ones keep their order."""
-    keyed = [(order_key(value(row)), row) for row in rows]
-    known = [(key, row) for key, row in keyed if key is not None]
-    known.sort(key=lambda pair: pair[0], reverse=descending)
-    return [row for _, row in known] + [row for key, row in keyed if key is None]
+    keys = map(value, rows) if as_text else map(order_key, map(value, rows))
+    keyed = list(zip(keys, rows, strict=True))
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=itemgetter(0), reverse=descending)
+    found = [row for _, row in known]
+    return found if len(found) == len(keyed) else found + [row for key, row in keyed if key is None]
 
 
 def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Answer:
     """The rows that match, in the order asked for."""
     tree = read_question(question.filter)
     name = question.sort.removeprefix("-")
+    every = rows if isinstance(rows, list) else list(rows)
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
-    every = list(rows)
-    tags = {tag for row in every for tag in row.tags} if asked else set()
-    others = asked - {*FIELDS, *MORE_FIELDS} - tags
-    own = [(name, _OF_A_ROW[name]) for name in asked if name in _OF_A_ROW]
-    tags = (tags & asked) - _OF_A_ROW.keys()
-
-    def fields(row: Row) -> dict[str, Any]:
-        """What is asked of a row; the values that no filter names are not found out."""
-        stored = parameters(row.key) if others else {}
-        found = {name: stored[name] for name in others if name in stored}
-        found.update((tag, row.tags[tag]) for tag in tags if tag in row.tags)
-        found.update((name, of(row, now)) for name, of in own)
-        return found
-
-    found = every if tree is None else [row for row in every if tree.matches(fields(row))]
+    tags = {tag for row in every for tag in row.tags} if asked - _KNOWN else set()
+    readers = {one: _reader(one, tags, now, parameters) for one in asked}
+    found = every if tree is None else list(filter(predicate(tree, readers), every))
     if name:
-        found = ordered(found, lambda row: fields(row).get(name), descending=question.sort.startswith("-"))
+        is_descending = question.sort.startswith("-")
+        found = ordered(found, readers[name], as_text=name in _TEXTS, descending=is_descending)
     return Answer(len(every), found)
+
+
+_KNOWN = {*FIELDS, *MORE_FIELDS}
+
+
+def _reader(name: str, tags: Collection[str], now: datetime, parameters: Parameters) -> Read[Row]:
+    """Reads one field of a row: its own, else a tag, else a parameter, which takes a look at a file."""
+    if name in _OF_A_ROW:
+        return _OF_A_ROW[name]
+    if name in _AT_AN_INSTANT:
+        of = _AT_AN_INSTANT[name]
+        return lambda row: of(row, now)
+    if name in tags:
+        return lambda row: row.tags.get(name)
+    known: dict[str, Any] = {}
+
+    def parameter(row: Row) -> Any:
+        if row.key not in known:
+            known[row.key] = parameters(row.key).get(name)
+        return known[row.key]
+
+    return parameter
 
 
 class Answers:

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from tenuto.database import Database
+from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owners import Door
@@ -52,6 +53,8 @@ _STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
 }
 _PREFIX = f"{Door.SEARCH.value}:"
 MOST_CHILDREN = 100
+_READ_AGAIN = 100
+"""Moves before a feed was opened in which a gap may still be filled."""
 
 
 class SearchSource:
@@ -143,10 +146,10 @@ class SearchSource:
                     kept = candidate_of(self._candidate(row.key)._mapping)
                     yield Result(row.key, row.task, row.state, row.tags, _result(kept))
 
-    def panels(self, only: str | None = None) -> Panels:
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
         if only not in (None, "archives"):
             return Panels()
-        found = (archive_panel(self._database, group.name) for group in self.groups())
+        found = (archive_panel(self._database, group.name, at) for group in self.groups())
         return Panels(archives=[archive for archive in found if archive is not None])
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
@@ -238,23 +241,24 @@ class SearchFeed:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        query = select(func.coalesce(func.max(evolution_moves.c.id), 0))
-        self._after = database.read(lambda c: c.execute(query).scalar_one())
+        newest = select(evolution_moves.c.id).order_by(evolution_moves.c.id.desc()).limit(_READ_AGAIN)
+        self._seen = LateIds(database.read(lambda c: c.execute(newest).scalars().all()))
+        self._untold: dict[str, dict[int, Row]] = {}
+        """Search -> candidates that moved while its rows were still being read."""
 
     def read(self, groups: Collection[str], limit: int) -> Changes:
         if not groups:
             return Changes()
-        names = {_name(group) for group in groups}
-        moves = self._database.read(lambda c: _moves(c, self._after, None, limit))
-        if not moves:
-            return Changes()
-        self._after = moves[-1].id
-        rows: list[Row] = []
-        for name in names & {move.search_id for move in moves}:
+        late = self._seen.missing
+        moves = self._database.read(lambda c: _moves(c, self._seen.last, None, limit, late))
+        self._seen.saw(move.id for move in moves)
+        for name in {move.search_id for move in moves}:
             numbers = {move.number for move in moves if move.search_id == name}
             query = select(evolution_jobs).where(jobs.search_id == name, jobs.number.in_(numbers))
-            rows += [_row(row) for row in self._database.read(lambda c, q=query: c.execute(q).all())]  # type: ignore[misc]
-        return Changes(rows=rows)
+            found = self._database.read(lambda c, q=query: c.execute(q).all())  # type: ignore[misc]
+            self._untold.setdefault(name, {}).update((row.number, _row(row)) for row in found)
+        wanted = [self._untold.pop(_name(group), {}) for group in groups]
+        return Changes(rows=[row for rows in wanted for row in rows.values()])
 
     def fileno(self) -> int | None:
         return None
@@ -290,8 +294,16 @@ def _page(connection: Connection, name: str, after: int) -> Sequence[Any]:
     return connection.execute(query.order_by(jobs.number).limit(CHUNK_ROWS)).all()
 
 
-def _moves(connection: Connection, after: int, name: str | None, limit: int = CHUNK_ROWS) -> Sequence[Any]:
-    query = select(evolution_moves).where(evolution_moves.c.id > after)
+def _moves(
+    connection: Connection,
+    after: int,
+    name: str | None,
+    limit: int = CHUNK_ROWS,
+    late: Sequence[int] = (),
+) -> Sequence[Any]:
+    """The moves after one, of a search or of all; `late`: ids before it that were not seen yet."""
+    is_new = evolution_moves.c.id > after
+    query = select(evolution_moves).where(is_new | evolution_moves.c.id.in_(late) if late else is_new)
     if name is not None:
         query = query.where(evolution_moves.c.search_id == name)
     return connection.execute(query.order_by(evolution_moves.c.id).limit(limit)).all()

@@ -4,6 +4,7 @@ Reads only; `requests` is what changes rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -60,15 +61,17 @@ class History:
         query = query.where(jobs.c.service == service, moves.c.id > after).order_by(moves.c.id).limit(limit)
         return self._database.read(lambda connection: [move_of(row) for row in connection.execute(query)])
 
-    def last_move(self) -> int:
-        """The id of the last move of all."""
-        query = select(func.coalesce(func.max(moves.c.id), 0))
-        return self._database.read(lambda connection: int(connection.execute(query).scalar_one()))
+    def last_moves(self, count: int) -> Sequence[int]:
+        """The ids of the last moves of all."""
+        query = select(moves.c.id).order_by(moves.c.id.desc()).limit(count)
+        return self._database.read(lambda connection: connection.execute(query).scalars().all())
 
-    def moved_since(self, after: int, limit: int) -> list[tuple[int, JobRow]]:
-        """(id of the move, job) of the moves since the one with this id."""
+    def moved_since(self, after: int, limit: int, late: Sequence[int] = ()) -> list[tuple[int, JobRow]]:
+        """(id of the move, job) of the moves since the one with this id, and of those in `late`."""
         query = select(moves.c.id.label("move_id"), jobs).join(jobs, jobs.c.id == moves.c.job_id)
-        query = query.where(moves.c.id > after).order_by(moves.c.id).limit(limit)
+        is_new = moves.c.id > after
+        query = query.where(is_new | moves.c.id.in_(late) if late else is_new)
+        query = query.order_by(moves.c.id).limit(limit)
         return self._database.read(
             lambda connection: [(row[0], job_of(row, skip=1)) for row in connection.execute(query)]
         )

@@ -43,6 +43,8 @@ from tenuto.workspace.ports import LockHandle, Machine
 
 SEEN_EVERY_S = 5.0
 UNSEEN_MS = 15_000
+NODES_EVERY_S = 10.0
+"""How often nodes are asked for their slots: a node that was started anew may have others."""
 PATIENCE_S = 10.0
 TITLE = "Tenuto job service"
 
@@ -95,6 +97,7 @@ class Server:
         self._cleaner = Cleaner(self.parts)
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
+        self._asking = Stage("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
         self._pace: Pace | None = None
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
@@ -146,7 +149,7 @@ class Server:
             listen(MOVES_CHANNEL, self._news.wake_soon),
         ]
         await self._learn_slots()
-        for stage in (self._member, self._news, self._sender.stage, self._cleaner.stage):
+        for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
 
     def drain(self) -> None:
@@ -157,7 +160,7 @@ class Server:
 
     async def close(self) -> None:
         """Stops; jobs go on at their nodes, and the next server finds them."""
-        for stage in (self._sender.stage, self._cleaner.stage, self._news, self._member):
+        for stage in (self._sender.stage, self._cleaner.stage, self._asking, self._news, self._member):
             await stage.close()
         await self._getter.close()
         for node in self.parts.book.nodes.values():
@@ -171,11 +174,15 @@ class Server:
             self._lock.close()
 
     async def _learn_slots(self) -> None:
-        for name, node in self.parts.book.nodes.items():
-            try:
-                self.parts.book.answered(name, await node.slots())
-            except Exception as error:  # noqa: BLE001  a node that is down now may be up later
-                self.parts.book.failed(name, str(error))
+        """Asks all nodes at once: one that is silent delays no other."""
+        nodes = self.parts.book.nodes.items()
+        await asyncio.gather(*(self._learn_slots_of(name, node) for name, node in nodes))
+
+    async def _learn_slots_of(self, name: str, node: Node) -> None:
+        try:
+            self.parts.book.answered(name, await node.slots())
+        except Exception as error:  # noqa: BLE001  a node that is down now may be up later
+            self.parts.book.failed(name, str(error))
 
     # Members
 

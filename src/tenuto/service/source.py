@@ -12,6 +12,7 @@ from typing import Any
 
 from tenuto.clock import SystemClock
 from tenuto.database import Database
+from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.service import ServiceState
@@ -56,6 +57,8 @@ _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
 }
 _STREAMS = {"out": "stdout", "err": "stderr"}
 _MOST = 1 << 30
+_READ_AGAIN = 100
+"""Moves before a feed was opened in which a gap may still be filled."""
 
 
 class ServiceSource:
@@ -144,7 +147,7 @@ class ServiceSource:
         row = self._job(key)
         return {"user_id": row.user_id, "service": row.service}
 
-    def panels(self, only: str | None = None) -> Panels:
+    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
         if only not in (None, "queue", "nodes"):
             return Panels()
         standing = self._history.unfinished()
@@ -185,18 +188,19 @@ class ServiceFeed:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._after = history.last_move()
+        self._seen = LateIds(history.last_moves(_READ_AGAIN))
+        self._untold: dict[str, dict[int, JobRow]] = {}
+        """Service -> jobs that moved while its rows were still being read."""
 
     def read(self, groups: Collection[str], limit: int) -> Changes:
         if not groups:
             return Changes()
-        services = {_service(group) for group in groups}
-        found: dict[int, JobRow] = {}
-        for move_id, row in self._history.moved_since(self._after, limit):
-            self._after = move_id
-            if row.service in services:
-                found[row.id] = row
-        return Changes(rows=[_row(row) for row in found.values()])
+        moved = self._history.moved_since(self._seen.last, limit, self._seen.missing)
+        self._seen.saw(move_id for move_id, _ in moved)
+        for _, row in moved:
+            self._untold.setdefault(row.service, {})[row.id] = row
+        wanted = [self._untold.pop(_service(group), {}) for group in groups]
+        return Changes(rows=[_row(row) for rows in wanted for row in rows.values()])
 
     def fileno(self) -> int | None:
         return None

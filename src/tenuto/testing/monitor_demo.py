@@ -211,7 +211,7 @@ def _search(now: datetime) -> FakeSource:
     source = FakeSource(Door.SEARCH)
     begun = now - timedelta(minutes=10)
     source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="running", live=True, started=begun))
-    elites, in_flight, history = [], [], []
+    elites, history, moments = [], [], []
     best = 0.0
     for number in range(260):
         x, y = (number * 7) % _CELLS, (number * 11 + number // _CELLS) % _CELLS
@@ -224,22 +224,28 @@ def _search(now: datetime) -> FakeSource:
             ended=None if is_running else at + timedelta(seconds=12), where="node-1",
         )  # fmt: skip
         source.put(row)
+        source.cells[row.key] = (x, y)
+        moments += _moments(row, begun)
         if number >= _CELLS:
             source.parents[row.key] = row.key.replace(f"/{number}", f"/{number - _CELLS}")
-        if is_running:
-            in_flight.append([x, y, row.key])
-        else:
+        if row.ended is not None:
             best = max(best, objective)
             if number == _BEST:  # two others had the cell before it
                 for step, (earlier, less) in enumerate(((100, 0.05), (140, 0.012))):
                     before = row.key.replace(f"/{number}", f"/{earlier}")
                     then = begun + timedelta(seconds=2 * earlier + step)
                     elites.append([x, y, objective - less, before, then.isoformat()])
-            elites.append([x, y, objective, row.key, at.isoformat()])
-            history.append([at.isoformat(), len({(one[0], one[1]) for one in elites}), best])
+            elites.append([x, y, objective, row.key, row.ended.isoformat()])
+            history.append([row.ended.isoformat(), len({(one[0], one[1]) for one in elites}), best])
             source.values[row.key] = {"objective": objective, "density": x / _CELLS, "symmetry": y / _CELLS}
     axes = [{"name": name, "low": 0.0, "high": 1.0, "cells": _CELLS} for name in ("density", "symmetry")]
-    source.remember(SEARCH, [])
+    source.remember(SEARCH, moments)
+    in_flight = [
+        [*source.cells[row.key], row.key]
+        for chunk in source.rows(SEARCH)
+        for row in chunk
+        if row.state.running()
+    ]
     source.shown = Panels(
         archives=[
             {

@@ -2,8 +2,6 @@
 Decides nothing: runners make it before a payload begins, schedulers before they give an attempt up.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
@@ -38,11 +36,11 @@ class Claim(NamedTuple):
         return to_json(fields) + b"\n"
 
     @classmethod
-    def decode(cls, data: bytes) -> Claim | Corrupt:
+    def decode(cls, data: bytes) -> "Claim | Corrupt":
         return decode_fields(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> Claim:
+    def _from(cls, fields: Fields) -> "Claim":
         return cls(
             Claimer(fields.text("by")), fields.text("host"), fields.instant("at"), fields.optional_text("job")
         )

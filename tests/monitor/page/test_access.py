@@ -38,6 +38,12 @@ RULES = {
 """The size of targets is one of them; a dark page differs from a light one in its colours only."""
 
 
+TOO_SMALL = """[...document.querySelectorAll("button, select, summary, nav a, .chip, .button, .map .cell")]
+  .filter((one) => one.checkVisibility())
+  .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect()])
+  .filter(([, size]) => size.width < 24 || size.height < 24).map(([text]) => text)"""
+
+
 def violations(page: Page, look: str) -> list[str]:
     """What axe finds serious or critical."""
     found = page.evaluate(f"() => axe.run(document, {RULES[look]})")
@@ -54,6 +60,7 @@ def test_17_axe_finds_nothing_serious(demo: Served, visitor: Visitor, npm: Calla
     page = visitor.enter(demo, reduced_motion="reduce", bypass_csp=True)
     page.evaluate("script => { (0, eval)(script) }", script)
     found = {}
+    assert page.locator(".fill").first.evaluate("one => getComputedStyle(one).transitionDuration") == "0s"
     for name, address in VIEWS.items():
         visitor.go(page, address)
         for look in RULES:
@@ -71,6 +78,7 @@ def test_17_nothing_scrolls_sideways_at_360_pixels(demo: Served, visitor: Visito
         drawn(page)
         widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         assert widths[0] <= widths[1], name
+        assert page.evaluate(TOO_SMALL) == [], name
 
 
 def test_17_a_keyboard_is_enough(serve: Serve, visitor: Visitor, source: FakeSource) -> None:

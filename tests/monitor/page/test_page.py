@@ -20,7 +20,7 @@ from tenuto.experiments.source import ExperimentSource
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filters import parse_filter
+from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
 from tests.jobs.workspaces import NOW, RUN, Builder, line
@@ -356,6 +356,8 @@ def test_23_the_playhead_moves_the_archive(demo: Served, visitor: Visitor) -> No
     page = visitor.enter(demo, "#/archive")
     filled = page.locator(".map .cell[data-shade]:not([data-shade=''])")
     expect(filled).to_have_count(252)
+    flying = page.locator('.map [aria-label*="in flight"]')
+    expect(flying).to_have_count(8)
     best = page.locator('.map [aria-label^="12, 7:"]')
     best.focus()
     expect(page.locator("[data-field=replaced]")).to_have_text("replaced 2 times, last by +0.012")
@@ -363,6 +365,7 @@ def test_23_the_playhead_moves_the_archive(demo: Served, visitor: Visitor) -> No
     then = datetime.fromisoformat(begun) + timedelta(seconds=250)
     visitor.go(page, f"#/archive?at={quote(then.isoformat(), safe='')}")
     expect(filled).to_have_count(127)
+    expect(flying).to_have_count(6)
     best.focus()
     expect(page.get_by_role("link", name="packing 100")).to_be_visible()
 

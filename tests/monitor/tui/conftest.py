@@ -75,7 +75,9 @@ def show(
     async def run() -> None:
         app = Top(provider, by="tester", **options)
         async with app.run_test(size=size) as pilot:
-            await scenario(Terminal(app, pilot))
+            terminal = Terminal(app, pilot)
+            await terminal.until(lambda: app.answered)  # a key before the first rows finds none
+            await scenario(terminal)
 
     asyncio.run(run())
 

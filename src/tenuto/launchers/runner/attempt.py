@@ -16,10 +16,12 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
 from tenuto.launchers.runner.fresh import start_afresh
+from tenuto.launchers.runner.inheritance import Inherited
+from tenuto.launchers.runner.interpreter import needs_a_fresh_one
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, PayloadToBe, Preloaded, run_payload
+from tenuto.launchers.runner.payload import Payload, PayloadToBe, run_payload
 from tenuto.launchers.runner.payload_setup import close_all_but
 from tenuto.launchers.runner.report import open_report
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
@@ -45,39 +47,8 @@ _PILOT_BEAT_S = 30.0
 _LAST_WORDS_S = 30.0
 """What a runner keeps for itself of the time that its cluster gives it."""
 
-
 STOPPED = -1
 WITHDRAWN = -2
-
-
-class Inherited(NamedTuple):
-    """What a launcher gives a runner: where the job lies, which attempt is meant, and descriptors."""
-
-    directory: str
-    script_name: str
-    nonce: str
-    python: str
-    """The interpreter for a task that is to have a fresh one."""
-    lock: int
-    descendants: int
-    ready: int | None
-    """Where to say that the pid record is written; None if nobody listens."""
-    tokens: tuple[int, ...] = ()
-    """Never looked at: to have them open is to hold the tokens."""
-    machine: Machine | None = None
-    """Given if it was put together before the fork."""
-    preloaded: Preloaded | None = None
-    """Given if the task's modules were imported before the fork."""
-    why_fresh: str | None = None
-    """Why they were not, if the launcher would have."""
-    time_s: float | None = None
-    """How long a cluster lets the runner run, where that is known."""
-    beat_s: float | None = None
-    """How often the runner of an external attempt beats; None for a local one."""
-    spare: PayloadToBe | None = None
-    """The payload-to-be, if the runner waited for its job beside one."""
-    bell: str | None = None
-    """The file of an external launcher's that is told of the beginning and the end."""
 
 
 class Attempt(NamedTuple):
@@ -214,24 +185,13 @@ def _say_ready(inherited: Inherited) -> None:
         with suppress(BrokenPipeError):  # a scheduler that died meanwhile is no reason not to run
             os.write(inherited.ready, READY)
         os.close(inherited.ready)
-    _ring(inherited, "+")
+    inherited.ring("+")
 
 
 def _rung(inherited: Inherited, exit_code: int) -> int:
     """The exit code, once all is written and the launcher was told."""
-    _ring(inherited, "-")
+    inherited.ring("-")
     return exit_code
-
-
-def _ring(inherited: Inherited, what: str) -> None:
-    """Tell the launcher that something happened. It looks for itself, so that a lost word does no harm."""
-    if inherited.bell is not None:
-        with suppress(OSError):
-            fd = os.open(inherited.bell, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.write(fd, f"{inherited.nonce}{what}\n".encode())
-            finally:
-                os.close(fd)
 
 
 def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> LaunchRecord | None:
@@ -288,7 +248,8 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     """Start the payload; returns, in one that was forked, 0."""
     if payload.instructions.program is not None:
         return fork_quietly()
-    if inherited.preloaded is not None:
+    is_forkable = inherited.is_forkable and not needs_a_fresh_one(payload.instructions.environment)
+    if inherited.preloaded is not None or is_forkable:
         return os.fork()
     ahead = None if inherited.spare is None else inherited.spare.take_over(payload)
     return start_afresh(payload, inherited.python) if ahead is None else ahead

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
-from tenuto.launchers.runner.attempt import Inherited
+from tenuto.launchers.runner.inheritance import Inherited
+from tenuto.launchers.runner.interpreter import is_forkable
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths
@@ -35,6 +36,7 @@ def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | 
 
     `time_s`: how long the cluster lets this process run, or `-` if that is not known.
     """
+    may_fork = is_forkable()
     machine = this_machine()
     began = machine.clock.monotonic()
     try:
@@ -63,6 +65,7 @@ def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | 
         time_s=None if time_s == _UNKNOWN else max(float(time_s) - passed_s, 0.0),
         beat_s=header.beat_s,
         bell=header.bell,
+        is_forkable=may_fork,
     )
 
 

@@ -48,14 +48,6 @@ class Preloaded(Protocol):
         """In the payload, once it is settled in: make up for it, so that nothing shows."""
         ...
 
-    def end_fully(self) -> None:
-        """Have `leave` take the interpreter apart."""
-        ...
-
-    def leave(self, exit_code: int) -> NoReturn:
-        """End the payload's process."""
-        ...
-
 
 class PayloadToBe(Protocol):
     """A child of the runner that has begun to import the task's modules before there was a job."""

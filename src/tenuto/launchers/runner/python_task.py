@@ -29,10 +29,11 @@ from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 if TYPE_CHECKING:
     from tenuto.launchers import commands
-    from tenuto.launchers.runner import failures, payload, stops
+    from tenuto.launchers.runner import failures, payload, process_end, stops
 else:
     commands = late("tenuto.launchers.commands")
     failures = late("tenuto.launchers.runner.failures")
+    process_end = late("tenuto.launchers.runner.process_end")
     payload = late("tenuto.launchers.runner.payload")
     stops = late("tenuto.launchers.runner.stops")
 
@@ -78,8 +79,8 @@ def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancel
     be_process_of_a_job()
     task, init_tasks = build_job(params, assignment.directory)
     job.runs(task)
-    if assignment.preloaded is not None and getattr(task, "__full_end__", False):
-        assignment.preloaded.end_fully()
+    if getattr(task, "__full_end__", False):
+        process_end.ask_for_full_end()
     if isinstance(task, ResumableTask):
         cancellation.leave_timeouts_to_the_task()
     about = {**_provenance(type(task), assignment), **_defaults(params)}

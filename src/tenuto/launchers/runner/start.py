@@ -11,19 +11,28 @@ for the payload beside it: --spare-payload SOCKET PID, the pid being that of the
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from tenuto.light import late
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import attempt, claimed, exits, fresh_payload, process_end
+    from tenuto.launchers.runner import (
+        attempt,
+        claimed,
+        exits,
+        fresh_payload,
+        inheritance,
+        interpreter,
+        process_end,
+    )
     from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
     fresh_payload = late("tenuto.launchers.runner.fresh_payload")
     claimed = late("tenuto.launchers.runner.claimed")
     exits = late("tenuto.launchers.runner.exits")
+    inheritance = late("tenuto.launchers.runner.inheritance")
+    interpreter = late("tenuto.launchers.runner.interpreter")
     process_end = late("tenuto.launchers.runner.process_end")
     parent_process = late("tenuto.launchers.warm.parent_process")
     spare_payload = late("tenuto.launchers.warm.spare_payload")
@@ -46,19 +55,18 @@ def start(kind: str, *arguments: str) -> NoReturn:
         if inherited is None:
             os._exit(0)
     elif kind == "--claim":
+        interpreter.look_in_standard_library()
         inherited = claimed.inherit(*arguments)
         if inherited is None:
             os._exit(exits.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)
-        inherited = attempt.Inherited(
+        inherited = inheritance.Inherited(
             kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens)
         )
     runner = os.getpid()
     exit_code = attempt.run(inherited)
     if os.getpid() == runner:
         os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
-    if inherited.preloaded is not None:
-        inherited.preloaded.leave(exit_code)
-    sys.exit(exit_code)
+    process_end.leave(exit_code)

@@ -116,6 +116,11 @@ class Attempt:
         return not (self.is_marked or self.is_replaced or self.is_ended)
 
     @property
+    def may_be_in_queue(self) -> bool:
+        """True if Slurm may have its job: it has not ended, or it was given up before it began."""
+        return self.is_active or not (self.has_begun or self.is_ended)
+
+    @property
     def is_watched_closely(self) -> bool:
         """True while its end is believed and not yet certain."""
         is_over = self.row is not None and meaning_of(self.row.state).says is ClusterSays.ENDED

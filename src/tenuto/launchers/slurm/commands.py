@@ -271,7 +271,9 @@ def _shown_row(job: str, fields: Mapping[str, str]) -> Row | None:
 
 
 def _cancel(options: list[str], jobs: Iterable[str]) -> None:
-    """scancel exits with 1 for each job that has ended by now, so its exit code tells nothing."""
+    """Raises `SlurmError` if Slurm did not hear it; scancel exits with 1 for a job that has ended, too."""
     jobs = list(jobs)
     for first in range(0, len(jobs), _IDS_A_CALL):
-        _run(["scancel", "-Q", *options, *jobs[first : first + _IDS_A_CALL]], ASK_S)
+        done = _run(["scancel", "-Q", *options, *jobs[first : first + _IDS_A_CALL]], ASK_S)
+        if done.returncode and _outcome(done.stderr) is Outcome.LATER:
+            raise SlurmError(_first_line(done.stderr))

@@ -95,6 +95,12 @@ class Roster:
             attempt.wish = max(attempt.wish, wish)
             self.keep(attempt)
 
+    def wish_again(self, attempt: Attempt) -> None:
+        """Opens the wish for the end of an attempt again: Slurm was told, and did not hear it."""
+        with self.lock:
+            attempt.granted = Wish.NONE
+            self.keep(attempt)
+
     def listening(self, attempt: Attempt, tell: Callable[[], None]) -> Listening:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
         return Listening(self.lock, attempt, tell)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
-from tenuto.launchers.runner.fresh import ENTRY
+from tenuto.launchers.runner.fresh import ENTRY, PLAIN
 from tenuto.launchers.slurm.pilot_orders import VANISHED
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.json_bytes import from_json
@@ -112,7 +112,7 @@ def write_answer(files: Files, place: Place, job: str) -> None:
 
 def script_of(settings: SlurmSettings, python: str, place: Place, time_s: float | None) -> str:
     """The script that Slurm runs: one runner, which finds its attempt by the index of its task."""
-    runner = [*(settings.wrap or ()), python, "-I", "-S", ENTRY, "--claim", python, place.manifest]
+    runner = [*(settings.wrap or ()), python, *PLAIN, ENTRY, "--claim", python, place.manifest]
     index = "${SLURM_ARRAY_TASK_ID:-0}"
     limit = "-" if time_s is None else f"{time_s:g}"
     setup = f"{settings.setup}\n" if settings.setup else ""

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tenuto.launchers.runner.attempt import Inherited
+from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.launchers.warm.wire import Received
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.modes import file_mode

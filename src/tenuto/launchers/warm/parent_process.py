@@ -10,7 +10,7 @@ from _socket import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tenuto.launchers.runner.attempt import Inherited
+from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
 from tenuto.launchers.runner.signals import SIGNALS
 from tenuto.launchers.warm.orders import take_on

@@ -9,9 +9,12 @@ import os
 import random
 import sys
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from tenuto.launchers.runner import process_end, python_task
+from tenuto.launchers.runner import (
+    process_end,  # noqa: F401  or each child would load it at its end
+    python_task,
+)
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.import_watch import ImportQuestions
 from tenuto.launchers.warm.source_files import Sources
@@ -39,12 +42,6 @@ class Loaded(NamedTuple):
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
-
-    def leave(self, exit_code: int) -> NoReturn:
-        process_end.leave(exit_code)
-
-    def end_fully(self) -> None:
-        process_end.ask_for_full_end()
 
 
 class UnfitModules(NamedTuple):

@@ -50,12 +50,6 @@ class Ahead:
     def settle(self) -> None:
         """Nothing shows: this interpreter is the job's alone."""
 
-    def end_fully(self) -> None:
-        process_end.ask_for_full_end()
-
-    def leave(self, exit_code: int) -> NoReturn:
-        process_end.leave(exit_code)
-
 
 def be_spare(fd: str, runner: str) -> int:
     """Import, wait for the job, and run it; the exit code for this process.

@@ -12,8 +12,8 @@ from signal import SIGKILL
 from typing import Any
 
 from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.attempt import Inherited
 from tenuto.launchers.runner.fresh import ENTRY, FRESH_SIGNALS, PLAIN
+from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.launchers.runner.payload import Payload, added_variables
 from tenuto.launchers.warm.orders import take_on
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send

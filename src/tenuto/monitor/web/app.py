@@ -17,20 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from tenuto.errors import (
-    Ambiguous,
-    BadQuestion,
-    FilterError,
-    InvalidName,
-    MonitorUnavailable,
-    NotAllowed,
-    NotFound,
-    TenutoError,
-)
+from tenuto.errors import BadQuestion, NotFound, TenutoError
 from tenuto.lifecycle.source import ActedAs, Action
 from tenuto.monitor.logs import MOST_BYTES
 from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
-from tenuto.monitor.web.answers import Json, refusal
+from tenuto.monitor.web.answers import Json, refusal, refused_by
 from tenuto.monitor.web.guard import SESSION, Guard
 from tenuto.monitor.web.sessions import LONGEST_S, Sessions
 from tenuto.monitor.web.stream import Hub, parse_log
@@ -122,7 +113,9 @@ def make_app(monitor: Monitor) -> FastAPI:
     )
     _add_page(app)
     _add_session(app, monitor)
-    _add_questions(app, monitor.provider)
+    _add_lists(app, monitor.provider)
+    _add_job(app, monitor.provider)
+    _add_views(app, monitor.provider)
     _add_panels(app, monitor.provider)
     _add_actions(app, monitor)
     _add_stream(app, monitor)
@@ -187,7 +180,7 @@ def _add_session(app: FastAPI, monitor: Monitor) -> None:
         return Json({"code": monitor.sessions.new_code()})
 
 
-def _add_questions(app: FastAPI, provider: LocalProvider) -> None:
+def _add_lists(app: FastAPI, provider: LocalProvider) -> None:
     @app.get("/api/about")
     def about() -> Response:
         return Json(provider.about())
@@ -213,6 +206,8 @@ def _add_questions(app: FastAPI, provider: LocalProvider) -> None:
     ) -> Response:
         return Json(provider.jobs(group, filter, sort, offset, limit, at))
 
+
+def _add_job(app: FastAPI, provider: LocalProvider) -> None:
     @app.get("/api/job")
     def job(key: Text) -> Response:
         return Json(provider.job(key))
@@ -232,6 +227,8 @@ def _add_questions(app: FastAPI, provider: LocalProvider) -> None:
     ) -> Response:
         return Json(provider.log(key, stream, earlier, tail, start, limit))
 
+
+def _add_views(app: FastAPI, provider: LocalProvider) -> None:
     @app.get("/api/graph")
     def graph(
         group: Text,
@@ -314,36 +311,7 @@ def _add_stream(app: FastAPI, monitor: Monitor) -> None:
 
 def _add_errors(app: FastAPI) -> None:
     async def refused(request: Request, error: Exception) -> Response:
-        return _refusal(error)
+        return refused_by(error)
 
     for kind in (TenutoError, OSError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refused)
-
-
-def _refusal(error: Exception) -> Response:
-    match error:
-        case FilterError():
-            return refusal(400, "bad_filter", str(error), position=error.position)
-        case BadQuestion():
-            return refusal(400, "bad_request", str(error))
-        case NotAllowed():
-            return refusal(403, "read_only", str(error))
-        case NotFound() | Ambiguous() | InvalidName():
-            return refusal(404, "not_found", str(error))
-        case RequestValidationError():
-            return refusal(400, "bad_request", _first_problem(error))
-        case HTTPException(status_code=404):
-            return refusal(404, "not_found", "there is no such address")
-        case HTTPException():
-            return refusal(error.status_code, "bad_request", str(error.detail))
-        case MonitorUnavailable():
-            return refusal(503, "unavailable", str(error))
-    return refusal(503, "unavailable", f"{type(error).__name__}: {error}")
-
-
-def _first_problem(error: RequestValidationError) -> str:
-    problems = error.errors()
-    if not problems:
-        return "the request cannot be read"
-    place = ".".join(str(part) for part in problems[0].get("loc", ()) if part not in ("query", "body"))
-    return f"{place}: {problems[0].get('msg', 'cannot be read')}" if place else str(problems[0].get("msg"))

@@ -21,6 +21,8 @@ PING = b": ping\n\n"
 PING_S = 15.0
 FRAME_S = 0.1
 """Between two frames of a burst."""
+SHARED_S = 0.05
+"""How long a frame serves the streams that stand where it begins."""
 LOG_S = 0.2
 CHECK_S = 1.0
 MOST_LOG_BYTES = 256 * 1024
@@ -52,6 +54,13 @@ def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
     return f"{head}event: {event}\ndata: ".encode() + encode(data) + b"\n\n"
 
 
+class Frame(NamedTuple):
+    """A frame, and the id that a client of it asks with next."""
+
+    id: str
+    data: bytes
+
+
 class Hub:
     """Tells the streams of one server of changes, and makes each frame once for all that need it."""
 
@@ -59,7 +68,8 @@ class Hub:
         self._provider = provider
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Event] = set()
-        self._frames: dict[str, tuple[str, bytes]] = {}
+        self._frames: dict[str | None, tuple[float, asyncio.Task[Frame | None]]] = {}
+        """By the id that it follows: when a frame was begun, and the frame."""
         self.is_closing = False
 
     def open(self) -> None:
@@ -80,24 +90,31 @@ class Hub:
                 return
 
     def _notify(self) -> None:
-        self._frames.clear()
+        # A frame that is being made may have been read before this change: a stream that joined it
+        # now would find nothing, and wait for a word that has already come.
+        self._frames = {since: made for since, made in self._frames.items() if made[1].done()}
         for event in self._waiting:
             event.set()
 
-    async def next_frame(self, since: str | None) -> tuple[str, bytes] | None:
-        """The id and the bytes of all that is newer; None if nothing is."""
-        if since is not None and since in self._frames:
-            return self._frames[since]
+    async def next_frame(self, since: str | None) -> Frame | None:
+        """All that is newer, or was a moment ago: a stream asks again after a frame. None: nothing is."""
+        now = time.monotonic()
+        self._frames = {
+            one: made for one, made in self._frames.items() if now - made[0] < SHARED_S or not made[1].done()
+        }
+        if since not in self._frames:
+            task = asyncio.create_task(self._make(since))
+            task.add_done_callback(_retrieved)
+            self._frames[since] = (now, task)
+        return await asyncio.shield(self._frames[since][1])
+
+    async def _make(self, since: str | None) -> Frame | None:
         found = await run_in_threadpool(self._provider.changes, since, 0.0)
         frame_id = f"{found['epoch']}-{found['seq']}"
-        if "reset" in found:
-            return frame_id, frame("reset", found, frame_id)
         if frame_id == since:
+            self._frames.pop(since, None)  # the next change is asked for anew
             return None
-        made = frame_id, frame("delta", found, frame_id)
-        if since is not None and len(self._frames) < 100:
-            self._frames[since] = made
-        return made
+        return Frame(frame_id, frame("reset" if "reset" in found else "delta", found, frame_id))
 
     async def frames(
         self, since: str | None, wish: LogWish | None, is_open: Callable[[], bool]
@@ -114,21 +131,28 @@ class Hub:
                 begun = time.monotonic()
                 found = await self.next_frame(since)
                 if found is not None:
-                    since, data = found
-                    yield data
-                if log is not None:
-                    for part in await log.read():
-                        yield frame("log", part)
-                        found = found or (since or "", b"")
-                if found is not None:
+                    since = found.id
+                    yield found.data
+                has_log = False
+                for part in await log.read() if log is not None else ():
+                    yield frame("log", part)
+                    has_log = True
+                if found is not None or has_log:
                     spoken = time.monotonic()
                     await asyncio.sleep(max(begun + FRAME_S - spoken, 0.0))
-                elif time.monotonic() - spoken >= PING_S:
+                    continue  # a shared frame may be older than the last change
+                if time.monotonic() - spoken >= PING_S:
                     yield PING
                     spoken = time.monotonic()
                 await _wait(event, LOG_S if log is not None else CHECK_S)
         finally:
             self._waiting.discard(event)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Take the error of a frame that no stream waits for any more: all its clients have left."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -3,8 +3,8 @@
 
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
-import { groupChoice, shortCounts, stateBar, throttled } from "./parts.js";
-import { address, short, shortTask } from "./words.js";
+import { groupChoice, shortCounts, stateBar, stateMark, throttled } from "./parts.js";
+import { address, short, shortTask, STATES } from "./words.js";
 
 /** @import { Graph, GraphNode, Groups, Place, View } from "./types.js" */
 
@@ -24,7 +24,7 @@ export async function graph({ main, query }) {
     const found = /** @type {Graph} */ (await get("graph", { group, around, depth: around ? 3 : undefined, at }));
     const jobs = found.nodes.reduce((sum, node) => sum + node.total, 0);
     put(words, around ? "around one job " : `by task, ${short(jobs)} jobs `, around && h("a", { href: address("graph", { group, at }) }, "by task"));
-    drawGraph(picture, found, (node) => (around || node.id.includes("/") && node.total === 1 && node.id.includes(":")
+    drawGraph(picture, found, around, (node) => (around || node.id.includes("/") && node.total === 1 && node.id.includes(":")
       ? address("job", { key: node.id, at }) : address("jobs", { group, filter: `task=${quoted(node.task)}`, at })));
   };
   put(main, h("h1", {}, "Graph"), h("div", { class: "bar" },
@@ -40,8 +40,8 @@ export async function graph({ main, query }) {
 /** @param {string} task */
 const quoted = (task) => (/^[\w.]+$/.test(task) ? task : JSON.stringify(task));
 
-/** @param {HTMLElement} picture @param {Graph} found @param {(node: GraphNode) => string} to */
-function drawGraph(picture, found, to) {
+/** @param {HTMLElement} picture @param {Graph} found @param {string | null} around @param {(node: GraphNode) => string} to */
+function drawGraph(picture, found, around, to) {
   const isNarrow = matchMedia("(max-width: 640px)").matches;
   const [acrossStep, downStep] = isNarrow ? [WIDE + 12, TALL + 44] : [WIDE + ACROSS, TALL + DOWN];
   /** @param {GraphNode} node */
@@ -62,8 +62,8 @@ function drawGraph(picture, found, to) {
   const needs = new Map(found.nodes.map((node) => [node.id, node.label]));
   const boxes = found.nodes.map((node) => {
     const needed = found.edges.filter((edge) => edge.to === node.id).map((edge) => needs.get(edge.from) ?? edge.from);
-    const box = h("a", { class: "node", href: to(node), "data-node": node.id, "data-key": node.id },
-      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, shortCounts(node.counts)),
+    const box = h("a", { class: "node", href: to(node), "data-node": node.id, "data-key": node.id, "aria-current": node.id === around ? "true" : undefined },
+      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, found.collapsed ? shortCounts(node.counts) : STATES.filter((state) => node.counts[state]).map((state) => stateMark(state))),
       needed.length > 0 && h("span", { class: "unseen" }, `needs ${needed.join(", ")}`));
     const [x = 0, y = 0] = places.get(node.id) ?? [];
     box.style.left = `${x}px`;

@@ -45,7 +45,7 @@ export class LogPanel {
     this.setAttempts(job.earlier_logs);
     this.element = h("section", { class: "logbox", "aria-label": "Log" },
       h("div", { class: "bar" }, h("h2", {}, "Log"), this.tabs, this.attempts, this.follow, this.search,
-        h("button", { type: "button", class: "quiet", onclick: () => this.firstError() }, "first error"), this.before, this.status),
+        h("button", { type: "button", onclick: () => this.firstError() }, "first error"), this.before, this.status),
       this.lines);
   }
 

@@ -102,12 +102,10 @@ function card(group, at) {
 async function drawPulse(place, group) {
   try {
     const history = /** @type {History} */ (await get("history", { group: group.group, points: 60 }));
-    put(place, areas(history));
-    if (group.door === "search") {
-      const archive = /** @type {Archive | null} */ (await getIfAny("archive", { group: group.group }));
-      if (archive) place.append(h("p", { class: "soft" },
-        `best ${short(archive.best)} · ${percent(archive.filled / Math.max(archive.total, 1))} filled`));
-    }
+    const archive = group.door === "search" ? /** @type {Archive | null} */ (await getIfAny("archive", { group: group.group })) : null;
+    put(place,
+      archive && h("p", { class: "soft" }, `best ${short(archive.best)} · ${percent(archive.filled / Math.max(archive.total, 1))} filled`),
+      areas(history));
   } catch {
     put(place); // a run without a journal has no past to draw
   }
@@ -136,8 +134,9 @@ function runningItem(job, at) {
     h("span", { class: "what" }, stateMark(job.state, jobLink(job, at)), " ", h("span", { class: "soft" }, tagWords(job))),
     h("span", { class: "how" },
       job.progress !== null && bar(job.progress, `progress of ${job.id}`),
-      h("span", { class: "number" }, percent(job.progress)),
-      job.eta_s !== null && h("span", { class: "soft" }, duration(job.eta_s)),
+      job.progress !== null && h("span", { class: "number" }, percent(job.progress)),
+      job.eta_s !== null && h("span", { class: "soft" }, `ETA ${duration(job.eta_s)}`),
+      job.progress === null && job.started && h("span", { class: "soft" }, `since ${clock(job.started)}`),
       job.progress_desc && h("span", { class: "soft message" }, job.progress_desc)));
 }
 

@@ -72,7 +72,7 @@ export function plainTable(caption, heads, rows, numbers = new Set()) {
     "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},
       h("thead", {}, h("tr", {}, heads.map((head, place) => h("th", { scope: "col", class: kind(place) }, head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: kind(place) }, cell)))))));
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: kind(place), "data-head": heads[place] }, cell)))))));
 }
 
 /**

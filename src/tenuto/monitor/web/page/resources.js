@@ -3,7 +3,7 @@
 
 import { get, getIfAny } from "./api.js";
 import { h, link, put } from "./dom.js";
-import { bar, jobLink, keyLink, plainTable, throttled } from "./parts.js";
+import { bar, jobLink, keyLink, plainTable, stateMark, throttled } from "./parts.js";
 import { clock, duration, energy, groupName, short, size, UNKNOWN } from "./words.js";
 
 /** @import { Care, Carbon, Child, Groups, Nodes, Place, Queue, Token, View } from "./types.js" */
@@ -66,8 +66,8 @@ function tokenTable(tokens, now) {
 /** @param {Groups} groups */
 function serviceTable(groups) {
   const rows = groups.groups.flatMap((group) => group.services.map((one) =>
-    [one.id, groupName(group), one.url ? link(one.url) : "", one.state, one.message ?? one.description]));
-  return rows.length ? plainTable("Services of runs", ["service", "run", "address", "state", ""], rows) : none("No run has a service.");
+    [one.id, groupName(group), one.url ? link(one.url) : UNKNOWN, one.state, one.message ?? one.description]));
+  return rows.length ? plainTable("Services of runs", ["service", "run", "address", "state", "about"], rows) : none("No run has a service.");
 }
 
 /** @param {Queue} queue */
@@ -81,10 +81,13 @@ const queueTables = (queue) => [
 /** @param {unknown} value */
 const text = (value) => (value === null || value === undefined ? UNKNOWN : Array.isArray(value) ? value.join(", ") : String(value));
 
+/** @param {string} state */
+const nodeState = (state) => stateMark(state === "away" ? "error" : state === "idle" ? "unscheduled" : "running", state);
+
 /** @param {Nodes} nodes */
 const nodeTable = (nodes) => (nodes.nodes.length
   ? plainTable("Nodes", ["node", "services", "state", "load", "jobs", "seen", "failures"], nodes.nodes.map((one) => [
-    text(one.url), text(one.services), text(one.state), typeof one.load === "number" ? `${Math.round(one.load * 100)}\u00a0%` : UNKNOWN,
+    text(one.url), text(one.services), nodeState(text(one.state)), typeof one.load === "number" ? `${Math.round(one.load * 100)}\u00a0%` : UNKNOWN,
     `${text(one.running)}/${text(one.slots)}`, typeof one.seen === "string" ? clock(one.seen) : text(one.seen), text(one.failures)]), new Set([3, 4, 6]))
   : none("No node is registered."));
 

@@ -36,7 +36,7 @@ export async function results({ main, query }) {
   const scatter = h("div", { class: "chart" });
   const parallel = h("div", { class: "chart" });
   const listing = h("div", { class: "listing" });
-  const controls = h("div", { class: "bar" });
+  const controls = h("div", { class: "bar axes" });
   const limits = h("div", { class: "menu" });
   const filter = h("input", { type: "text", readonly: true, "aria-label": "Filter of what is brushed", class: "wide" });
   const see = h("a", { class: "button" }, "see jobs");

@@ -34,7 +34,7 @@ export async function score({ main, query }) {
 
   const canvas = h("canvas", { class: "score", role: "img", "aria-label": "Score; the list beside it names every note" });
   const box = h("div", { class: "canvasbox", tabindex: 0, role: "region", "aria-label": "Score" }, canvas);
-  const range = h("span", { class: "soft" });
+  const range = h("span", { class: "soft span" });
   const counts = h("p", { class: "counts", role: "status" });
   const trail = h("p", { class: "trail", role: "status" });
   const held = h("p", { class: "held" });
