@@ -201,7 +201,10 @@ class CandidatesOfASearch:
         elif worker.pc == "running":
             yield from self._renews(state, index, worker)
         else:
-            yield Step(f"{name} finishes {worker.row}", self._finished(state, index, worker))
+            finished = self._finished(state, index, worker)
+            yield Step(f"{name} finishes {worker.row}", finished)
+            for claim in self._claims(finished, index):  # in the same transaction
+                yield Step(f"{name} finishes {worker.row} and {claim.label}", claim.after)
 
     def _claims(self, state: State, index: int) -> Iterator[Step[State]]:
         queued = [number for number, row in enumerate(state.rows) if row.status == "QUEUED"]

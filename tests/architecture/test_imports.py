@@ -59,9 +59,6 @@ OPTIONAL: dict[tuple[str, str], str] = {
     ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
 }
 
-BY_STRING = {"search"}
-"""Rooms that still load libraries by `import_module("...")`; the rest writes `late("...")`."""
-
 
 # -- reading the source ----------------------------------------------------------------------------
 
@@ -237,7 +234,6 @@ def test_a_module_of_a_known_name_is_loaded_by_late() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("import_module", "__import__", "importlib.import_module")
         and isinstance(node.args[0], ast.Constant)
-        and (room(name) not in BY_STRING or node.args[0].value.startswith("tenuto"))
     ]
     assert not loose, "\n".join(loose)
 

@@ -72,6 +72,12 @@ class RabbitMQ:
         connection.channel().queue_purge(queue)
         connection.close()
 
+    def put(self, body: bytes, queue: str = "tenuto.evolution") -> None:
+        """Puts bytes into a queue, as another program may."""
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        connection.channel().basic_publish("", queue, body)
+        connection.close()
+
     def stop(self) -> None:
         self._kept.end(keep_directory=True)
 

@@ -51,6 +51,14 @@ class Redis:
         with redis.Redis.from_url(self.url) as client:
             client.flushall()
 
+    def put(self, body: bytes, queue: str = "tenuto.evolution") -> None:
+        """Puts bytes into a queue of Dramatiq, as another program may."""
+        name = f"dramatiq:{queue}"
+        with redis.Redis.from_url(self.url) as client:
+            message_id = str(client.incr("strangers"))
+            client.hset(f"{name}.msgs", message_id, body)
+            client.rpush(name, message_id)
+
     def connections(self) -> int:
         """How many clients are connected, this question's own included."""
         with redis.Redis.from_url(self.url) as client:

@@ -25,10 +25,10 @@ OF_SCHEDULERS: dict[str, tuple[Any, str]] = {
     "told": (Store, "tell"),
 }
 OF_WORKERS: dict[str, tuple[Any, str]] = {
-    "claimed": (Store, "claim"),
+    "claimed": (Store, "finish_and_claim"),
     "submitted": (Scheduler, "submit_async"),
     "marker": (agent, "end_of"),
-    "finished": (Store, "finish"),
+    "finished": (Store, "finish_and_claim"),
 }
 STEPS = {**OF_SCHEDULERS, **OF_WORKERS}
 ALWAYS = ("sent", "submitted", "marker")
@@ -42,7 +42,11 @@ class Blow:
         self._left = count
 
     def note(self, answer: Any) -> None:
-        is_done = isinstance(answer, Added) if self._step == "row in" else bool(answer)
+        if self._step in ("claimed", "finished"):
+            taken, rows = answer
+            is_done = bool(rows if self._step == "claimed" else taken)
+        else:
+            is_done = isinstance(answer, Added) if self._step == "row in" else bool(answer)
         if is_done or self._step in ALWAYS:
             self._left -= 1
             if self._left == 0:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -24,9 +20,9 @@ from tenuto.search.agent import Agent
 from tenuto.search.worker import Worker
 from tenuto.workspace.job_directory import read_status, write_status
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tests.search.builders import Console
 from tests.search.tasks_for_search import Device, Failing, KillsItsRunner, Square, Whole
+from tests.search.terminal import is_over
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,15 +135,6 @@ def test_22_target_cost_stall_and_failing_end_a_search(tmp_path: Path) -> None:
         assert (result.state, ended) == ("ENDED", [])
 
 
-def test_22_time_counts_over_restarts(tmp_path: Path) -> None:
-    for _ in range(2):
-        result = square(tmp_path, task=Square.C(seconds=0.2), max_seconds=1.5).run(slots=2)
-    assert (result.reason, result.state) == ("TIME", "ENDED")
-    total = result.scheduled + 1  # with so much time left that a busy machine does not matter
-    more = square(tmp_path, task=Square.C(seconds=0.2), max_seconds=600, max_total_jobs=total).run(slots=2)
-    assert (more.scheduled, more.reason) == (total, "TOTAL")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -198,128 +185,30 @@ def test_13_a_candidate_that_kills_its_runner_fails_after_three_tries(tmp_path: 
     assert (rows[3]["failure"], rows[3]["attempt"]) == ("LOST", 3)
 
 
-SCRIPT = """
-import random, sys, time
-from tenuto import Meta, Param, Task
-from tenuto.search import Evolution, MapElites, Outcome, Real
-
-class Slow(Task):
-    x: Param[float]
-    log: Meta[str]
-    def execute(self):
-        with open(self.log, "a") as file:
-            file.write(f"start {self.x}\\n")
-        time.sleep(random.random() * 0.1)
-        if self.x < -0.8:
-            raise ValueError("too small")
-        with open(self.log, "a") as file:
-            file.write(f"end {self.x}\\n")
-        return Outcome(self.x, [self.x], cost=1)
-
-if __name__ == "__main__":
-    folder, total = sys.argv[1], int(sys.argv[2])
-    result = Evolution("slow", Slow.C(log=folder + "/log"), space={"x": Real(-1, 1)}, workdir=folder + "/w",
-                       sampler=MapElites([20], [(-1, 1)], start=5), max_total_jobs=total, seed=1,
-                       max_unfinished_jobs=4, reproducible="reproducible" in sys.argv).run(slots=4)
-    print(result.state, result.scheduled, result.succeeded, result.failed, result.cost)
-"""
+def waiting(tmp_path: Path) -> Evolution:
+    """A search with one candidate, queued, that takes as long as a test."""
+    task = Square.C(log=str(tmp_path / "log"), seconds=300)
+    evolution = square(tmp_path, task=task, sampler=RandomSearch(), max_total_jobs=1)
+    evolution.scheduler().tick()
+    return evolution
 
 
-def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    script = tmp_path / "slow_search.py"
-    script.write_text(SCRIPT)
-    tmp_path.joinpath("w").mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), *arguments], stdout=subprocess.PIPE, text=True
-    )
-
-
-def finished(process: subprocess.Popen[str]) -> list[str]:
-    printed, _ = process.communicate(timeout=110)
-    assert process.returncode == 0
-    return printed.split()
-
-
-def killed(tmp_path: Path, total: int, kills: int) -> None:
-    """A search that is killed so often, at moments of their own, and then runs to its end."""
-    moments = random.Random(11)
-    for _ in range(kills):
-        process = started(tmp_path, str(total))
-        time.sleep(1.5 + moments.random() * 1.5)  # whatever it does then
-        process.kill()
-        process.communicate()
-    state, scheduled, succeeded, failed, cost = finished(started(tmp_path, str(total)))
-    assert (state, scheduled) == ("ENDED", str(total))
-    assert int(succeeded) + int(failed) == total
-    assert float(cost) == int(succeeded)
-    lines = executions(tmp_path)
-    begun = [line for line in lines if line.startswith("start")]
-    assert len(begun) == len(set(begun)) == total
-    assert len([line for line in lines if line.startswith("end")]) == int(succeeded)
-
-
-@pytest.mark.slow
-def test_6_a_search_that_is_killed_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
-    killed(tmp_path, 40, 4)
-
-
-@pytest.mark.prove("a minute: twenty kills, and no silence after them")
-def test_6_a_search_that_is_killed_twenty_times_loses_nothing(tmp_path: Path) -> None:
-    killed(tmp_path, 200, 20)
-
-
-@pytest.mark.slow
-def test_18_a_reproducible_search_repeats_itself_also_when_killed(tmp_path: Path) -> None:
-    found = []
-    for killed in (False, True):
-        folder = tmp_path / str(killed)
-        folder.mkdir()
-        if killed:
-            process = started(folder, "24", "reproducible")
-            deadline = time.monotonic() + 90
-            while len(executions(folder)) < 12:  # in the middle of it
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            process.kill()
-            process.communicate()
-        finished(started(folder, "24", "reproducible"))
-        rows = Evolution(
-            "slow", Square, space={"x": Real(-1, 1)}, workdir=folder / "w", sampler=RandomSearch()
-        )
-        from tenuto.search.export import candidate_rows
-        from tenuto.search.opening import open_database
-        from tenuto.search.store import Store
-        from tenuto.settings import Settings
-
-        database = open_database(Settings(), folder / "w")
-        kept = candidate_rows(Store(database), "slow")
-        database.close()
-        assert rows is not None
-        found.append(
-            [(r["number"], r["values"], r["told"], r["parent"], r["status"], r["cell"]) for r in kept]
-        )
-    assert found[0] == found[1]
-    assert [row[2] for row in found[0]] == list(range(1, 25))
+def until_executed(tmp_path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not executions(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> None:
-    evolution = square(
-        tmp_path,
-        task=Square.C(log=str(tmp_path / "log"), seconds=300),
-        sampler=RandomSearch(),
-        max_total_jobs=1,
-    )
-    evolution.scheduler().tick()
+    evolution = waiting(tmp_path)
     store, machine = evolution.open().store, this_machine()
     agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
     ticking = EvolutionScheduler(
         evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
     )
     agent.start()
-    deadline = time.monotonic() + 60
-    while not executions(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until_executed(tmp_path)
     store.database.write(lambda c: c.execute(text("UPDATE evolution_jobs SET lease_until = 1")))
     assert ticking.tick()["recovered"] == 0, "the agent of this process renews before leases are looked at"
     (row,) = evolution.result().rows()
@@ -332,13 +221,7 @@ def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> Non
 def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evolution = square(
-        tmp_path,
-        task=Square.C(log=str(tmp_path / "log"), seconds=300),
-        sampler=RandomSearch(),
-        max_total_jobs=1,
-    )
-    evolution.scheduler().tick()
+    evolution = waiting(tmp_path)
     store, machine = evolution.open().store, this_machine()
     handed_in, answered = threading.Event(), threading.Event()
     submit = Scheduler.submit_async
@@ -353,20 +236,13 @@ def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_bac
     agent = Agent(store, evolution.settings, tmp_path / "w", machine, slots=1)
     agent.start()
     assert handed_in.wait(60)
-    deadline = time.monotonic() + 60
-    while not executions(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until_executed(tmp_path)
     agent.abandon()
     answered.set()
     assert agent.join(90)
     (row,) = evolution.result().rows()
     assert (row["status"], row["attempt"]) == ("PENDING", 0)
-    for path in (tmp_path / "w").rglob("*.pid"):
-        runner = ProcessIdentity(
-            **{key: json.loads(path.read_text())[key] for key in ProcessIdentity._fields}
-        )
-        assert machine.processes.liveness(runner) is not Liveness.ALIVE
+    assert all(is_over(record) for record in (tmp_path / "w").rglob("*.pid"))
     evolution.close()
 
 

@@ -22,9 +22,7 @@ from tests.parts.redis import Redis
 from tests.search.builders import ANY, new, opened
 from tests.search.killed import OF_SCHEDULERS, OF_WORKERS
 from tests.search.proxies import Proxy
-from tests.search.test_workers import LEASE_S, Theatre, overlaps, stage, taken_over
-
-__all__ = ["stage"]
+from tests.search.theatre import LEASE_S, Theatre, left_behind, overlaps, taken_over
 
 PAIRS = list(itertools.product(OF_SCHEDULERS, OF_WORKERS))
 TOTAL = 6
@@ -143,41 +141,70 @@ def test_12_a_frozen_scheduler_inside_a_transaction_holds_others_up_for_fifteen_
 @pytest.mark.prove("five minutes of kills, freezes and restarts")
 def test_38_soak(stage: Callable[..., Theatre], redis: Redis) -> None:
     seconds = float(os.environ.get("SOAK_S", "300"))
-    rng = random.Random(38)
     theatre = stage(redis.url, TENUTO_SEARCH__LEASE_S="4")
+    theatre.is_logged = True
     total = int(seconds * 4)
-
-    def start(kind: str) -> object:
-        if kind == "scheduler":
-            return theatre.evolve(total, 0.2)
-        return theatre.worker("--slots", "2", workspace=f"w{rng.randrange(2)}")
-
-    kinds = ["scheduler", "scheduler", "worker", "worker", "worker"]
-    actors = [(kind, start(kind)) for kind in kinds]
-    frozen: list[object] = []
+    actors = Actors(theatre, total)
     began = time.monotonic()
     while time.monotonic() - began < seconds:
         time.sleep(0.5)
-        assert sum(row["status"] in ("PENDING", "QUEUED", "RUNNING") for row in theatre.rows()) <= 6
-        for process in frozen:
-            process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
-        frozen.clear()
-        strike = rng.choice(["kill", "kill", "freeze", "broker"])
-        at = rng.randrange(len(actors))
-        kind, process = actors[at]
-        if strike == "broker":
-            redis.stop()
-            redis.start()
-        elif strike == "freeze":
-            process.send_signal(signal.SIGSTOP)  # type: ignore[attr-defined]
-            frozen.append(process)
-        else:
-            process.kill()  # type: ignore[attr-defined]
-            actors[at] = (kind, start(kind))
-    for process in frozen:
-        process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
+        view = theatre.store.view("slow")
+        assert view is None or view.counts.unfinished <= 6, "the cap"
+        actors.strike(redis)
+    actors.thaw()
     theatre.until(lambda rows: len(rows) == total and all(row["told"] for row in rows), 600)
     rows = theatre.rows()
     assert [row["number"] for row in rows] == list(range(1, total + 1))
     assert [row["number"] for row in rows if row["status"] != "SUCCEEDED"] == []
     assert overlaps(theatre) == []
+    actors.end()
+    deadline = time.monotonic() + 90
+    while left := left_behind(theatre):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)
+
+
+class Actors:
+    """Two schedulers and three workers on two workspaces, of which one after the other is struck."""
+
+    def __init__(self, theatre: Theatre, total: int) -> None:
+        self._theatre = theatre
+        self._total = total
+        self._rng = random.Random(38)
+        self._living = [self._start(kind) for kind in ["scheduler"] * 2 + ["worker"] * 3]
+        self._frozen: list[subprocess.Popen[str]] = []
+
+    def _start(self, kind: str) -> tuple[str, subprocess.Popen[str]]:
+        if kind == "scheduler":
+            return kind, self._theatre.evolve(self._total, 0.2)
+        workspace = f"w{self._rng.randrange(2)}"
+        return kind, self._theatre.worker("--slots", "2", workspace=workspace)
+
+    def strike(self, redis: Redis) -> None:
+        """A kill, a freeze until the next strike, or a restart of the broker."""
+        self.thaw()
+        at = self._rng.randrange(len(self._living))
+        kind, process = self._living[at]
+        strike = self._rng.choice(["kill", "kill", "freeze", "broker"])
+        if strike == "broker":
+            redis.stop()
+            redis.start()
+        elif strike == "freeze":
+            process.send_signal(signal.SIGSTOP)
+            self._frozen.append(process)
+        else:
+            process.kill()
+            process.wait()
+            self._living[at] = self._start(kind)
+
+    def thaw(self) -> None:
+        for process in self._frozen:
+            process.send_signal(signal.SIGCONT)
+        self._frozen.clear()
+
+    def end(self) -> None:
+        """Schedulers ended with the search; workers are asked to."""
+        for kind, process in self._living:
+            if kind == "worker":
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(90) == 0, kind

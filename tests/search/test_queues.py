@@ -39,7 +39,7 @@ class Woken:
         assert self.woken.acquire(timeout=WAIT_S)
 
 
-def test_8_a_message_wakes_a_worker_and_a_foreign_one_is_dropped(redis: Redis) -> None:
+def test_15_a_message_wakes_a_worker_and_a_foreign_one_is_dropped_and_counted(redis: Redis) -> None:
     drops_what_names_no_candidate(redis)
 
 
@@ -51,13 +51,23 @@ def drops_what_names_no_candidate(broker: Redis | RabbitMQ) -> None:
         for bad in ("../../etc", "", 7, {"a": 1}):  # 15: malformed
             queue.send(bad)  # type: ignore[arg-type]
         foreign = dramatiq.Message("tenuto.evolution", "somebodys_actor", ("x",), {}, {})
-        queue._broker.enqueue(foreign)  # of another program on the same queue: it does not come back
+        queue._broker.enqueue(foreign)  # of another program on the same queue
+        for body in (b"\xff\xfe", b"{}", b"[1]", b'{"queue_name": "tenuto.evolution"}'):  # of none at all
+            broker.put(body)
         queue.send(ID)
         queue.send(ID)  # a duplicate costs a look
         heard.wait()
         heard.wait()
         # Dramatiq hands over messages that arrive together in any order.
         eventually(lambda: (heard.listener.received, heard.listener.ignored) == (3, 4))
+        eventually(lambda: heard.listener.dead_letters() == 5)
+        again = Woken(broker.url)  # nothing of it comes back, also to a worker that is started later
+        try:
+            queue.send(ID)
+            eventually(lambda: heard.listener.received + again.listener.received == 4)
+            assert (heard.listener.ignored + again.listener.ignored, again.listener.dead_letters()) == (4, 5)
+        finally:
+            again.listener.close()
     finally:
         heard.listener.close()
         queue.close()

@@ -16,7 +16,7 @@ from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.rows import Page
 from tenuto.workspace.machine import this_machine
 from tests.faults.builders import mounted_tmpfs
-from tests.service.asgi import ask, make_server, run
+from tests.service.asgi import MADE, ask, make_server, run
 from tests.service.multipart import CONTENT_TYPE, body, field, file, good
 from tests.service.test_05_nodes import ended, job, plan
 
@@ -121,6 +121,32 @@ def test_a_result_waits_for_room_on_the_disk_of_the_node(
             assert made.getinfo("out").file_size == 3_000_000
         assert not list((disk / "node").rglob("*.part"))
         await embedded.close()
+
+    run(main())
+
+
+def test_a_job_waits_for_room_on_the_disk_of_the_node_and_says_so(disk: Path, tmp_path: Path) -> None:
+    """A pause with its reason, also before the job is there."""
+
+    async def main() -> None:
+        node_plan = replace(plan(disk / "node"), database=tmp_path / "n.sqlite")
+        embedded = EmbeddedNode(node_plan, this_machine())
+        await embedded.start()
+        server = make_server(tmp_path, nodes={"local": LocalNode(embedded)}, min_free_bytes=0)
+        app = server.app()
+        await server.start()
+        ballast = filled(disk)
+        large = (field("user_id", "1"), field("service", "example"), file("run.sh"), file("x", bytes(MIB)))
+        id = (await ask(app, "POST", "/upload", HEADERS, body(*large))).json["id"]
+        message = ""
+        while "cannot take the files: No space left" not in message:
+            said = (await ask(app, "GET", f"/jobs/{id}")).json
+            assert said["status"] in ("Queued", "Processing"), said
+            message = said["message"]
+        ballast.unlink()
+        assert (await ask(app, "GET", f"/jobs/{id}?wait=60")).json["status"] == "Completed"
+        MADE.remove(server)
+        await server.close()  # before the disk goes
 
     run(main())
 

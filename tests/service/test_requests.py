@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,8 @@ from tenuto.database import Database, migrate
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ACTIVE, SERVICE_TRANSITIONS, ServiceState
 from tenuto.service import tables
-from tenuto.service.decisions import Quota
-from tenuto.service.requests import Requests
+from tenuto.service.decisions import Quota, next_jobs
+from tenuto.service.requests import Requests, _now
 from tenuto.service.rows import Page
 from tenuto.testing.contracts.requests import NODES, RequestsContract, add
 
@@ -115,6 +116,49 @@ def test_15_a_user_who_comes_later_waits_for_one_job_at_most(requests: Requests,
     assert requests.claim("s", Quota(5, 1), NODES) == []
     assert requests.move(first, S.FAILED) is not None
     assert [row.id for row in requests.claim("s", Quota(5, 1), NODES)] == [late.id]
+
+
+def test_a_job_that_ends_while_the_queue_is_read_is_not_claimed(
+    requests: Requests, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H13: on PostgreSQL a user ends a job between the look at the queue and the claim."""
+    first, second = add(requests), add(requests)
+
+    def chosen(*given: Any) -> tuple[int, ...]:
+        if not database.is_sqlite:  # there the claim is alone
+            assert requests.terminate(first.id) is not None
+        return next_jobs(*given)
+
+    monkeypatch.setattr("tenuto.service.requests.next_jobs", chosen)
+    claimed = [row.id for row in requests.claim("s", Quota(5, 5), NODES)]
+    assert claimed == ([first.id, second.id] if database.is_sqlite else [second.id])
+    ended = requests.terminate(first.id)
+    assert ended is not None
+    assert ended.state is (S.PROCESSING if database.is_sqlite else S.KILLED)
+
+
+def test_a_wish_for_the_end_outlives_a_move_at_the_same_time(
+    requests: Requests, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H13: a server moves the job between a user's look at it and the note of the wish."""
+    add(requests)
+    (claimed,) = requests.claim("s", Quota(5, 5), NODES)
+    mover = threading.Thread(target=requests.move, args=(claimed, S.SUBMITTED))
+
+    def now(connection: Any) -> int:
+        if threading.current_thread() is not mover and not mover.ident:
+            mover.start()
+            mover.join(0.5)  # it has moved the job, or waits for the lock
+        return _now(connection)
+
+    monkeypatch.setattr("tenuto.service.requests._now", now)
+    requests.terminate(claimed.id)
+    mover.join(30)
+    row = requests.get(claimed.id)
+    assert row is not None
+    assert row.state is S.SUBMITTED
+    assert row.terminate_at is not None
+    assert requests.unwanted() == [claimed.id]
 
 
 class AgainstDict(RuleBasedStateMachine):

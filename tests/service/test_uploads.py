@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tenuto.clock import SystemClock
 from tenuto.errors import RequestRefused
-from tenuto.service.uploads import Received, Receiver, UploadLimits, boundary_of, check_room, receive
+from tenuto.service.bodies import receive
+from tenuto.service.uploads import Received, Receiver, UploadLimits, boundary_of, check_room
 from tests.service.multipart import BOUNDARY, END, body, field, file, good
 
 LIMITS = UploadLimits(max_bytes=1 << 20, max_parts=50, min_free_bytes=0, idle_s=10.0)

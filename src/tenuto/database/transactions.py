@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from tenuto.clock import Clock, Randomness, SystemClock, SystemRandomness
 from tenuto.database.deadlines import Deadlines
 from tenuto.database.engine import WRITES, make_engine
+from tenuto.database.groups import Groups
 from tenuto.database.troubles import Trouble, trouble_of
 from tenuto.database.turns import turns_of
 from tenuto.database.urls import SQLITE, database_url, shown, without_password
@@ -63,9 +64,9 @@ class Database:
             self._engine = make_engine(self._url).execution_options(**{SENDER: sender})
         except OSError as error:
             raise DatabaseUnavailable(f"{self.shown_url} cannot be used: {error.strerror}") from None
-        self._turns: AbstractContextManager[None] = (
-            turns_of(os.path.realpath(str(self._url.database))) if self.is_sqlite else nullcontext()
-        )
+        self._groups: Groups | None = None
+        if self.is_sqlite:
+            self._groups = Groups(turns_of(os.path.realpath(str(self._url.database))), self._written)
         self._deadlines = None if self.is_sqlite else Deadlines(transaction_s)
         self.wakeups = Wakeups(None if self.is_sqlite else self._url, sender)
 
@@ -74,13 +75,15 @@ class Database:
         return self._repeat(lambda: self._once(fn, writes=False))
 
     def write(self, fn: Callable[[Connection], T]) -> T:
-        """What the function returns after its changes were committed; on SQLite writers take turns."""
+        """What the function returns after its changes were committed.
 
-        def once() -> T:
-            with self._turns:
-                return self._once(fn, writes=True)
-
-        return self._repeat(once)
+        On SQLite writers take turns, and those that waited meanwhile share a commit: the function may run in
+        the thread of another, beside functions of others, and what it raises undoes its own changes only.
+        """
+        if self._groups is None:
+            return self._written(fn)
+        answer: T = self._groups.write(fn)
+        return answer
 
     def close(self) -> None:
         """Closes the connections; transactions that wait to be repeated end with `DatabaseUnavailable`."""
@@ -89,6 +92,9 @@ class Database:
         if self._deadlines is not None:
             self._deadlines.close()
         self._engine.dispose()
+
+    def _written(self, fn: Callable[[Connection], T]) -> T:
+        return self._repeat(lambda: self._once(fn, writes=True))
 
     def _once(self, fn: Callable[[Connection], T], writes: bool) -> T:
         with self._engine.connect() as connection:

@@ -79,20 +79,30 @@ def _next_number(
     connection: Connection, name: str, new: NewCandidate, caps: Caps, is_ordered: bool
 ) -> int | None:
     """Takes the next number, which also locks the search's row; None if it may not be taken."""
-    statement = update(searches).where(searches.c.id == name)
+    given: dict[str, Any] = {"name": name, "most": caps.max_total}
+    if is_ordered:
+        given |= {"before": new.number - 1, "asked_after": new.asked_after}
+    statement = _numbering(is_ordered, caps.max_total is not None)
+    number: int | None = connection.execute(statement, given).scalar_one_or_none()
+    return number
+
+
+@cache
+def _numbering(is_ordered: bool, is_bounded: bool) -> Any:
+    """Counts one more candidate, if the search stands where it was asked for and its cap allows it."""
+    statement = update(searches).where(searches.c.id == bindparam("name"))
     if is_ordered:
         statement = statement.where(
             searches.c.state == SearchState.RUNNING.value,
-            searches.c.scheduled == new.number - 1,
-            searches.c.told == new.asked_after,
+            searches.c.scheduled == bindparam("before"),
+            searches.c.told == bindparam("asked_after"),
         )
     else:
         statement = statement.where(searches.c.state.in_(_OPEN))
-    if caps.max_total is not None:
-        statement = statement.where(searches.c.scheduled < caps.max_total)
+    if is_bounded:
+        statement = statement.where(searches.c.scheduled < bindparam("most"))
     statement = statement.values(scheduled=searches.c.scheduled + 1, changed=searches.c.changed + 1)
-    number: int | None = connection.execute(statement.returning(searches.c.scheduled)).scalar_one_or_none()
-    return number
+    return statement.returning(searches.c.scheduled)
 
 
 _GIVEN = (

@@ -20,6 +20,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import CandidateJobs
+from tenuto.search.claim_store import Wish
 from tenuto.search.evaluation import end_of, failed_end, is_answer
 from tenuto.search.membership import Membership
 from tenuto.search.moves import WORK
@@ -189,16 +190,11 @@ class Agent:
 
     async def _step(self) -> None:
         self._wake_event.clear()
-        await self._finish()
         if self._is_suspicious:
             await self._read_back()
-        free = self._slots - len(self._held)
-        if free > 0 and not self._is_draining:
-            rows = await self._call(self._store.claim, self.name, free, self._lease_ms, self._only)
-            for row in rows:
-                self._begin(row)
-            if self._is_passing and not rows and not self._held:
-                self._is_draining = True
+        await self._finish_and_claim()
+        if self._is_passing and not self._held:
+            self._is_draining = True
 
     @property
     def _wake_event(self) -> asyncio.Event:
@@ -281,15 +277,21 @@ class Agent:
         await job.finished()
         return job, owner
 
-    async def _finish(self) -> None:
-        """Writes all ends that came together in one transaction."""
-        while self._ends:
-            ends = self._ends[:]
-            await self._call(self._store.finish, ends, self._settings.search.max_attempts)
-            del self._ends[: len(ends)]
-            for end in ends:
-                self._held.pop(end.id, None)
-            self.evaluated += len(ends)
+    async def _finish_and_claim(self) -> None:
+        """Writes all ends that came together and claims what their slots may run next, in one transaction."""
+        ends = self._ends[:]
+        free = 0 if self._is_draining else self._slots - len(self._held) + len(ends)
+        if not ends and free <= 0:
+            return
+        wish = Wish(self.name, free, self._lease_ms, self._only) if free > 0 else None
+        most = self._settings.search.max_attempts
+        _, rows = await self._call(self._store.finish_and_claim, ends, most, wish)
+        del self._ends[: len(ends)]
+        for end in ends:
+            self._held.pop(end.id, None)
+        self.evaluated += len(ends)
+        for row in rows:
+            self._begin(row)
 
     async def _read_back(self) -> None:
         own = await self._call(self._store.own, self.name)
@@ -334,5 +336,5 @@ class Agent:
         await asyncio.gather(*begun, return_exceptions=True)
         jobs = [(one.job, self._owners[one.row.search_id]) for one in self._held.values() if one.job]
         await asyncio.gather(*(self._withdraw_one(job, owner) for job, owner in jobs))
-        await self._finish()
+        await self._finish_and_claim()  # nothing is claimed any more
         return await self._call(self._store.give_back, {one.row.key for one in self._held.values()})

@@ -9,7 +9,9 @@ from enum import Enum, unique
 from typing import Any, NamedTuple
 
 from tenuto.errors import SearchError
-from tenuto.light import import_module
+from tenuto.light import late
+
+ribs_archives: Any = late("ribs.archives")
 
 
 @unique
@@ -215,8 +217,7 @@ class Grid:
             yield cell
 
     def to_ribs(self, elites: list[Elite], offset: float, sign: float) -> Any:
-        archives = import_module("ribs.archives")
-        archive = archives.GridArchive(
+        archive = ribs_archives.GridArchive(
             solution_dim=1,
             dims=self.shape,
             ranges=self._ranges,
@@ -260,12 +261,11 @@ class Voronoi:
             yield [other]
 
     def to_ribs(self, elites: list[Elite], offset: float, sign: float) -> Any:
-        archives = import_module("ribs.archives")
         centroids = [
             [low + part * (high - low) for part, (low, high) in zip(point, self._ranges, strict=True)]
             for point in self.points
         ]
-        archive = archives.CVTArchive(
+        archive = ribs_archives.CVTArchive(
             solution_dim=1, centroids=centroids, ranges=self._ranges, qd_score_offset=offset
         )
         return _filled(archive, elites, sign)

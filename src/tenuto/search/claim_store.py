@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Connection, Integer, bindparam, select, tuple_, update
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.search.moves import WORK, bump, record, wake_search
+from tenuto.search.moves import WORK, Move, bump, record_moves, wake_search
 from tenuto.search.rows import Claimed, End
 from tenuto.search.tables import DISPATCH_ORDER, evolution_jobs, is_status, jobs, searches
 
@@ -20,6 +20,15 @@ S = EvolutionStatus
 LOST = "LOST"
 DEATHS_AN_ATTEMPT = 10
 """How many deaths of its workers a row survives, for each attempt that it may have."""
+
+
+class Wish(NamedTuple):
+    """What a worker would claim: at most so many rows, for so long, of all searches or of `only` these."""
+
+    worker: str
+    most: int
+    lease_ms: int
+    only: Collection[str] | None = None
 
 
 class ClaimStore:
@@ -31,30 +40,30 @@ class ClaimStore:
         self, worker: str, count: int, lease_ms: int, only: Collection[str] | None = None
     ) -> list[Claimed]:
         """Claims the best QUEUED rows of all running searches, or of `only` these, for one lease."""
+        wish = Wish(worker, count, lease_ms, only)
+        return self.finish_and_claim((), 0, wish)[1]
 
-        def work(connection: Connection) -> list[Claimed]:
-            rows, definitions = _best(connection, count, only)
-            if not rows:
-                return []
-            connection.execute(
-                _CLAIM, {"ids": [row.id for row in rows], "new_worker": worker, "lease_ms": lease_ms}
-            )
-            _moved(connection, [(row.search_id, row.number, row.attempt + 1) for row in rows], S.RUNNING)
-            return [
-                Claimed(
-                    row.id,
-                    row.search_id,
-                    row.number,
-                    row.attempt + 1,
-                    row.priority,
-                    row.task_id,
-                    row.job_id,
-                    row.job_attempt,
-                    row.params,
-                    definitions[row.search_id],
-                )
-                for row in rows
-            ]
+    def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
+        """Writes how rows ended; returns those that still were this attempt's. LOST ones are tried again."""
+        return self.finish_and_claim(ends, max_attempts, None)[0]
+
+    def finish_and_claim(
+        self, ends: Sequence[End], max_attempts: int, wish: Wish | None
+    ) -> tuple[set[tuple[str, int]], list[Claimed]]:
+        """`finish`, then `claim`, in one transaction: an agent does both for every candidate."""
+
+        def work(connection: Connection) -> tuple[set[tuple[str, int]], list[Claimed]]:
+            moves: list[Move] = []
+            taken: set[tuple[str, int]] = set()
+            for end in ends:
+                row = _finish(connection, end, max_attempts)
+                if row is not None:
+                    taken.add((end.id, end.attempt))
+                    moves.append(Move(row.search_id, row.number, row.attempt, S(row.status), end.message))
+            claimed = _claim(connection, wish) if wish is not None else []
+            moves += [Move(row.search_id, row.number, row.attempt, S.RUNNING) for row in claimed]
+            _moved(connection, moves)
+            return taken, claimed
 
         return self.database.write(work)
 
@@ -80,24 +89,6 @@ class ClaimStore:
             lambda connection: {(row.id, row.attempt) for row in connection.execute(query)}
         )
 
-    def finish(self, ends: Sequence[End], max_attempts: int) -> set[tuple[str, int]]:
-        """Writes how rows ended; returns those that still were this attempt's. LOST ones are tried again."""
-
-        def work(connection: Connection) -> set[tuple[str, int]]:
-            taken: set[tuple[str, int]] = set()
-            moves: dict[tuple[S, str | None], list[tuple[str, int, int]]] = {}
-            for end in ends:
-                row = _finish(connection, end, max_attempts)
-                if row is not None:
-                    taken.add((end.id, end.attempt))
-                    key = (S(row.status), end.message)
-                    moves.setdefault(key, []).append((row.search_id, row.number, row.attempt))
-            for (status, message), rows in moves.items():
-                _moved(connection, rows, status, message)
-            return taken
-
-        return self.database.write(work)
-
     def give_back(self, held: Iterable[tuple[str, int]]) -> int:
         """Returns rows whose payloads were stopped to PENDING; that costs them no attempt."""
         keys = list(held)
@@ -111,9 +102,7 @@ class ClaimStore:
                 .values(attempt=jobs.attempt - 1, **_RETURNED)
                 .returning(jobs.search_id, jobs.number, jobs.attempt)
             )
-            rows = [tuple(row) for row in connection.execute(statement)]
-            _moved(connection, rows, S.PENDING, "given back")
-            return len(rows)
+            return _moved(connection, _moves(connection.execute(statement), S.PENDING, "given back"))
 
         return self.database.write(work)
 
@@ -126,27 +115,17 @@ class ClaimStore:
         """
 
         def work(connection: Connection) -> int:
-            back = _take_back(connection, dead, max_attempts * DEATHS_AN_ATTEMPT) if dead else 0
-            query = (
-                select(jobs.id, jobs.search_id, jobs.number, jobs.attempt)
-                .where(is_status(S.RUNNING), jobs.lease_until < now_ms())
-                .with_for_update(skip_locked=True)
-            )
-            rows = connection.execute(query).all()
+            moves = _take_back(connection, dead, max_attempts * DEATHS_AN_ATTEMPT) if dead else []
+            rows = connection.execute(_OVER).all()
             again = [row for row in rows if row.attempt < max_attempts]
             lost = [row for row in rows if row.attempt >= max_attempts]
-            if again:
-                ids = [row.id for row in again]
-                connection.execute(update(evolution_jobs).where(jobs.id.in_(ids)).values(_RETURNED))
-                numbers = [(row.search_id, row.number, row.attempt) for row in again]
-                _moved(connection, numbers, S.PENDING, "its worker was lost")
-            if lost:
-                ids = [row.id for row in lost]
-                values = {**_LOST, "message": f"its worker was lost {max_attempts} times"}
-                connection.execute(update(evolution_jobs).where(jobs.id.in_(ids)).values(values))
-                numbers = [(row.search_id, row.number, row.attempt) for row in lost]
-                _moved(connection, numbers, S.FAILED, LOST)
-            return len(rows) + back
+            message = f"its worker was lost {max_attempts} times"
+            for group, values in ((again, _RETURNED), (lost, {**_LOST, "message": message})):
+                if group:
+                    ids = [row.id for row in group]
+                    connection.execute(update(evolution_jobs).where(jobs.id.in_(ids)).values(values))
+            moves += _moves(again, S.PENDING, "its worker was lost") + _moves(lost, S.FAILED, LOST)
+            return _moved(connection, moves)
 
         return self.database.write(work)
 
@@ -168,12 +147,31 @@ _RUNNING_SEARCHES = select(searches.c.id, searches.c.definition).where(
     searches.c.state == SearchState.RUNNING.value
 )
 _BEST_OF_ONE = (
-    select(evolution_jobs)
+    select(
+        jobs.id,
+        jobs.search_id,
+        jobs.number,
+        jobs.attempt,
+        jobs.priority,
+        jobs.task_id,
+        jobs.job_id,
+        jobs.job_attempt,
+        jobs.params,
+        jobs.scheduled_at,
+        jobs.created_at,
+    )
     .where(jobs.search_id == bindparam("name"), is_status(S.QUEUED))
     .order_by(*DISPATCH_ORDER)
     .limit(bindparam("most", type_=Integer))
     .with_for_update(skip_locked=True)
 )
+_IS_OVER = (is_status(S.RUNNING), jobs.lease_until < now_ms())
+_OVER = (
+    select(jobs.id, jobs.search_id, jobs.number, jobs.attempt)
+    .where(*_IS_OVER)
+    .with_for_update(skip_locked=True)
+)
+_ANY_OVER = select(jobs.id).where(*_IS_OVER).limit(1)
 _RETURNED: dict[str, Any] = {
     "status": S.PENDING.value,
     "scheduled_at": jobs.created_at,
@@ -190,20 +188,44 @@ _LOST: dict[str, Any] = {
 }
 
 
-def _take_back(connection: Connection, dead: Collection[str], most: int) -> int:
+def has_lost_rows(connection: Connection) -> bool:
+    """Whether the lease of a row is over."""
+    return connection.execute(_ANY_OVER).first() is not None
+
+
+def _take_back(connection: Connection, dead: Collection[str], most: int) -> list[Move]:
     """Returns the rows of dead workers; a row that ended as many workers as may be is FAILED."""
     theirs = update(evolution_jobs).where(is_status(S.RUNNING), jobs.worker.in_(dead))
     theirs = theirs.returning(jobs.search_id, jobs.number, jobs.attempt)
     died = jobs.deaths + 1
     back = theirs.where(died < most).values(attempt=jobs.attempt - 1, deaths=died, **_RETURNED)
-    returned = [tuple(row) for row in connection.execute(back)]
-    _moved(connection, returned, S.PENDING, "its worker died")
     given_up = theirs.where(died >= most).values(
         deaths=died, message=f"its worker died {most} times", **_LOST
     )
-    lost = [tuple(row) for row in connection.execute(given_up)]
-    _moved(connection, lost, S.FAILED, LOST)
-    return len(returned) + len(lost)
+    returned = _moves(connection.execute(back), S.PENDING, "its worker died")
+    return returned + _moves(connection.execute(given_up), S.FAILED, LOST)
+
+
+def _claim(connection: Connection, wish: Wish) -> list[Claimed]:
+    rows, definitions = _best(connection, wish.most, wish.only)
+    if rows:
+        ids = [row.id for row in rows]
+        connection.execute(_CLAIM, {"ids": ids, "new_worker": wish.worker, "lease_ms": wish.lease_ms})
+    return [
+        Claimed(
+            row.id,
+            row.search_id,
+            row.number,
+            row.attempt + 1,
+            row.priority,
+            row.task_id,
+            row.job_id,
+            row.job_attempt,
+            row.params,
+            definitions[row.search_id],
+        )
+        for row in rows
+    ]
 
 
 def _best(
@@ -251,20 +273,16 @@ def _finish(connection: Connection, end: End, max_attempts: int) -> Any:
     return connection.execute(_FINISH, {**fence, "new_status": end.status.value, **values}).one_or_none()
 
 
-def _moved(
-    connection: Connection,
-    rows: Iterable[Any],
-    status: EvolutionStatus,
-    message: str | None = None,
-) -> None:
-    by_search: dict[str, list[tuple[int, int]]] = {}
-    for search, number, attempt in rows:
-        by_search.setdefault(search, []).append((number, attempt))
-    for search, moved in sorted(
-        by_search.items()
-    ):  # in one order, so that two transactions cannot wait crosswise
-        record(connection, search, moved, status, message)
+def _moves(rows: Iterable[Any], status: EvolutionStatus, message: str) -> list[Move]:
+    return [Move(row.search_id, row.number, row.attempt, status, message) for row in rows]
+
+
+def _moved(connection: Connection, moves: Sequence[Move]) -> int:
+    """Leaves what every change leaves besides; how many rows moved."""
+    record_moves(connection, moves)
+    for search in sorted({move.search_id for move in moves}):  # in one order: two transactions never cross
         bump(connection, search)
         wake_search(connection, search)
-        if status is S.PENDING:
-            announce(connection, WORK)
+    if any(move.status is S.PENDING for move in moves):
+        announce(connection, WORK)
+    return len(moves)

@@ -7,12 +7,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dramatiq
 from dramatiq.broker import Broker
 
+from tenuto.light import late
 from tenuto.settings.urls import Url
+
+if TYPE_CHECKING:
+    from tenuto.search import redis_broker
+else:
+    redis_broker = late("tenuto.search.redis_broker")
 
 ACTOR = "run_evolution_job"
 CONNECT_S = 2
@@ -33,12 +39,18 @@ def make_broker(url: Url) -> Broker:
         times = f"connection_attempts=1&socket_timeout={CONNECT_S}&stack_timeout={ANSWER_S}"
         return RabbitmqBroker(url=f"{text}{sign}{times}", middleware=[], confirm_delivery=True)
     import redis  # noqa: PLC0415
-    from dramatiq.brokers.redis import RedisBroker  # noqa: PLC0415
 
     client = redis.Redis.from_url(text, socket_connect_timeout=CONNECT_S, socket_timeout=ANSWER_S)
-    make: Any = RedisBroker
+    make: Any = redis_broker.SoundRedisBroker
     broker: Broker = make(client=client, middleware=[])
     return broker
+
+
+def _dead_letters(broker: Any, queue_name: str) -> int:
+    if hasattr(broker, "count_dead_letters"):
+        return int(broker.count_dead_letters(queue_name))
+    *_, dead = broker.get_queue_message_counts(queue_name)
+    return int(dead)
 
 
 def _close(broker: Broker) -> None:
@@ -47,8 +59,12 @@ def _close(broker: Broker) -> None:
         client.close()
 
 
+def _queue_name(namespace: str) -> str:
+    return f"{namespace}.evolution"
+
+
 def _declared(broker: Broker, namespace: str, work: Callable[[Any], None]) -> Any:
-    declare: Any = dramatiq.actor(broker=broker, actor_name=ACTOR, queue_name=f"{namespace}.evolution")
+    declare: Any = dramatiq.actor(broker=broker, actor_name=ACTOR, queue_name=_queue_name(namespace))
     return declare(work)
 
 
@@ -67,10 +83,14 @@ class DramatiqQueue:
 
 
 class DramatiqListener:
-    """Calls back for every message; what is no id of a row is dropped and counted."""
+    """Calls back for every message; what is no id of a row is dropped and counted.
+
+    What is no message, or is for another actor, goes to the broker's dead letters.
+    """
 
     def __init__(self, url: Url, namespace: str, wake: Callable[[], None]) -> None:
         self._wake = wake
+        self._queue_name = _queue_name(namespace)
         self.received = 0
         self.ignored = 0
         self._broker = make_broker(url)
@@ -81,6 +101,10 @@ class DramatiqListener:
         """Begins to listen; a broker that is down is tried again and again."""
         self._broker.emit_after("process_boot")
         self._worker.start()
+
+    def dead_letters(self) -> int:
+        """How many messages of the queue could not be taken in, as the broker counts them."""
+        return _dead_letters(self._broker, self._queue_name)
 
     def close(self) -> None:
         self._worker.stop(timeout=STOP_MS)

@@ -29,6 +29,8 @@ from tenuto.workspace.ports import Machine
 
 T = TypeVar("T")
 _RECOVER_EVERY_S = 1.0
+_SAVE_EVERY_S = 5.0
+"""How much of the time that `max_seconds` counts a kill may lose."""
 STAGES = ("ingested", "recovered", "unfinished", "scheduled", "dispatched")
 
 
@@ -109,10 +111,12 @@ class EvolutionScheduler:
             return counts
         if view.counts.to_tell:
             counts["ingested"] = self._stage("ingestion", self._ingest) or 0
-        unfinished = self._stage("count", self.jobs.count_unfinished_jobs)
+        unfinished: int | None = view.counts.unfinished
+        if counts["ingested"]:  # what was told moved the search: it is counted again
+            unfinished = self._stage("count", self._count)
         if unfinished is not None:
             counts["unfinished"] = unfinished
-            decided = self._stage("decision", lambda: self._decide(unfinished))
+            decided = self._stage("decision", self._decide)
             if decided is not None and decided.to_schedule and not self._is_stopping.is_set():
                 counts["scheduled"] = self._stage("schedule", lambda: self._schedule(unfinished)) or 0
         if not self._is_stopping.is_set() and self._may_wait(unfinished):
@@ -151,8 +155,10 @@ class EvolutionScheduler:
         if now - self._recovered_at < _RECOVER_EVERY_S:
             return 0
         self._recovered_at = now
+        if not self._recovery.is_due():
+            return 0
         if self._agent is not None and self._agent.running:
-            self._agent.renew()  # before leases are looked at: this machine may have slept
+            self._agent.renew()  # before rows are taken back: this machine may have slept
         return self._recovery.recover()
 
     def _ingest(self) -> int:
@@ -166,11 +172,15 @@ class EvolutionScheduler:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _decide(self, unfinished: int) -> Plan:
-        view = self._store.view(self._experiment_id)
+    def _count(self) -> int:
+        """How many candidates are unfinished, by a new look."""
+        self.view = self._store.view(self._experiment_id)
+        return self.view.counts.unfinished if self.view is not None else 0
+
+    def _decide(self) -> Plan:
+        view = self.view
         if view is None:
             return Plan()
-        self.view = view
         replica = self._sampler.replica
         if not replica.is_read:
             replica.read_on()
@@ -211,7 +221,7 @@ class EvolutionScheduler:
         now = self._clock.monotonic()
         self._unsaved_s += now - self._active_since
         self._active_since = now
-        if self._unsaved_s >= _RECOVER_EVERY_S:
+        if self._unsaved_s >= _SAVE_EVERY_S:
             self._save_time()
 
     def _save_time(self) -> None:
@@ -239,7 +249,7 @@ class EvolutionScheduler:
                     self.on_tick(counts)
                 if self._is_over(once, counts):
                     break
-                if not any(counts[stage] for stage in ("ingested", "scheduled")):
+                if not any(counts[stage] for stage in ("ingested", "scheduled", "dispatched")):
                     self._woken.wait(self._settings.search.poll_interval_s)
         finally:
             unlisten()

@@ -29,6 +29,14 @@ def candidate_rows(store: Store, name: str) -> list[dict[str, Any]]:
     return store.database.read(lambda c: [candidate_of(row._mapping) for row in c.execute(query)])
 
 
+def artifacts_of(store: Store, name: str, number: int) -> dict[str, str]:
+    """What the evaluation of a candidate left besides figures, by name."""
+    query = select(jobs.outcome).where(jobs.search_id == name, jobs.number == number)
+    outcome = store.database.read(lambda c: c.execute(query).scalar_one_or_none())
+    found = json.loads(outcome).get("artifacts") if outcome else None
+    return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
+
+
 def candidate_of(row: Any) -> dict[str, Any]:
     """A row as a plain mapping."""
     proposal = json.loads(row["proposal"])

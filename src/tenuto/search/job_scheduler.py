@@ -17,7 +17,7 @@ from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
 
 _SENDS_S = 5.0
-_PROBE_S = 3.0
+_PROBE_S = 2.0
 
 
 class Console(Protocol):

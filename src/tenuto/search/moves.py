@@ -4,8 +4,8 @@ Called inside the transaction of the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, update
 
@@ -25,6 +25,16 @@ _LINES = insert(evolution_moves).values(at=now_ms())
 _BUMP = update(searches).where(searches.c.id == bindparam("name")).values(changed=searches.c.changed + 1)
 
 
+class Move(NamedTuple):
+    """A change of a row's status, as `evolution_moves` keeps it."""
+
+    search_id: str
+    number: int
+    attempt: int
+    status: EvolutionStatus
+    message: str | None = None
+
+
 def record(
     connection: Connection,
     name: str,
@@ -32,13 +42,14 @@ def record(
     status: EvolutionStatus,
     message: str | None = None,
 ) -> None:
-    """Writes one line for each row, given as (number, attempt), by one INSERT."""
-    lines = [
-        {"search_id": name, "number": number, "status": status.value, "attempt": attempt, "message": message}
-        for number, attempt in rows
-    ]
-    if lines:
-        connection.execute(_LINES, lines)
+    """Writes one line for each row of a search, given as (number, attempt), by one INSERT."""
+    record_moves(connection, [Move(name, number, attempt, status, message) for number, attempt in rows])
+
+
+def record_moves(connection: Connection, moves: Sequence[Move]) -> None:
+    """Writes one line for each move, of any searches, by one INSERT."""
+    if moves:
+        connection.execute(_LINES, [{**move._asdict(), "status": move.status.value} for move in moves])
 
 
 def bump(connection: Connection, name: str, **values: Any) -> None:

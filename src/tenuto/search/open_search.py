@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import SearchDiffers, SearchInJob
+from tenuto.errors import NotFound, SearchDiffers, SearchInJob
 from tenuto.search.agent import Agent
 from tenuto.search.archive import Elite
 from tenuto.search.candidates import Candidates
@@ -230,11 +230,12 @@ class OpenSearch:
         return self.evolution.stall is None or self.sampler.replica.tally.since_better < self.evolution.stall
 
     def result(self, is_interrupted: bool = False) -> SearchResult:
-        """What came of the search so far."""
+        """What came of the search so far; `NotFound` if it was removed meanwhile."""
         replica = self.sampler.replica
-        replica.read_on()
         row = self.store.search(self.name)
-        assert row is not None
+        if row is None:
+            raise NotFound(f"the search {self.name} was removed while it ran: run it again to begin anew")
+        replica.read_on()
         tally = replica.tally
         return SearchResult(
             row.id,

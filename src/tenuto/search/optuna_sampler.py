@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.search.archive import Verdict
 from tenuto.search.outcome import Outcome
 from tenuto.search.plain_samplers import Remembering
@@ -18,6 +18,7 @@ from tenuto.search.spaces import Choice, Integer, Numeric, Space
 if TYPE_CHECKING:
     from random import Random
 
+optuna: Any = late("optuna")
 _KINDS = {"tpe": "TPESampler", "random": "RandomSampler", "gp": "GPSampler"}
 
 
@@ -49,7 +50,7 @@ class OptunaSampler:
         """A fresh sampler of Optuna's."""
         if not isinstance(self._kind, str):
             return self._kind(seed)
-        kinds = _optuna("optuna.samplers")
+        kinds = optuna.samplers
         options = {"constant_liar": True, **self._options} if self._kind == "tpe" else self._options
         return getattr(kinds, _KINDS[self._kind])(seed=seed, **options)
 
@@ -59,7 +60,7 @@ class OptunaRun(Remembering):
 
     def __init__(self, make: Callable[[int], Any], setup: Setup, space: Space) -> None:
         super().__init__(setup.maximize)
-        self._optuna = _optuna("optuna")
+        _check_installed()
         self._make = make
         self._space = space
         self._direction = "maximize" if setup.maximize else "minimize"
@@ -69,25 +70,25 @@ class OptunaRun(Remembering):
             for name, distribution in _distributions(key, dimension)
         }
         self._told: list[Any] = []
-        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def ask(self, number: int, rng: Random, in_flight: Sequence[InFlight]) -> Proposal | None:
-        states = self._optuna.trial.TrialState
-        study = self._optuna.create_study(direction=self._direction, sampler=self._make(rng.getrandbits(32)))
+        states = optuna.trial.TrialState
+        study = optuna.create_study(direction=self._direction, sampler=self._make(rng.getrandbits(32)))
         study.add_trials(self._told)
         study.add_trials([self._trial(flying.proposal, states.RUNNING) for flying in in_flight])
         trial = study.ask(self._distributions)
         return Proposal(self._values(trial.params))
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
-        states = self._optuna.trial.TrialState
+        states = optuna.trial.TrialState
         objective = None if outcome is None else outcome.objective
         state = states.FAIL if objective is None else states.COMPLETE
         self._told.append(self._trial(proposal, state, objective))
         return super().tell(number, proposal, outcome)
 
     def _trial(self, proposal: Proposal, state: Any, value: float | None = None) -> Any:
-        return self._optuna.trial.create_trial(
+        return optuna.trial.create_trial(
             state=state, value=value, params=self._params(proposal.values), distributions=self._distributions
         )
 
@@ -106,9 +107,9 @@ class OptunaRun(Remembering):
         return values
 
 
-def _optuna(name: str) -> Any:
+def _check_installed() -> None:
     try:
-        return import_module(name)
+        assert optuna.samplers
     except ModuleNotFoundError:
         raise SearchError("OptunaSampler needs Optuna: pip install 'tenuto[optuna]'") from None
 
@@ -126,7 +127,7 @@ def _entries(dimension: Numeric | Choice, value: Any) -> list[Any]:
 
 
 def _distributions(key: str, dimension: Numeric | Choice) -> list[tuple[str, Any]]:
-    kinds = _optuna("optuna.distributions")
+    kinds = optuna.distributions
     if isinstance(dimension, Choice):
         return [(key, kinds.CategoricalDistribution(dimension.options))]
     kind = kinds.IntDistribution if isinstance(dimension, Integer) else kinds.FloatDistribution

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tenuto.errors import SearchError
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome
 
 if TYPE_CHECKING:
+    import copy
+    import random
     from random import Random
 
     from tenuto.search.spaces import Domain
+else:
+    copy = late("copy")
+    random = late("random")
 
 TRIES = 16
 """How often a sampler is asked anew when it proposed what was tried already."""
@@ -82,7 +87,7 @@ def begin(sampler: Any, setup: Setup) -> Sampler:
     if hasattr(sampler, "begin"):
         begun = sampler.begin(setup)
     else:
-        begun = import_module("copy").deepcopy(sampler)
+        begun = copy.deepcopy(sampler)
     if not isinstance(begun, Sampler):
         raise SearchError(f"{sampler!r} is no sampler: it needs ask(number, rng, in_flight) and tell(...)")
     return begun
@@ -108,4 +113,4 @@ def measures_of(sampler: Any) -> tuple[tuple[str, ...], int | None]:
 
 def chance(seed: int, number: int, attempt: int) -> "Random":
     """The generator behind a proposal: the same in every process, whatever was drawn before."""
-    return import_module("random").Random(f"{seed}/{number}/{attempt}")  # type: ignore[no-any-return]
+    return random.Random(f"{seed}/{number}/{attempt}")

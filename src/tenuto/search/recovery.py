@@ -10,6 +10,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from tenuto.database.members import Member, MemberKind, leave, listed
+from tenuto.search.claim_store import has_lost_rows
 from tenuto.search.store import Store
 from tenuto.workspace.ports import Liveness, Processes, ProcessIdentity
 
@@ -37,15 +38,25 @@ class Recovery:
         self._workspace = workspace
         self._max_attempts = max_attempts
 
+    def is_due(self) -> bool:
+        """Whether a row may have to be taken back; a look, which changes nothing."""
+        return self._store.database.read(self._is_due)
+
+    def _is_due(self, connection: Connection) -> bool:
+        return has_lost_rows(connection) or bool(self._dead(connection))
+
+    def _dead(self, connection: Connection) -> list[str]:
+        """The workers of this workspace that are known to be dead."""
+        return [
+            member.id
+            for member in listed(connection, MemberKind.WORKER)
+            if member.workspace == self._workspace and is_dead(self._processes, member)
+        ]
+
     def recover(self) -> int:
         """Takes back what can be; how many rows. Costs a row no attempt if its worker died here."""
         database = self._store.database
-        workers = database.read(partial(listed, kind=MemberKind.WORKER))
-        dead = [
-            member.id
-            for member in workers
-            if member.workspace == self._workspace and is_dead(self._processes, member)
-        ]
+        dead = database.read(self._dead)
         count = self._store.recover(self._max_attempts, dead)
         if dead:
             database.write(partial(_leave_all, dead))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenuto.errors import SearchError
-from tenuto.light import import_module
+from tenuto.light import shlex
 
 Command = str | Sequence[str]
 DEFAULT_MEASURES = ("complexity", "diversity")
@@ -76,7 +76,7 @@ class Repository:
 
 def _command(command: Any, name: str) -> tuple[str, ...]:
     if isinstance(command, str):
-        command = import_module("shlex").split(command)
+        command = shlex.split(command)
     if not command or not all(isinstance(word, str) for word in command):
         raise SearchError(f"Repository: {name}={command!r:.80} is no command: give its words as a list")
     return tuple(command)

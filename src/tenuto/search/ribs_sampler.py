@@ -4,12 +4,13 @@ Keeps no state that the log does not give back: what was told is replayed into f
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
-from tenuto.light import import_module
+from tenuto.light import late
 from tenuto.search.archive import Archive, Verdict
 from tenuto.search.outcome import Outcome, point
 from tenuto.search.proposals import InFlight, Proposal, Setup
@@ -18,6 +19,7 @@ from tenuto.search.spaces import Real, Space
 if TYPE_CHECKING:
     from random import Random
 
+numpy: Any = late("numpy")
 _NUDGE = 1e-9
 _LARGEST_SEED = 1 << 64
 
@@ -83,7 +85,7 @@ class RibsSampler:
         wanted = int(self._pristine[0].solution_dim)
         if size != wanted:
             raise SearchError(f"RibsSampler: the space has {size} numbers, and the archive {wanted}")
-        archive, emitters = import_module("copy").deepcopy(self._pristine)
+        archive, emitters = copy.deepcopy(self._pristine)
         for part in (archive, *emitters):
             if not is_seeded(part):
                 kind = type(part).__name__
@@ -100,7 +102,6 @@ class RibsRun:
     def __init__(
         self, archive: Any, emitters: Sequence[Any], batch: int, space: Space, maximize: bool
     ) -> None:
-        self._numpy = import_module("numpy")
         self._ribs = archive
         self._emitters = emitters
         self._batch = batch
@@ -120,7 +121,7 @@ class RibsRun:
         generation, at = divmod(place, self._batch)
         if generation > self._generation:
             return None  # until all of this generation were told
-        solution = self._numpy.concatenate(self._solutions())[at].tolist()
+        solution = numpy.concatenate(self._solutions())[at].tolist()
         values = self._values(solution)
         taken = self._keys | {self._space.key(proposal.values) for proposal in flying}
         while self._space.key(values) in taken:  # equal ones are evaluated once only
@@ -175,13 +176,13 @@ class RibsRun:
         """A generation as columns; a failed solution is as bad as the worst, at the edge of the measures."""
         good = [outcome.objective for _, outcome in rows if outcome is not None]
         worst = min((self._sign * value for value in good if value is not None), default=0.0)
-        edge = self._numpy.asarray(self._ribs.lower_bounds).tolist()
+        edge = numpy.asarray(self._ribs.lower_bounds).tolist()
         objectives, measures = [], []
         for _, outcome in rows:
             is_good = outcome is not None and outcome.objective is not None
             objectives.append(self._sign * outcome.objective if is_good else worst)  # type: ignore[union-attr,operator]
             measures.append(list(point(outcome)) if is_good else edge)  # type: ignore[arg-type]
-        array = self._numpy.array
+        array = numpy.array
         return {
             "solution": array([values for values, _ in rows]),
             "objective": array(objectives),
@@ -190,7 +191,6 @@ class RibsRun:
 
     def _add(self, data: dict[str, Any], is_good: list[bool]) -> dict[str, Any]:
         """Adds what succeeded to the archive; what failed changed nothing there."""
-        numpy = self._numpy
         chosen = numpy.array(is_good)
         if not chosen.any():
             return {"status": numpy.zeros(len(chosen), int), "value": numpy.zeros(len(chosen))}

@@ -94,6 +94,8 @@ class Run:
             self._branch.follow(self.scheduler.view.search.best_number)
 
     def _ticked(self, counts: dict[str, int]) -> None:
+        if self.scheduler.view is None:  # the database did not answer, or the search was removed
+            return
         self._follow_best()
         self._reporter.progressed(self._progress())
 

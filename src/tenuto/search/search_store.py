@@ -135,16 +135,14 @@ def read_search(connection: Connection, name: str) -> SearchRow | None:
     return None if row is None else _search_row(row)
 
 
+_COLUMNS = len(searches.c)
+
+
 def _search_row(row: Any) -> SearchRow:
-    known = {column.name: getattr(row, column.name) for column in searches.c}
-    return SearchRow(
-        **{
-            **known,
-            "definition": json.loads(row.definition),
-            "state": SearchState(row.state),
-            "reason": SearchEnd[row.reason] if row.reason else None,
-        }
-    )
+    """A row that begins with the columns of `searches`, whose order is that of `SearchRow`."""
+    name, definition, state, reason, *others = row[:_COLUMNS]
+    ended = SearchEnd[reason] if reason else None
+    return SearchRow(name, json.loads(definition), SearchState(state), ended, *others)
 
 
 @cache
@@ -176,9 +174,20 @@ def _view(connection: Connection, name: str) -> SearchView | None:
     return SearchView(_search_row(row), Counts(row.pending, row.queued, row.running, row.to_tell), row.now)
 
 
+_LOCKED = (
+    select(
+        searches.c.state,
+        searches.c.scheduled,
+        searches.c.told,
+        searches.c.best_number,
+        searches.c.best_objective,
+        searches.c.cost,
+    )
+    .where(searches.c.id == bindparam("name"))
+    .with_for_update()
+)
+
+
 def locked(connection: Connection, name: str) -> Any:
     """The search's row, which no other transaction changes until this one ends."""
-    query = select(
-        searches.c.state, searches.c.scheduled, searches.c.told, searches.c.best_objective, searches.c.cost
-    )
-    return connection.execute(query.where(searches.c.id == name).with_for_update()).one()
+    return connection.execute(_LOCKED, {"name": name}).one()

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Integer, bindparam, select, update
+from sqlalchemy import Connection, Double, Integer, bindparam, select, update
 
 from tenuto.database import Database
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.search.moves import bump, wake_search
+from tenuto.search.moves import wake_search
 from tenuto.search.rows import LogRow, Told
 from tenuto.search.search_store import locked
 from tenuto.search.tables import TO_TELL, evolution_jobs, jobs, searches
@@ -44,11 +44,11 @@ class TellStore:
 
     def to_tell(self, name: str, limit: int, number: int | None = None) -> list[LogRow]:
         """Candidates that ended and were not told, the first that ended first; or the one of that number."""
-        query = select(*_LOG_COLUMNS).where(jobs.search_id == name, TO_TELL)
-        if number is not None:
-            query = query.where(jobs.number == number)
-        query = query.order_by(jobs.completed_at, jobs.number).limit(limit)
-        return self.database.read(lambda connection: [_log_row(row) for row in connection.execute(query)])
+        query = _TO_TELL if number is None else _TO_TELL.where(jobs.number == number)
+        given = {"name": name, "most": limit}
+        return self.database.read(
+            lambda connection: [_log_row(row) for row in connection.execute(query, given)]
+        )
 
     def tell(self, name: str, told: int, tell: Callable[[], Sequence[Told]], maximize: bool) -> int | None:
         """Tells candidates, if the counter still is `told`; None if it is not.
@@ -99,7 +99,13 @@ def _when_told(row: LogRow) -> int:
     return row.told or 0
 
 
-# Built once: that takes longer than to run it.
+# Statements of every candidate are built once: that takes longer than to run them.
+_TO_TELL = (
+    select(*_LOG_COLUMNS)
+    .where(jobs.search_id == bindparam("name"), TO_TELL)
+    .order_by(jobs.completed_at, jobs.number)
+    .limit(bindparam("most", type_=Integer))
+)
 _TELL = (
     update(evolution_jobs)
     .where(jobs.id == bindparam("the_id"))
@@ -111,13 +117,29 @@ _TELL = (
 )
 
 
+_TOLD = (
+    update(searches)
+    .where(searches.c.id == bindparam("name"))
+    .values(
+        told=bindparam("new_told"),
+        changed=searches.c.changed + 1,
+        cost=searches.c.cost + bindparam("more", type_=Double),
+        best_objective=bindparam("best", type_=Double),
+        best_number=bindparam("number", type_=Integer),
+    )
+)
+
+
 def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], maximize: bool) -> None:
-    best, best_number = here.best_objective, None
+    best, best_number = here.best_objective, here.best_number
     cost = 0.0
-    for at, row in enumerate(rows, here.told + 1):
-        connection.execute(
-            _TELL, {"the_id": row.id, "new_told": at, "new_verdict": row.verdict, "new_cell": row.cell}
-        )
+    lines = [
+        {"the_id": row.id, "new_told": at, "new_verdict": row.verdict, "new_cell": row.cell}
+        for at, row in enumerate(rows, here.told + 1)
+    ]
+    if lines:
+        connection.execute(_TELL, lines)
+    for row in rows:
         if row.message is not None:
             failed = {"status": S.FAILED.value, "failure": "FAILED", "message": row.message}
             connection.execute(update(evolution_jobs).where(jobs.id == row.id).values(failed))
@@ -126,8 +148,6 @@ def _tell(connection: Connection, name: str, here: Any, rows: Sequence[Told], ma
             is_better = best is None or (row.objective > best if maximize else row.objective < best)
             if is_better:
                 best, best_number = row.objective, row.number
-    values: dict[str, Any] = {"cost": searches.c.cost + cost}
-    if best_number is not None:
-        values |= {"best_objective": best, "best_number": best_number}
-    bump(connection, name, told=here.told + len(rows), **values)
+    told = {"new_told": here.told + len(rows), "more": cost, "best": best, "number": best_number}
+    connection.execute(_TOLD, {"name": name, **told})
     wake_search(connection, name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from tenuto.errors import DamagedResult, NodeError, PayloadGone, TenutoError
@@ -110,6 +111,7 @@ class Getter:
                 moved = await self._handover.send(
                     row, may_be_there=follower.may_be_there, is_unwanted=follower.terminate.is_set()
                 )
+                follower.known = PayloadState.PREPARED
             else:
                 moved = await self._ask(follower)
         except PayloadGone:
@@ -218,11 +220,14 @@ class Getter:
             parts.book.failed(row.node, str(error))
         log("retrieve_failed", 30, job=row.id, node=row.node or "", why=str(error))
         moved: JobRow | None = row
+        message = f"node {row.node} does not answer: {error}"
         if silent_s > parts.settings.retrieve_for_s:
-            return await parts.move(row, ServiceState.FAILED, f"node {row.node} does not answer: {error}")
+            return await parts.move(row, ServiceState.FAILED, message)
         patience_s = parts.settings.send_for_s if row.payload_id is None else 0.0
         if row.state is not ServiceState.UNKNOWN and silent_s >= patience_s:
-            moved = await parts.move(row, ServiceState.UNKNOWN, f"node {row.node} does not answer: {error}")
+            moved = await parts.move(row, ServiceState.UNKNOWN, message)
+        elif row.message != message:
+            moved = await parts.sql(partial(parts.requests.update, row, message=message))
         wait_s = back_off_s(follower.failures, parts.randomness.uniform())
         if follower.terminate.is_set():
             await asyncio.sleep(wait_s)

@@ -5,14 +5,16 @@ Adds no rule of its own to `node.runner`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 from collections.abc import AsyncIterator
 
-from tenuto.errors import DamagedResult, PayloadGone
+from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
 from tenuto.service.node.node import EmbeddedNode, next_piece
-from tenuto.service.node.packer import remove_quietly, sync_directory
+from tenuto.service.node.packer import remove_quietly, sync_directory, sync_file
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
 
@@ -31,7 +33,10 @@ class LocalNode:
 
     async def submit(self, job: Outgoing) -> PayloadStatus:
         sender = Sender(job.service, job.user_id, str(job.job_id))
-        return status_of(await self._node.runner.take(job.key, job.directory, sender))
+        try:
+            return status_of(await self._node.runner.take(job.key, job.directory, sender))
+        except OSError as error:  # a full disk: the files may be there by half
+            raise NodeSilent(f"it cannot take the files: {error.strerror}") from None
 
     async def find(self, key: str) -> PayloadStatus | None:
         row = await self._node.runner.find(key)
@@ -92,9 +97,20 @@ class LocalNode:
         part = f"{target}.part"
         remove_quietly(part)
         try:
-            os.link(result, part)
+            _link_or_copy(result, part)
         except FileNotFoundError:
             raise PayloadGone("the result is no longer there") from None
         os.replace(part, target)
         sync_directory(os.path.dirname(target))
         return Packed(row.result_bytes, row.result_sha256)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Gives a file a second name; on another disk it is copied, and is there when this returns."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source, target)
+        sync_file(target)

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from tenuto.errors import DatabaseError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
+from tenuto.service.bodies import receive
 from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import waiting_message
 from tenuto.service.log import log
 from tenuto.service.names import is_idempotency_key, is_user, numbered_user
 from tenuto.service.parts import Parts
+from tenuto.service.places import JobPlace
 from tenuto.service.rows import JobRow, NewJob, Page
 from tenuto.service.uploads import (
     Received,
@@ -24,11 +26,10 @@ from tenuto.service.uploads import (
     UploadLimits,
     boundary_of,
     check_room,
-    receive,
     refused,
     too_large,
 )
-from tenuto.service.waiters import heard
+from tenuto.service.waiters import Listening, heard
 
 LOOK_AGAIN_S = 5.0
 """How often a waiter reads its row again, though nobody woke it."""
@@ -88,15 +89,14 @@ class Operations:
                 ErrorCode.BAD_IDEMPOTENCY_KEY, "Invalid Idempotency-Key: 1 to 255 printable ASCII characters"
             )
         boundary = boundary_of(head.content_type)
-        await parts.files(check_room, parts.places.root, self._limits, head.length or 0)
         name = parts.randomness.nonce()
-        place = await parts.files(parts.places.open_job, name)
+        place = await parts.files(self._opened, name, head.length or 0)
         receiver: Receiver | None = None
         try:
             receiver = Receiver(boundary, place.files, self._limits)
             received = await receive(body, receiver, self._limits, parts.clock)
             user, service = self._requester(received, principal)
-            await parts.files(parts.places.sync)
+            await parts.files(self._synced, receiver)
             new = NewJob(user, service, name, head.idempotency_key, received.digest)
         except BaseException:
             if receiver is not None:
@@ -104,6 +104,14 @@ class Operations:
             await asyncio.shield(parts.files(parts.places.discard, name))
             raise
         return await self._add(new), service
+
+    def _opened(self, name: str, length: int) -> JobPlace:
+        check_room(self._parts.places.root, self._limits, length)
+        return self._parts.places.open_job(name)
+
+    def _synced(self, receiver: Receiver) -> None:
+        receiver.sync()
+        self._parts.places.sync()
 
     async def _add(self, new: NewJob) -> JobRow:
         parts = self._parts
@@ -176,7 +184,16 @@ class Operations:
                 left_s = until - parts.clock.monotonic()
                 if row.state.is_final or left_s <= 0 or parts.waiters.is_closed:
                     return row
-                await heard(event, min(left_s, LOOK_AGAIN_S))
+                if ended := await self._ended(event, min(left_s, LOOK_AGAIN_S)):
+                    return ended
+
+    async def _ended(self, event: Listening[JobRow], timeout_s: float) -> JobRow | None:
+        """The row of a job that this server moves to its end meanwhile; None if the row must be read."""
+        until = self._parts.clock.monotonic() + timeout_s
+        while await heard(event, until - self._parts.clock.monotonic()):
+            if event.row is None or event.row.state.is_final:
+                return event.row
+        return None
 
     async def listed(self, page: Page) -> list[JobRow]:
         """A page of jobs."""

@@ -45,7 +45,7 @@ class Parts:
     clock: Clock
     randomness: Randomness
     metrics: Metrics
-    waiters: Waiters = field(default_factory=Waiters)
+    waiters: Waiters[JobRow] = field(default_factory=Waiters)
     sql: Threads = field(default_factory=lambda: Threads("sql", 12))
     files: Threads = field(default_factory=lambda: Threads("files", 8))
 
@@ -67,4 +67,4 @@ class Parts:
         """Says that a job reached a state."""
         log("moved", job=row.id, state=row.state.value, message=row.message, node=row.node or "")
         self.metrics.moved(row)
-        self.waiters.tell(row.id)
+        self.waiters.tell(row.id, row)

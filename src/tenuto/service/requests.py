@@ -18,8 +18,8 @@ from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
-from tenuto.service.turns import active_jobs, queues_of, set_turn, take_turns
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves
+from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
 """Announced when a job may be claimed: one came in, or a place became free."""
@@ -63,10 +63,10 @@ class Requests:
                 _lock_key(connection, new)
                 if (known := _row(connection, same)) is not None:
                     return known, False
-            now = _now(connection)
-            values = {**new._asdict(), "state": ServiceState.QUEUED.value, "created_at": now, "ready_at": now}
+            stamped = {"state": ServiceState.QUEUED.value, "created_at": now_ms(), "ready_at": now_ms()}
+            values = {**new._asdict(), **stamped}
             row = connection.execute(insert(jobs).values(values).returning(*jobs.c)).one()
-            _record(connection, row.id, ServiceState.QUEUED, "", now)
+            _record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
             announce(connection, QUEUE_CHANNEL)
             return job_of(row), True
 
@@ -145,24 +145,30 @@ class Requests:
             users = {job: queue.user for queue in queues for job in queue.jobs}
             for turn, job_id in enumerate(chosen, start=last_turn + 1):
                 set_turn(connection, service, users[job_id], turn)
-            return [self._claimed(connection, job, node) for job, node in zip(chosen, nodes, strict=False)]
+            given = zip(chosen, nodes, strict=False)
+            claimed = [self._claimed(connection, job, node) for job, node in given]
+            return [row for row in claimed if row is not None]
 
+        if not self._database.read(lambda connection: is_queued(connection, service)):
+            return []  # without keeping other writers waiting
         return self._database.write(once)
 
-    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow:
-        now = _now(connection)
+    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow | None:
+        """The row of a job that is claimed now; None if a user ended it since the queue was read."""
         values = {
             "state": ServiceState.PROCESSING.value,
             "message": "",
             "claim": jobs.c.claim + 1,
             "server_id": self.server_id,
             "node": node,
-            "tried_at": func.coalesce(jobs.c.tried_at, now),
+            "tried_at": func.coalesce(jobs.c.tried_at, now_ms()),
         }
         row = connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(values).returning(*jobs.c)
-        ).one()
-        _record(connection, job_id, ServiceState.PROCESSING, "", now)
+            update(jobs).where(QUEUED, jobs.c.id == job_id).values(values).returning(*jobs.c)
+        ).one_or_none()
+        if row is None:
+            return None
+        _record(connection, job_id, ServiceState.PROCESSING, "")
         announce(connection, MOVES_CHANNEL)
         return job_of(row)
 
@@ -170,6 +176,12 @@ class Requests:
         """The active jobs that this server has claimed."""
         query = select(jobs).where(IS_ACTIVE, jobs.c.server_id == self.server_id).order_by(jobs.c.id)
         return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+
+    def unwanted(self) -> list[int]:
+        """The active jobs of this server whose end was asked for."""
+        query = select(jobs.c.id).where(IS_ACTIVE, jobs.c.server_id == self.server_id)
+        query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
+        return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
     def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
         """Claims the active jobs of servers that are gone; of all others with None."""
@@ -193,18 +205,18 @@ class Requests:
         check_move(SERVICE_TRANSITIONS, row.state, to)
 
         def once(connection: Connection) -> JobRow | None:
-            now = _now(connection)
             stamped = {**values, "state": to.value, "message": message}
             if to is ServiceState.RUNNING:
-                stamped["started_at"] = func.coalesce(jobs.c.started_at, now)
+                stamped["started_at"] = func.coalesce(jobs.c.started_at, now_ms())
             elif to.is_final and to is not ServiceState.CLEANED:
-                stamped["ended_at"] = now
+                stamped["ended_at"] = now_ms()
             moved = _swapped(connection, row, stamped)
             if moved is None:
                 # A commit whose answer was lost has moved it already.
                 known = _row(connection, jobs.c.id == row.id)
                 return known if known is not None and _shows(known, row, to, message) else None
-            _record(connection, row.id, to, message, now)
+            at = moved.ended_at if "ended_at" in stamped else None
+            _record(connection, row.id, to, message, at)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
@@ -244,23 +256,17 @@ class Requests:
         """
 
         def once(connection: Connection) -> JobRow | None:
-            row = _row(connection, jobs.c.id == job_id)
+            # Locked: a wish that is compared with a state that a server leaves just then would be lost.
+            row = _row(connection, jobs.c.id == job_id, lock=True)
             if row is None or row.state.is_final:
                 return row
             now = _now(connection)
+            values: dict[str, Any] = {"terminate_at": row.terminate_at or now}
             if row.state is ServiceState.QUEUED:
-                killed = {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
-                moved = _swapped(connection, row, {**killed, "terminate_at": now})
-                if moved is not None:
-                    _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
-                    announce(connection, MOVES_CHANNEL)
-                    return moved
-                row = _row(connection, jobs.c.id == job_id)  # it was claimed meanwhile
-                if row is None or row.state.is_final:
-                    return row
-            noted = _swapped(connection, row, {"terminate_at": func.coalesce(jobs.c.terminate_at, now)})
+                values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
+                _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
             announce(connection, MOVES_CHANNEL)
-            return noted or _row(connection, jobs.c.id == job_id)
+            return _swapped(connection, row, values)
 
         return self._database.write(once)
 
@@ -307,8 +313,9 @@ def move_of(row: Row[Any]) -> Move:
     return Move(**{**values, "state": ServiceState(values["state"])})
 
 
-def _row(connection: Connection, condition: Any) -> JobRow | None:
-    found = connection.execute(select(jobs).where(condition)).one_or_none()
+def _row(connection: Connection, condition: Any, *, lock: bool = False) -> JobRow | None:
+    query = select(jobs).where(condition)
+    found = connection.execute(query.with_for_update() if lock else query).one_or_none()
     return None if found is None else job_of(found)
 
 
@@ -323,8 +330,12 @@ def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
 
 
-def _record(connection: Connection, job_id: int, state: ServiceState, message: str, now: int) -> None:
-    connection.execute(insert(moves).values(job_id=job_id, state=state.value, message=message, at=now))
+def _record(
+    connection: Connection, job_id: int, state: ServiceState, message: str, at: int | None = None
+) -> None:
+    """Notes a move, as of now if no instant is given."""
+    values = {"job_id": job_id, "state": state.value, "message": message}
+    connection.execute(insert(moves).values(**values, at=now_ms() if at is None else at))
 
 
 def _lock_key(connection: Connection, new: NewJob) -> None:

@@ -37,6 +37,6 @@ class Sender:
         if rows:
             log("claimed", service=service.name, jobs=len(rows))
         for row in rows:
-            parts.waiters.tell(row.id)
+            parts.waiters.tell(row.id, row)
             self._follow(row)
         return len(rows)

@@ -232,9 +232,8 @@ class Server:
         for move_id, job_id in news:
             self._last_move = max(self._last_move, move_id)
             parts.waiters.tell(job_id)
-        for row in await parts.sql(parts.requests.mine):
-            if row.terminate_at is not None:
-                self._getter.terminate(row.id)
+        for job_id in await parts.sql(parts.requests.unwanted):
+            self._getter.terminate(job_id)
 
 
 def _join(member: Member, connection: object) -> None:

@@ -37,6 +37,13 @@ def active_jobs(connection: Connection, service: str) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(query.group_by(jobs.c.user_id))}
 
 
+def is_queued(connection: Connection, service: str) -> bool:
+    """True if a job of the service waits in the queue."""
+    # Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
+    query = select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == service)
+    return connection.execute(query).scalar() is not None
+
+
 def take_turns(connection: Connection, service: str) -> None:
     """Lets one server at a time claim jobs of a service; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":

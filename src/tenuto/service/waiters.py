@@ -1,5 +1,5 @@
-"""Coroutines that wait for a job or payload to change, woken by its id from any thread.
-Keeps no state of jobs: a waiter that is woken reads the row again.
+"""Coroutines that wait for a job or payload to change, woken by its id.
+Keeps no state of jobs: a waiter that is woken without a row reads it.
 """
 
 from __future__ import annotations
@@ -7,22 +7,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
 
 
-class Waiters:
+class Listening(asyncio.Event, Generic[R]):
+    """An event that is set whenever its id is told of."""
+
+    row: R | None = None
+    """As the teller moved it; None if it must be read."""
+
+
+class Waiters(Generic[R]):
     """The waiters of one event loop, by the id of what they wait for."""
 
     def __init__(self) -> None:
         # In the order in which they began to wait, so that a simulation repeats itself.
-        self._events: dict[int, dict[asyncio.Event, None]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._events: dict[int, dict[Listening[R], None]] = {}
         self._is_closed = False
 
     @contextmanager
-    def listen(self, id: int) -> Iterator[asyncio.Event]:
+    def listen(self, id: int) -> Iterator[Listening[R]]:
         """An event that is set whenever that id is told of; to be made before the row is read."""
-        self._loop = asyncio.get_running_loop()
-        event = asyncio.Event()
+        event = Listening[R]()
         if self._is_closed:
             event.set()
         self._events.setdefault(id, {})[event] = None
@@ -34,15 +42,11 @@ class Waiters:
             if not listening:
                 self._events.pop(id, None)
 
-    def tell(self, id: int) -> None:
-        """Wakes the waiters of an id; in the loop."""
+    def tell(self, id: int, row: R | None = None) -> None:
+        """Wakes the waiters of an id, with its row if the caller has moved it; in the loop."""
         for event in self._events.get(id, {}):
+            event.row = row
             event.set()
-
-    def tell_soon(self, id: int) -> None:
-        """Wakes the waiters of an id; from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.tell, id)
 
     @property
     def is_closed(self) -> bool:

@@ -16,10 +16,10 @@ from tenuto.cli import exit_codes
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
-from tenuto.jobs.text import safe
+from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 from tenuto.search.adding import add_candidate
-from tenuto.search.export import candidate_rows
+from tenuto.search.export import artifacts_of, candidate_rows
 from tenuto.search.lines import number as shown_number
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.overview import Overview, overview, workers
@@ -27,6 +27,8 @@ from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.workspace.layout import Layout
+
+ARTIFACT_COLUMNS = 200
 
 
 @click.group()
@@ -121,14 +123,17 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
         found = overview(store, name)
         wanted = _cell(found, cell) if cell is not None else None
         row = _best_row(store, name, wanted, found.direction)
-    if row is None:
-        raise NotFound(f"{name}: no candidate there was evaluated yet")
+        if row is None:
+            raise NotFound(f"{name}: no candidate there was evaluated yet")
+        artifacts = artifacts_of(store, name, row["number"])
     if as_json:
         click.echo(jsons.dumps(row))
         return
     for key in ("number", "objective", "measures", "values", "solution", "parent", "cost", "directory"):
         if row[key] is not None:
             click.echo(f"{key:<12}{safe(jsons.dumps(row[key]))}")
+    for key, text in artifacts.items():
+        click.echo(f"{'artifact':<12}{truncate(safe(f'{key}: {text}'), ARTIFACT_COLUMNS)}")
 
 
 def _cell(found: Overview, text: str) -> int:

@@ -104,12 +104,13 @@ class EmbeddedNode:
         clock = self._machine.clock
         until = clock.monotonic() + wait_s
         with self.runner.waiters.listen(payload_id) as event:
+            row = await self.runner.get(payload_id)
             while True:
-                row = await self.runner.get(payload_id)
                 left_s = until - clock.monotonic()
                 if row is None or row.state is not known or left_s <= 0 or self.runner.waiters.is_closed:
                     return row
-                await heard(event, left_s)
+                told = await heard(event, left_s)
+                row = (event.row if told else None) or await self.runner.get(payload_id)
 
     def partial(self, row: PayloadRow) -> Iterator[bytes]:
         """The files of a payload as they are now, as a ZIP; of an ended one, its result."""

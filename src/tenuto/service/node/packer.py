@@ -80,6 +80,11 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
+def sync_file(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def remove_quietly(path: str) -> None:
     """Removes a file that may not be there."""
     try:

@@ -19,6 +19,7 @@ from tenuto.clock import Clock, Randomness
 from tenuto.errors import DatabaseError, NodeRefusal, RequestRefused
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.access import bearer
+from tenuto.service.bodies import receive
 from tenuto.service.contract import ErrorCode, NodeHealthBody, PayloadBody, PongBody
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
@@ -28,7 +29,7 @@ from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.openapi import described
 from tenuto.service.page import documentation_page
 from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
-from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, receive, refused
+from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, refused
 
 LOG_PIECE = 1 << 20
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
@@ -146,6 +147,7 @@ async def _taken(request: Request, front: NodeFront) -> PayloadRow:
     try:
         receiver = Receiver(boundary, directory, front.limits)
         received = await receive(request.stream(), receiver, front.limits, front.clock)
+        await asyncio.to_thread(receiver.sync)
         fields = received.fields
         sender = Sender(fields.get("service", ""), fields.get("user_id", ""), fields.get("job_id", ""))
         return await front.node.runner.take(key, directory, sender)

@@ -82,11 +82,13 @@ class PayloadRunner:
         self._sql = Threads("node-sql", 4)
         self._files = Threads("node-files", 4)
         self._jobs: dict[int, Job] = {}
+        self._open: dict[int, PayloadRow] = {}
+        """The rows of `_jobs`, as they were written last: only this process moves them."""
         self._ids: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over_limit: set[int] = set()
-        self.waiters = Waiters()
+        self.waiters: Waiters[PayloadRow] = Waiters()
 
     def place(self, key: str) -> Place:
         """Where the files of a payload lie."""
@@ -102,17 +104,24 @@ class PayloadRunner:
 
         A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`.
         """
-        known = await self._sql(self._payloads.find, key)
-        if known is None:
-            await self._files(_moved, directory, self.place(key))
-            known = await self._sql(self._payloads.add, key, sender)
-            log("payload_taken", payload=known.id, key=key, service=sender.service)
+        known = await self._sql(self._taken, key, directory, sender)
         if known.state is PayloadState.PREPARED and known.id not in self._jobs:
             self._begin(known)
         return known
 
+    def _taken(self, key: str, directory: str, sender: Sender) -> PayloadRow:
+        known = self._payloads.find(key)
+        if known is None:
+            _moved(directory, self.place(key))
+            known = self._payloads.add(key, sender)
+            log("payload_taken", payload=known.id, key=key, service=sender.service)
+        return known
+
     async def get(self, payload_id: int) -> PayloadRow | None:
         """The row of a payload."""
+        if (known := self._open.get(payload_id)) is not None:
+            await asyncio.sleep(0)  # a caller that asks again and again lets others go on
+            return known
         return await self._sql(self._payloads.get, payload_id)
 
     async def find(self, key: str) -> PayloadRow | None:
@@ -124,7 +133,7 @@ class PayloadRunner:
 
     async def kill(self, payload_id: int) -> PayloadRow | None:
         """Asks for the end of a payload, and returns at once."""
-        row = await self._sql(self._payloads.kill, payload_id)
+        row = self._noted(await self._sql(self._payloads.kill, payload_id))
         job = self._jobs.get(payload_id)
         if row is not None and not row.state.is_final and job is not None:
             self._spawn(self._withdraw(job, TERMINATED))
@@ -160,6 +169,7 @@ class PayloadRunner:
             once=True,
         )
         self._jobs[row.id] = job
+        self._open[row.id] = row
         self._ids[job.job_id] = row.id
         self._spawn(self._see_through(row, job, terms))
 
@@ -181,13 +191,12 @@ class PayloadRunner:
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
+            self._open.pop(row.id, None)
             self._ids.pop(job.job_id, None)
             self._over_limit.discard(row.id)
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""
-        known = await self._sql(self._payloads.get, row.id)
-        row = row if known is None else known
         to, message = self._verdict(row, job)
         facts = facts_of(row, to.value, message, job.exit_code)
         moment = self._workshop.machine.clock.now().timestamp()
@@ -206,11 +215,12 @@ class PayloadRunner:
                     message = f"{message}; its files could not be packed: {error.strerror}".lstrip("; ")
                     break
                 log("starts_paused", 30, payload=row.id, why=error.strerror)
-                await self._sql(self._payloads.explain, row.id, "ended; waits for room on the node's disk")
+                why = "ended; waits for room on the node's disk"
+                self._noted(await self._sql(self._payloads.explain, row.id, why))
                 await asyncio.sleep(PACK_AGAIN_S)
-        await self._sql(partial(self._payloads.end, row.id, to, message, **values))
+        ended = self._noted(await self._sql(partial(self._payloads.end, row.id, to, message, **values)))
         log("payload_ended", payload=row.id, state=to.value, message=message)
-        self.waiters.tell(row.id)
+        self.waiters.tell(row.id, ended)
         if "result_bytes" in values:
             await self._files(partial(shutil.rmtree, place.work, ignore_errors=True))
 
@@ -244,8 +254,19 @@ class PayloadRunner:
                 loop.call_soon_threadsafe(lambda: self._spawn(self._started(payload_id)))
 
     async def _started(self, payload_id: int) -> None:
-        if await self._sql(self._payloads.started, payload_id) is not None:
-            self.waiters.tell(payload_id)
+        row = self._noted(await self._sql(self._payloads.started, payload_id))
+        if row is not None:
+            self.waiters.tell(payload_id, row)
+
+    def _noted(self, row: PayloadRow | None) -> PayloadRow | None:
+        """Keeps a row that was written as the one that is known of its payload, while that is open."""
+        known = None if row is None else self._open.get(row.id)
+        if row is None or known is None:
+            return row
+        # Of two writes at once the later one may be told first.
+        if not known.state.is_final and (row.started_at is not None or known.started_at is None):
+            self._open[row.id] = row
+        return row
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -273,7 +294,9 @@ def _moved(directory: str, place: Place) -> None:
             raise
         part = f"{place.work}.part"
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(directory, part)
+        os.mkdir(part, 0o700)
+        for name in os.listdir(directory):
+            shutil.copy2(f"{directory}/{name}", part)
         os.rename(part, place.work)
     sync_directory(place.paths.directory)
 

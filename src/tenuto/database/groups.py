@@ -1,0 +1,131 @@
+"""Groups of writers of a SQLite file that share one commit: what waits for its turn goes along with the next.
+Runs no SQL but savepoints, and repeats nothing; `transactions` does.
+
+A commit of SQLite waits for the disk, and writers take turns: without this, eight threads that each move a
+row wait for eight commits one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from tenuto.database.troubles import trouble_of
+
+Write = Callable[[Connection], Any]
+MOST = 32
+"""Writers that share a commit: more would keep the first of them waiting."""
+
+
+class _Writer:
+    """One write that waits, and what came of it."""
+
+    def __init__(self, fn: Write) -> None:
+        self.fn = fn
+        self.called = threading.Event()
+        """Set when the write is settled, or when its thread is to lead the next group."""
+        self.is_settled = False
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self, answer: Any, error: BaseException | None) -> None:
+        self.is_settled, self.answer, self.error = True, answer, error
+
+
+class Groups:
+    """The writers of one database, of which one leads: it runs the writes of all that came meanwhile."""
+
+    def __init__(self, turns: AbstractContextManager[None], commit: Callable[[Write], Any]) -> None:
+        """`turns`: of the file; `commit` runs a function in a transaction, again if need be."""
+        self._turns = turns
+        self._commit = commit
+        self._guard = threading.Lock()
+        self._waiting: list[_Writer] = []
+        self._leader: int | None = None
+        """The thread that leads; 0 while it is being handed over."""
+
+    def write(self, fn: Write) -> Any:
+        """What the function returns after its changes were committed, alone or with those of others."""
+        writer = _Writer(fn)
+        leads = False
+        try:
+            with self._guard:
+                if self._leader == threading.get_ident():
+                    raise RuntimeError("a transaction was begun inside another one of the same thread")
+                self._waiting.append(writer)
+                leads = self._leader is None
+                if leads:
+                    self._leader = threading.get_ident()
+            if not leads:
+                writer.called.wait()  # ends: every leader calls those of its group, and the next leader
+            if not writer.is_settled:
+                self._lead()
+        except BaseException:  # Ctrl-C
+            with self._guard:
+                if writer in self._waiting:
+                    self._waiting.remove(writer)
+                    if leads or writer.called.is_set():
+                        self._hand_over()
+            raise
+        if writer.error is not None:
+            raise writer.error
+        return writer.answer
+
+    def _lead(self) -> None:
+        """Runs the writes that wait, in one transaction, and hands over to the first that came since."""
+        group: list[_Writer] = []
+        try:
+            with self._turns:
+                with self._guard:
+                    self._leader = threading.get_ident()
+                    group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                self._run(group)
+        finally:
+            with self._guard:
+                # Ctrl-C has ended this thread's write: the others still have theirs before them.
+                self._waiting[:0] = [one for one in group[1:] if not one.is_settled]
+                self._hand_over()
+            for one in group:
+                if one.is_settled:
+                    one.called.set()
+
+    def _hand_over(self) -> None:
+        self._leader = 0 if self._waiting else None
+        if self._waiting:
+            self._waiting[0].called.set()
+
+    def _run(self, group: list[_Writer]) -> None:
+        outcomes: list[tuple[Any, BaseException | None]] = []
+
+        def together(connection: Connection) -> None:
+            outcomes[:] = [_tried(one.fn, connection) for one in group]
+
+        try:
+            if len(group) == 1:
+                group[0].settle(self._commit(group[0].fn), None)
+                return
+            self._commit(together)
+        except Exception as error:  # noqa: BLE001  each of them raises it in its own thread
+            for one in group:
+                one.settle(None, error)
+        else:
+            for one, outcome in zip(group, outcomes, strict=True):
+                one.settle(*outcome)
+
+
+def _tried(fn: Write, connection: Connection) -> tuple[Any, BaseException | None]:
+    """What a write returns or raises; what it changed before it raised is undone."""
+    try:
+        with connection.begin_nested():
+            return fn(connection), None
+    except DBAPIError as error:
+        if trouble_of(error) is not None:
+            raise  # of the database, not of this write: the whole transaction is repeated
+        return None, error
+    except Exception as error:  # noqa: BLE001  raised in the thread that asked for the write
+        return None, error
