@@ -13,9 +13,10 @@ from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import attempts, decisions
 from tenuto.scheduler.attempts import Attempts
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.inputs import AdoptedEnded
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.shell import Shell
 
 _run = Job.aio_run
 
@@ -70,7 +71,7 @@ def _lost_is_done(found: Any, tries: Any, limits: Any) -> Verdict:
 
 
 async def _adopted_is_done(self: Any, job: Job) -> None:
-    self._complete(job, Verdict(JobState.DONE))
+    self._feed(AdoptedEnded(job, Verdict(JobState.DONE)))
 
 
 def _putting(owner: Any, name: str, value: Any) -> Callable[[], None]:
@@ -107,7 +108,7 @@ BUGS = {
     "adopted taken for done": Bug(
         "an adopted job counts as done without waiting for its runner",
         "adoption",
-        _putting(Scheduler, "_adopt", _adopted_is_done),
+        _putting(Shell, "_adopt", _adopted_is_done),
         [{**AT_WORK}],
     ),
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from proof.models import cancel, claims, cleaning, handover, quotas, search, start, terminate, tokens
+from proof.models import cancel, claims, cleaning, handover, phases, quotas, search, start, terminate, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
 
@@ -32,6 +32,14 @@ SUBJECTS: dict[str, Subject] = {
         start.PLANTED,
         small={"faults": 1},
         full={"faults": 3},
+    ),
+    phases.Phases.name: Subject(
+        phases.Phases,
+        "four jobs in the real core, one transient, two with a token; a person cancels and submits again, "
+        "attempts fail, time out or find the machine short",
+        phases.PLANTED,
+        small={"slots": 2, "wishes": 2, "faults": 3},
+        full={"slots": 2, "wishes": 4, "faults": 4},
     ),
     cancel.CancelAgainstFinish.name: Subject(
         cancel.CancelAgainstFinish,
@@ -100,8 +108,9 @@ SUBJECTS: dict[str, Subject] = {
 
 
 NOTE = """Every reachable state of each model was visited, and from each one a good end can be reached without
-a further fault. What a directory means is decided by the real `derive_state` and `after_attempt`, who gets
-a token by the real `decide`, whose service job is next by `next_jobs`, and when a cleaner rests by `Rest`."""
+a further fault. What happens next to a job is decided by the real `Core`, what a directory means by the real
+`derive_state` and `after_attempt`, which job gets a token by the real `decide`, which service job is next by
+`next_jobs`, and when a cleaner rests by `Rest`."""
 
 
 class _Order(NamedTuple):

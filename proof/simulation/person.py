@@ -110,6 +110,14 @@ class Run:
             self._world.judge.told(event.job_id, self._scheduler, standing_of(event))
 
 
+class StrictScheduler(Scheduler):
+    """A scheduler of which no effect may fail, although that would end one job only."""
+
+    def _trouble(self, job: Job | None, error: Exception) -> None:
+        self.loop.call_exception_handler({"message": "an effect failed", "exception": error})
+        super()._trouble(job, error)
+
+
 class Person:
     """One plan, carried out by one scheduler after another."""
 
@@ -141,7 +149,7 @@ class Person:
         self.loop = ProcessLoop(actor, world.judge.broken)  # type: ignore[abstract]
         world.loops.append(self.loop)
         self.far = world.far_launcher(pid)
-        self.scheduler = Scheduler(
+        self.scheduler = StrictScheduler(
             world.host.machine(pid),
             loop=LoopShare(self.loop),
             completions=VirtualThread(Actor(turns, self.process, f"{self.process.name}.done")),

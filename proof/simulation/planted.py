@@ -17,18 +17,20 @@ from tenuto.scheduler import (
     arrivals,
     attempts,
     base,
+    core,
     decisions,
-    dependencies,
+    entries,
     handover,
     jobs,
     outputs,
     pauses,
+    shell,
     token_decisions,
-    token_desk,
+    token_queue,
     tokens,
-    waiting,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
+from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
 from tenuto.testing import cluster
 from tenuto.workspace import attempt_files, claims, job_directory, markers
 from tenuto.workspace.derive_table import Action
@@ -122,10 +124,10 @@ def _lock_leaked_at_submission(patch: Patch) -> None:
     look = arrivals.Arrivals.look
 
     def leak(self: Any, job: Any) -> Any:
-        derived = look(self, job)
-        if decisions.on_arrival(derived) is Arrival.RUN:
+        found = look(self, job)
+        if found.arrival is Arrival.RUN:
             job_directory.take_lock(self._machine, job.paths)
-        return derived
+        return found
 
     patch.set(arrivals.Arrivals, "look", leak)
 
@@ -300,9 +302,9 @@ def _old_failure_answers(patch: Patch) -> None:
 @_bug("an adopted job is taken for done without waiting for its runner")
 def _adoption_does_not_wait(patch: Patch) -> None:
     async def _adopt(self: Any, job: Any) -> None:
-        self._complete(job, Verdict(JobState.DONE))
+        self._feed(AdoptedEnded(job, Verdict(JobState.DONE)))
 
-    patch.set(base.Scheduler, "_adopt", _adopt)
+    patch.set(shell.Shell, "_adopt", _adopt)
 
 
 @_bug("an adopted job that ended is never noticed")
@@ -397,7 +399,7 @@ def _stop_not_sent(patch: Patch) -> None:
 
 @_bug("a cancelled job still waits for what it depends on")
 def _cancelled_job_still_waits(patch: Patch) -> None:
-    patch.set(dependencies.WaitingGraph, "withdraw", lambda self, job: False)
+    patch.set(entries.Entry, "unblock", lambda self: None)
 
 
 @_bug("a cancelled job is killed at once, so that it cannot say why it ended")
@@ -414,40 +416,42 @@ def _cancelled_job_killed(patch: Patch) -> None:
 
 @_bug("a job starts although one it depends on failed")
 def _dependency_released_on_error(patch: Patch) -> None:
-    finalize = base.Scheduler._finalize
+    ended = core.Core._ended
 
-    def _finalize(self: Any, job: Any, verdict: Verdict) -> None:
-        released = self._waiting._graph.done(job) if verdict.state is JobState.ERROR else []
-        finalize(self, job, verdict)
-        self._waiting.make_ready(released)
+    def _ended(self: Any, job: Any, verdict: Verdict) -> None:
+        released = job.released() if verdict.state is JobState.ERROR else []
+        ended(self, job, verdict)
+        self._make_ready(released)
 
-    patch.set(base.Scheduler, "_finalize", _finalize)
+    patch.set(core.Core, "_ended", _ended)
 
 
 @_bug("a job waits only for the first of those it depends on")
 def _only_one_dependency_awaited(patch: Patch) -> None:
-    add = dependencies.WaitingGraph.add
+    block = entries.Entry.block
 
-    def only_first(self: Any, job: Any, unfinished: Any) -> bool:
-        return add(self, job, list(unfinished)[:1])
+    def only_first(self: Any) -> bool:
+        needed = self.dependencies
+        self.dependencies = tuple(one for one in needed if not one.origin.is_done)[:1]
+        try:
+            return block(self)
+        finally:
+            self.dependencies = needed
 
-    patch.set(dependencies.WaitingGraph, "add", only_first)
+    patch.set(entries.Entry, "block", only_first)
 
 
 @_bug("a transient job is not woken when somebody needs it")
 def _transient_never_woken(patch: Patch) -> None:
-    patch.set(waiting.WaitingRoom, "_with_sleepers", lambda self, first: [first])
+    patch.set(core.Core, "_with_sleepers", lambda self, first: [first])
 
 
 @_bug("of transient jobs that need each other only the nearest is woken")
 def _transient_woken_too_late(patch: Patch) -> None:
     def _with_sleepers(self: Any, first: Any) -> list[Any]:
-        woken = [first, *(d.origin for d in first.dependencies if d.origin in self._asleep)]
-        for job in woken:
-            self._asleep.discard(job)
-        return woken
+        return [first, *(d.origin for d in first.dependencies if d.origin.phase is entries.Phase.ASLEEP)]
 
-    patch.set(waiting.WaitingRoom, "_with_sleepers", _with_sleepers)
+    patch.set(core.Core, "_with_sleepers", _with_sleepers)
 
 
 @_bug("changes of a directory are waited for without a look now and then")
@@ -462,13 +466,14 @@ def _no_poll_underneath(patch: Patch) -> None:
 
 @_bug("the slot of an ended job is not given back")
 def _slot_leaked(patch: Patch) -> None:
-    start = base.Scheduler.aio_start
+    slot_free = core.Core._slot_free
 
-    async def aio_start(self: Any, job: Any, grant: Any = None) -> None:
-        await start(self, job, grant)
-        self._ready.occupy(job)
+    def _slot_free(self: Any, job: Any) -> None:
+        slot_free(self, job)
+        if job is not None:
+            self.slots.take(job)
 
-    patch.set(base.Scheduler, "aio_start", aio_start)
+    patch.set(core.Core, "_slot_free", _slot_free)
 
 
 @_bug("after a shortage of the machine nothing is started any more")
@@ -478,12 +483,12 @@ def _never_resumes(patch: Patch) -> None:
 
 @_bug("a shortage of the machine fails the job instead of letting it wait")
 def _shortage_is_final(patch: Patch) -> None:
-    patch.set(base, "shortage", lambda error: None)
+    patch.set(shell, "shortage", lambda error: None)
 
 
 @_bug("a finished job is still counted as waiting")
 def _finished_job_not_released(patch: Patch) -> None:
-    patch.set(waiting.WaitingRoom, "leave", lambda self, job: job.attach(None))
+    patch.set(shell.Shell, "_leave", lambda self, job: job.attach(None))
 
 
 @_bug("who asked to be called when a job is done is not called")
@@ -498,7 +503,7 @@ def _found_done_not_awaited(patch: Patch) -> None:
 
 @_bug("who waits is not asked again when a job ends")
 def _who_waits_forgotten(patch: Patch) -> None:
-    patch.set(base.Scheduler, "_ask_again", lambda self: None)
+    patch.set(shell.Shell, "_ask_again", lambda self: None)
 
 
 # Tokens
@@ -525,13 +530,13 @@ def _units_leaked(patch: Patch) -> None:
 
 @_bug("who waits for tokens is forgotten when no unit is free")
 def _waiting_for_tokens_forgotten(patch: Patch) -> None:
-    settle = token_desk.TokenDesk._settle
+    settle = token_queue.TokenQueue._settle
 
     def _settle(self: Any, outcome: Any) -> None:
         settle(self, outcome)
         self._waiting.clear()
 
-    patch.set(token_desk.TokenDesk, "_settle", _settle)
+    patch.set(token_queue.TokenQueue, "_settle", _settle)
 
 
 @_bug("what falls free is never kept for a request that was overtaken often enough")
@@ -547,25 +552,24 @@ def _overtakings_forgotten(patch: Patch) -> None:
         decision = decide(*arguments, **options)
         return decision._replace(tickets=tuple(t._replace(overtaken={}) for t in decision.tickets))
 
-    patch.set(token_desk, "decide", forget)
+    patch.set(token_queue, "decide", forget)
 
 
 # Found by the simulation, and fixed since
 
 
-@_bug("a cancellation that the disk refuses to record escapes into the loop")
+@_bug("a cancellation that the disk refuses to record fails as it is carried out")
 def _cancellation_escapes(patch: Patch) -> None:
-    cancel = base.Scheduler._cancel
+    cancel = shell.Shell._cancel
 
     def _cancel(self: Any, job: Any, message: str) -> None:
-        if job.state in (JobState.WAITING, JobState.READY):
-            lock = job_directory.take_lock(self.machine, job.paths)
-            if lock is not None:
-                with contextlib.closing(lock):
-                    markers.reserve_marker(self.machine.files, job.paths)
+        lock = job_directory.take_lock(self.machine, job.paths)
+        if lock is not None:
+            with contextlib.closing(lock):
+                markers.reserve_marker(self.machine.files, job.paths)
         cancel(self, job, message)
 
-    patch.set(base.Scheduler, "_cancel", _cancel)
+    patch.set(shell.Shell, "_cancel", _cancel)
 
 
 @_bug("a job submitted again is answered by a failure that another scheduler saw before")
@@ -583,7 +587,7 @@ def _cancellation_overtaken(patch: Patch) -> None:
     def cancel(self: Any, job: Any, message: str = "cancelled") -> None:
         def act() -> None:
             self._take_in()
-            self._cancel(job, message)
+            self._feed(Cancelled(job, message))
 
         self._runner.post(act)
 
@@ -592,23 +596,23 @@ def _cancellation_overtaken(patch: Patch) -> None:
 
 @_bug("of what a job waits for, that which it waited for before counts twice when it ends")
 def _end_counted_twice(patch: Patch) -> None:
-    add = dependencies.WaitingGraph.add
+    block = entries.Entry.block
 
-    def add_again(self: Any, job: Any, unfinished: Any) -> bool:
-        awaited = list(unfinished)
-        twice = sum(job in self._dependents.get(other, ()) for other in awaited)
-        is_free = add(self, job, awaited)
-        if twice and not is_free:
-            self._missing[job] = max(self._missing[job] - twice, 1)
-        return is_free
+    def block_again(self: Any) -> bool:
+        awaited = [d.origin for d in self.dependencies if not d.origin.is_done]
+        twice = sum(self in (other.dependents or ()) for other in awaited)
+        is_blocked = block(self)
+        if twice and is_blocked:
+            self.missing = max(self.missing - twice, 1)
+        return is_blocked
 
-    patch.set(dependencies.WaitingGraph, "add", add_again)
+    patch.set(entries.Entry, "block", block_again)
 
 
 @_bug("a job that is tried again loses the tokens it has just got with those of the last attempt")
 def _new_tokens_given_back(patch: Patch) -> None:
-    release = token_desk.TokenDesk.release
-    patch.set(token_desk.TokenDesk, "release", lambda self, job, grant=None: release(self, job))
+    release = token_queue.TokenQueue.release
+    patch.set(token_queue.TokenQueue, "release", lambda self, job, grant=None: release(self, job))
 
 
 # Jobs of a cluster

@@ -74,9 +74,10 @@ if TYPE_CHECKING:
     from tenuto.launchers.slurm.options import SlurmOptions
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
     from tenuto.scheduler.base import Scheduler
-    from tenuto.scheduler.jobs import Job, OutputKey
+    from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
     from tenuto.scheduler.tokens import CounterToken
+    from tenuto.scheduler.watched_outputs import OutputKey
     from tenuto.tasks.deserialization import from_state_dict
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
@@ -97,7 +98,7 @@ _ON_DEMAND = {
     "JobState": "tenuto.lifecycle.states",
     "Listener": "tenuto.scheduler.listeners",
     "Match": "tenuto.launchers.requirements",
-    "OutputKey": "tenuto.scheduler.jobs",
+    "OutputKey": "tenuto.scheduler.watched_outputs",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
     "RunMode": "tenuto.experiments.run_mode",

@@ -17,6 +17,7 @@ from tenuto import Config
 from tenuto.tasks.schema import schema_of
 
 GOLDEN = Path(__file__).with_name("public_api.txt")
+PARTS = ("tenuto.scheduler.entries", "tenuto.scheduler.shell")
 REGENERATE = ".venv/bin/python tests/architecture/test_public_api.py"
 
 
@@ -35,7 +36,7 @@ def _entry(name: str, value: object) -> Iterator[str]:
             yield from (
                 f"    parameter {p.name}: {p.type.name}" for p in schema_of(value).parameters.values()
             )
-        for attribute, member in sorted(vars(value).items()):
+        for attribute, member in sorted(_members(value).items()):
             if not attribute.startswith("_"):
                 yield f"    {_member(attribute, member)}"
     elif inspect.isroutine(value):
@@ -44,6 +45,12 @@ def _entry(name: str, value: object) -> Iterator[str]:
         yield f"module {name}"
     else:
         yield f"value {name}: {type(value).__name__}"
+
+
+def _members(value: type) -> dict[str, object]:
+    """The members of a class, and of the bases that only divide it into files."""
+    parts = [base for base in reversed(value.__mro__) if base is value or base.__module__ in PARTS]
+    return {name: member for part in parts for name, member in vars(part).items()}
 
 
 def _member(name: str, member: object) -> str:

@@ -259,7 +259,7 @@ def test_a_scheduler_that_cannot_watch_a_job_it_adopted_does_not_lose_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F41: for a while no descriptor is left for the pidfd of a runner that somebody else started."""
-    monkeypatch.setattr("tenuto.scheduler.base.BACK_OFF_S", 0.05)
+    monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.05)
     started, gate = tmp_path / "started", tmp_path / "gate"
     os.mkfifo(gate)
     command = ["/bin/sh", "-c", 'echo >> "$0"; cat < "$1"', str(started), str(gate)]

@@ -74,7 +74,7 @@ def test_a_runner_that_does_not_answer_is_killed_in_the_end(
     tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F24, one level up: a runner stopped by SIGSTOP takes no TERM."""
-    monkeypatch.setattr("tenuto.scheduler.base.STOP_GRACE_S", 0.3)
+    monkeypatch.setattr("tenuto.scheduler.shell.STOP_GRACE_S", 0.3)
     with Bench(tmp_path / "ws") as bench:
         limits = Limits(grace_s=0.1)
         job = bench.shell("job", 'echo $$ >> "$1"; exec sleep 600', started, limits=limits, retries=2)
@@ -89,7 +89,7 @@ def test_a_runner_that_does_not_answer_is_killed_in_the_end(
 
 def test_a_long_grace_is_granted(tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F24: the scheduler does not kill the runner while the job still has time to end."""
-    monkeypatch.setattr("tenuto.scheduler.base.STOP_GRACE_S", 0.1)
+    monkeypatch.setattr("tenuto.scheduler.shell.STOP_GRACE_S", 0.1)
     script = "trap 'sleep 1; exit 7' TERM; echo $$ >> \"$1\"; while :; do sleep 0.05; done"
     with Bench(tmp_path / "ws") as bench:
         job = bench.shell("job", script, started, limits=Limits(grace_s=30.0))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tenuto.launchers.protocols import StartOrder
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.testing.owner import FakeOwner
@@ -53,7 +54,7 @@ class Server:
 
     def let_start(self) -> None:
         self.launcher.slots = 4
-        self.scheduler.call(self.scheduler._ready.start_what_fits)
+        self.scheduler.call(lambda: self.scheduler._feed(SlotFree()))
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -13,6 +13,7 @@ import pytest
 
 from tenuto.errors import DirectoryUnusable, JobNotEnded, SchedulerClosed
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job
 from tenuto.testing.owner import FakeOwner
 
@@ -186,7 +187,7 @@ def test_of_ready_jobs_the_most_urgent_start_first(server: Server) -> None:
         await server.submit("c", priority=9)
         await asyncio.to_thread(server.scheduler.call, server.scheduler._take_in)
         server.launcher.slots = 1
-        await asyncio.to_thread(server.scheduler.call, server.scheduler._ready.start_what_fits)
+        await asyncio.to_thread(server.scheduler.call, lambda: server.scheduler._feed(SlotFree()))
         for job in jobs:
             await job.finished()
 

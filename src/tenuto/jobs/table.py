@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.showing import state_html
+from tenuto.scheduler.job_html import state_html
 from tenuto.tasks.html import table
 
 _MOST_JOBS = 20

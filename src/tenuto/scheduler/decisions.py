@@ -43,6 +43,13 @@ def on_arrival(found: Derived, *, once: bool = False, again: bool = False) -> Ar
     return Arrival.RUN
 
 
+class Look(NamedTuple):
+    """What the directory of a submitted job showed, and what the job needs for that reason."""
+
+    found: Derived
+    arrival: Arrival
+
+
 def known_end(found: Derived) -> int:
     """The attempt that had ended when a job was asked for, and is no answer to that; 0 if none had."""
     return found.attempt if found.action is Action.KEEP else 0

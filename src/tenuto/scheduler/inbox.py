@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
+from tenuto.scheduler.decisions import Look
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.owners import Owner
-from tenuto.workspace.derive import Derived
 
 GATHER_S = 0.002
 """Submissions are taken in together: two threads that take turns for each of them take twice as long."""
@@ -32,8 +32,8 @@ class Submission(NamedTuple):
     owner: Owner
     is_new: bool
     """False for an identity that was known already."""
-    found: Derived | None
-    """What its directory showed, if it was looked at: for a new job, and for one that had failed."""
+    look: Look | None
+    """What its directory showed, if the caller looked: for a new job, and for one that had failed."""
 
 
 class Cancellation(NamedTuple):

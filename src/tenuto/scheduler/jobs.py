@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +17,15 @@ from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.results import decoded
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
+from tenuto.lifecycle.jobs import CounterChange, counter_change
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
+from tenuto.scheduler.entries import Entry
+from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
-from tenuto.scheduler.showing import job_html
+from tenuto.scheduler.shortages import worded
 from tenuto.scheduler.tokens import TokenDependency, needs_of
-from tenuto.scheduler.troubles import worded
+from tenuto.scheduler.watched_outputs import WatchedOutput
 from tenuto.scheduler.work import Work
 from tenuto.scheduler.workers import call_safely, takes
 from tenuto.tasks.arguments import function
@@ -49,48 +50,11 @@ class JobDependency(NamedTuple):
     origin: Job
 
 
-class OutputKey(NamedTuple):
-    """Which output of which job: the same whenever the output is handed over, in any process."""
-
-    job: str
-    """The id of the job."""
-    sequence: int
-    """Its place among all outputs of the job, from 1, over all attempts."""
-
-
-class WatchedOutput:
-    """A callback for what a running task registers through one of its methods."""
-
-    def __init__(self, method: Callable[..., Any], callback: Callable[..., Any]) -> None:
-        self.method = method
-        self.callback = callback
-        self.takes_key = _takes_key(callback)
-        self.context = copy_context()
-        """Where to call back: the experiment that is open for the watcher is open there, too."""
-        self.offset = 0
-        """How far the outputs of the job were read."""
-        self.sequence = 0
-        """How many they were."""
-
-    def call(self, value: Any, key: OutputKey) -> None:
-        """Calls back, in the context of the watcher, with the key if it wants that."""
-        named = {"key": key} if self.takes_key else {}
-        self.context.copy().run(self.callback, value, **named)
-
-
-def _takes_key(callback: Callable[..., Any]) -> bool:
-    """Whether a callback has a parameter of that name."""
-    try:
-        return "key" in signature(callback).parameters
-    except (TypeError, ValueError):  # some built-in functions do not tell
-        return False
-
-
 Reuse = Callable[["Job", Marker], bool]
 """Judges a job that was found done: True if its result can be reused, False if it is to be run again."""
 
 
-class Job(BaseJob):
+class Job(Entry):
     """An identity with a directory and a state."""
 
     # A dictionary with more than 30 names is shared with no other job: 1.3 kB for each.
@@ -102,26 +66,18 @@ class Job(BaseJob):
         "attempt",
         "carbon_plan",
         "completion_callbacks",
-        "dependencies",
-        "depth",
         "durability",
-        "launcher",
         "layout",
         "limits",
         "marker",
-        "needs",
-        "owners",
         "paths",
-        "priority",
         "process",
         "retry",
         "scheduler",
         "slot_units",
-        "slots",
         "stop",
         "tags",
         "tokens",
-        "transient",
         "tries",
         "watched_outputs",
         "work",
@@ -158,32 +114,34 @@ class Job(BaseJob):
         """`once`: the attempt that the directory shows is the answer, however it ended; the job starts only
         if it certainly never began. `priority`: of the ready jobs of a launcher, higher ones start first.
         """
-        super().__init__(job_id, task_id, clock)
-        # A tuple: of a hundred thousand jobs most have one, and an empty list takes 56 bytes.
-        self.owners: tuple[Owner, ...] = ()
+        super().__init__(
+            task_id,
+            job_id,
+            clock=clock,
+            launcher=launcher,
+            dependencies=dependencies,
+            needs=needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else (),
+            slots=slots,
+            priority=priority,
+            transient=transient,
+        )
         self.layout = layout
         self.paths = layout.job(task_id, job_id)
-        self.launcher = launcher
         self.work = work
-        self.dependencies = tuple(dependencies)
         self.tokens = tuple(tokens)
-        self.needs = needs_of(tokens, launcher.lock_path) if tokens or launcher.lock_path else ()
-        """The units that it holds while it runs, in the order of the tokens' names."""
         self.limits = limits or launcher.limits or Limits()
-        self.slots = slots
-        """How many slots of its launcher it takes while it runs: its cores."""
         retry = retry or NO_RETRY
         self.retry = retry if retry.once is once else retry._replace(once=once)
-        self.priority = priority
-        self.depth: int = 1 + max((one.origin.depth for one in self.dependencies), default=-1)
-        """How many jobs stand before it in its longest chain of dependencies."""
         self.durability = durability
-        self.transient = transient
         self.tags: Mapping[str, Any] = tags or {}
         self.carbon_plan = carbon_plan
         self.watched_outputs: tuple[WatchedOutput, ...] = ()
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """No attempt is known yet."""
         self.process: Process | None = None
         self.slot_units: tuple[LockHandle, ...] = ()
         """What it has of the slots that processes share; its runner inherits them."""
@@ -313,7 +271,7 @@ class Job(BaseJob):
         """Takes over what a second submission of the same identity asks for."""
         self.transient = self.transient.merge(other.transient)
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
-        if self.state is JobState.UNSCHEDULED or self.state.finished():  # otherwise it has begun to ask
+        if self.is_at_rest:  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
             # If it is run again, then as its present owner wants it: the launcher of an experiment that was
             # left is closed, and would start processes that nobody ends.
@@ -326,19 +284,15 @@ class Job(BaseJob):
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
 
-    def is_wanted(self) -> bool:
-        """Whether an owner still wants the job to be started."""
-        return any(not owner.is_stopping for owner in self.owners)
-
     def add_owner(self, owner: Owner) -> None:
         """Count the job, as it stands, for one more owner."""
-        if not any(known is owner for known in self.owners):
+        if not self.has_owner(owner):
             self.owners = (*self.owners, owner)
             self._count_for(owner, counter_change(JobState.UNSCHEDULED, self.state))
 
     def remove_owner(self, owner: Owner) -> None:
         """No longer count the job for this owner."""
-        if any(known is owner for known in self.owners):
+        if self.has_owner(owner):
             self.disown(owner)
             self._count_for(owner, counter_change(self.state, JobState.UNSCHEDULED))
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from math import inf
 
-from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.inputs import Input, Recovered, Short
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.logbook import Step
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.ready import ReadyQueue
-from tenuto.scheduler.troubles import has_recovered, worded
+from tenuto.scheduler.shortages import has_recovered, worded
+from tenuto.scheduler.slots import Slots
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.scheduler")
@@ -32,12 +33,14 @@ OWN_S = 60.0
 
 
 class Pauses:
-    """Stops the ready queue, and lets it go on; to be used in the loop's thread only."""
+    """Has the core pause, and go on; to be used in the loop's thread only."""
 
-    def __init__(self, machine: Machine, ready: ReadyQueue, loop: Loop) -> None:
+    def __init__(self, machine: Machine, slots: Slots, loop: Loop, feed: Callable[[Input], None]) -> None:
+        """`feed` tells the core."""
         self._machine = machine
-        self._ready = ready
+        self._slots = slots
         self._loop = loop
+        self._feed = feed
         self._told_at = -inf
         self._since: float | None = None
         """When the shortage began, of which no job has been started since."""
@@ -51,20 +54,14 @@ class Pauses:
         """
         now = self._machine.clock.monotonic()
         self._since = now if self._since is None else self._since
-        is_own = error.errno == errno.EMFILE and self._ready.is_alone
+        is_own = error.errno == errno.EMFILE and self._slots.is_alone
         longest_s = OWN_S if is_own else LONGEST_S
         if now >= self._since + longest_s:
             hint = "raise the limit of open files (ulimit -n)" if is_own else "see to it, and run it again"
             return f"{worded(error)}; that did not change within {longest_s:g} s: {hint}"
         self.reason = worded(error)
         self._tell()
-        message = f"{PAUSED}: {self.reason}"
-        job.set_state(JobState.WAITING, message=message)
-        job.set_state(JobState.READY, message=message)
-        if error.errno in _DESCRIPTORS:
-            self._ready.start_fewer()
-        self._ready.pause()
-        self._ready.add_first(job)
+        self._feed(Short(job, f"{PAUSED}: {self.reason}", error.errno in _DESCRIPTORS))
         self._loop.later(BACK_OFF_S, self._resume, job, error)
         return None
 
@@ -81,7 +78,7 @@ class Pauses:
         if self.reason is not None:
             logger.info("starts are tried again", extra={"action": Step.STARTS_RESUMED.value})
         self.reason = None
-        self._ready.resume()
+        self._feed(Recovered())
 
     def _tell(self) -> None:
         now = self._machine.clock.monotonic()

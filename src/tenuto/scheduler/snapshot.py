@@ -11,10 +11,11 @@ from enum import Enum, unique
 from types import MappingProxyType
 
 from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.core import WITHOUT_ATTEMPT
+from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.ready import ReadyQueue, Usage
-from tenuto.scheduler.token_desks import TokenDesks
+from tenuto.scheduler.slots import Slots, Usage
 
 MOST_WAITS = 1_000
 """Of how many jobs a snapshot says what they wait for."""
@@ -72,8 +73,7 @@ class Snapshot:
 
 def take(
     jobs: Iterable[Job],
-    ready: ReadyQueue,
-    tokens: TokenDesks,
+    slots: Slots,
     ledger: OwnerLedger,
     *,
     paused: str | None,
@@ -87,7 +87,7 @@ def take(
         states[job.state] += 1
         for owner in job.owners:
             owned[owner] = owned.get(owner, 0) + 1
-        if job.state in (JobState.WAITING, JobState.READY):
+        if job.phase in WITHOUT_ATTEMPT:
             waiting.append(job)
     owners = []
     for owner, count in owned.items():
@@ -95,24 +95,21 @@ def take(
         owners.append(OwnerSnapshot(owner.id, count, counts.unfinished, counts.failed))
     return Snapshot(
         jobs=MappingProxyType(dict(sorted(states.items()))),
-        launchers=tuple(ready.usage()),
+        launchers=tuple(slots.usage()),
         owners=tuple(sorted(owners, key=lambda owner: owner.id)),
-        waits=tuple(
-            Wait(job.task_id, job.job_id, *_cause(job, tokens, paused)) for job in waiting[:most_waits]
-        ),
+        waits=tuple(Wait(job.task_id, job.job_id, *_cause(job, paused)) for job in waiting[:most_waits]),
         waits_left_out=max(len(waiting) - most_waits, 0),
         paused=paused,
     )
 
 
-def _cause(job: Job, tokens: TokenDesks, paused: str | None) -> tuple[WaitsFor, tuple[str, ...]]:
-    if job.state is JobState.READY:
+def _cause(job: Job, paused: str | None) -> tuple[WaitsFor, tuple[str, ...]]:
+    if job.phase is Phase.WANTS_TOKENS:
+        return WaitsFor.TOKENS, tuple(need.token for need in job.needs)
+    if job.phase is not Phase.BLOCKED:
         if not job.is_wanted():
             return WaitsFor.OWNERS, tuple(owner.id for owner in job.owners)
         return (WaitsFor.SLOT, (job.launcher.name,)) if paused is None else (WaitsFor.MACHINE, (paused,))
-    needed = tuple(d.origin.job_id for d in job.dependencies if d.origin.state is not JobState.DONE)
-    if needed:
-        return WaitsFor.JOBS, needed
-    if tokens.is_waiting(job):
-        return WaitsFor.TOKENS, tuple(need.token for need in job.needs)
+    if job.missing:
+        return WaitsFor.JOBS, tuple(d.origin.job_id for d in job.dependencies if not d.origin.is_done)
     return WaitsFor.DIRECTORY, (job.standing.message or "",)

@@ -1,4 +1,4 @@
-"""Who of those who wait for tokens may start: pure functions of the tickets and the free units.
+"""Which of the jobs that wait for tokens may start: pure functions of the tickets and the free units.
 They lock nothing, write nothing and read no clock.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tenuto.workspace.tokens import Need, Ticket
+from tenuto.workspace.tokens import Need, Ticket, TokenState, waiting_text
 
 MOST_OVERTAKINGS = 10
 """How often later requests may take units that an earlier one is short of."""
@@ -112,3 +112,22 @@ def _overtaken(ticket: Ticket, picks: Mapping[str, Sequence[int]], left: Mapping
         if usable and len(_fitting(need, left)) < need.amount:
             overtaken[need.token] = min(overtaken.get(need.token, 0) + 1, MOST_OVERTAKINGS)
     return ticket._replace(overtaken=overtaken)
+
+
+def tokens_of(tickets: list[Ticket]) -> list[str]:
+    """The tokens that tickets ask for, in one order: no step may depend on the hashes of names."""
+    return sorted({need.token for ticket in tickets for need in ticket.needs})
+
+
+def names_of(needs: tuple[Need, ...]) -> tuple[str, ...]:
+    """The names of the tokens that a job needs units of."""
+    return tuple(need.token for need in needs)
+
+
+def why_waiting(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
+    """What a job with a ticket waits for, in words."""
+    for need in needs:
+        state = states.get(need.token)
+        if state is not None and state.free_count < need.amount:
+            return waiting_text(need.token, need.amount, state)
+    return f"waits its turn for token {', '.join(need.token for need in needs)}"

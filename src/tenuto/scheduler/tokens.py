@@ -1,5 +1,5 @@
 """Tokens as a script sees them: counted resources of a machine, of which jobs ask for units.
-They are values; the queue is `token_desk`'s business.
+They are values; the queue for them is in `token_queue`.
 """
 
 from __future__ import annotations

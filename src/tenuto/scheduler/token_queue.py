@@ -1,58 +1,35 @@
-"""The jobs of one scheduler that wait for tokens: data, and one step that gives out what is free.
-It holds the protocol of docs/adr/0009; the rule who is next is in `token_decisions`.
+"""The queue of one scheduler's jobs for the tokens of one directory, and the step that gives out free units.
+It holds the protocol of docs/adr/0009; the rule which job is next is in `token_decisions`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import Verdict
+from tenuto.scheduler.entries import Phase
+from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.shortages import failure, shortage, worded
 from tenuto.scheduler.token_alarm import Alarm, Loop
-from tenuto.scheduler.token_decisions import Picks, decide
-from tenuto.scheduler.token_taking import take, take_again
+from tenuto.scheduler.token_decisions import Picks, decide, names_of, tokens_of, why_waiting
+from tenuto.scheduler.token_grants import is_run_by_others, take, take_again
+from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond
-from tenuto.scheduler.troubles import shortage, worded
-from tenuto.workspace import job_directory
-from tenuto.workspace.derive_table import Action
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState, waiting_text
+from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState
 
 PATIENCE_S = 10.0
 """How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
-
-
-class Slots(Protocol):
-    """The slots of the launchers, as far as they matter here."""
-
-    def has_room(self, job: Job) -> bool:
-        """Whether a slot is free for the job."""
-        ...
-
-    def occupy(self, job: Job, *, to_run: bool = True) -> bool:
-        """Gives the job a slot; False if another process took the last one meanwhile."""
-        ...
-
-    def pass_over(self, job: Job) -> None:
-        """Keeps a job that no owner wants any more, in case one does."""
-        ...
-
-
-class Floor(NamedTuple):
-    """What the desk has the scheduler do."""
-
-    start: Callable[[Job, Grant], None]
-    """Starts a job that has a slot and its tokens."""
-    refuse: Callable[[Job, Exception | str], None]
-    """Ends a job that can never have what it asks for."""
 
 
 class _Outcome(NamedTuple):
@@ -63,22 +40,23 @@ class _Outcome(NamedTuple):
         return {job for job, _ in (*self.granted, *self.refused)}
 
 
-class TokenDesk:
+class TokenQueue:
     """Gives out the tokens of one directory; to be used in the loop's thread only."""
 
     def __init__(
         self,
         machine: Machine,
         place: TokenPlace,
-        floor: Floor,
-        slots: Slots,
+        slots: TokenSlots,
         loop: Loop,
         watch: Callable[[str], DirectoryWatch | None],
         ask: Ask,
+        feed: Callable[[Input], None],
     ) -> None:
+        """`ask` asks the cluster of an attempt; `feed` tells the core."""
         self.files = TokenFiles(machine, place)
         self._machine = machine
-        self._floor = floor
+        self._feed = feed
         self._slots = slots
         self._ask = ask
         self._alarm = Alarm(loop, watch, place.directory, told=self.pump, unsure=self._poll)
@@ -113,7 +91,7 @@ class TokenDesk:
             other.needs == job.needs and other.launcher is job.launcher for other in self._tickets.values()
         )
         self._waiting.add(job)
-        self._lines.setdefault(_names(job.needs), deque()).append(job)
+        self._lines.setdefault(names_of(job.needs), deque()).append(job)
         if has_company:  # one with the same needs waits before it: there is nothing to try
             self._alarm.soon()
             self._tell(job, "waits its turn")
@@ -137,10 +115,6 @@ class TokenDesk:
         if held is not None and (grant is None or held is grant):
             del self._held[job]
             held.close()
-
-    def is_waiting(self, job: Job) -> bool:
-        """True if the job waits for its units."""
-        return job in self._waiting
 
     def holds(self, job: Job, grant: Grant) -> bool:
         """Whether the job still has what it was given."""
@@ -187,12 +161,10 @@ class TokenDesk:
     def _settle(self, outcome: _Outcome) -> None:
         self._waiting -= outcome.jobs()
         for job, grant in outcome.granted:
-            if job.state is JobState.WAITING:
-                job.state = JobState.READY
             self._held[job] = grant
-            self._floor.start(job, grant)
+            self._feed(Granted(job, grant))
         for job, error in outcome.refused:
-            self._floor.refuse(job, error)
+            self._feed(Ended(job, _refusal(job, error)))
         if self._waiting:
             self._alarm.set()
 
@@ -221,7 +193,7 @@ class TokenDesk:
         ]
         self._watch_what_others_got(tickets, own, outcome)
         next_number = self._draw_tickets(tickets, own, before.next_number)
-        states = {token: self.files.state(token) for token in _tokens(tickets)}
+        states = {token: self.files.state(token) for token in tokens_of(tickets)}
         self._refuse_impossible(states, outcome)
 
         def job_of(ticket: Ticket) -> Job | None:
@@ -255,7 +227,7 @@ class TokenDesk:
         self._note_absent(decision.able, left, own)
         for job in self._tickets.values():
             has_room = self._slots.has_room(job)
-            self._tell(job, _why(job.needs, states) if has_room else "waits for a slot")
+            self._tell(job, why_waiting(job.needs, states) if has_room else "waits for a slot")
         if left != before.tickets:  # a number that nobody has seen may be given once more
             self.files.write_queue(Queue(next_number, left))
 
@@ -285,14 +257,12 @@ class TokenDesk:
     def _still_waits(self, job: Job) -> bool:
         if job not in self._waiting:
             return False
-        if job.state not in (JobState.WAITING, JobState.READY):  # a transient job that nobody needs any more
+        if job.phase is not Phase.WANTS_TOKENS:  # a transient job that no job needs any more
             self._waiting.discard(job)
             return False
         if not job.is_wanted():
             self._waiting.discard(job)
-            if job.state is JobState.WAITING:
-                job.state = JobState.READY
-            self._slots.pass_over(job)
+            self._feed(Unwanted(job))
             return False
         return True
 
@@ -301,8 +271,8 @@ class TokenDesk:
         known = {ticket.number for ticket in tickets if ticket.scheduler == own}
         for number in sorted(self._tickets.keys() - known, reverse=True):  # the queue was lost
             job = self._tickets.pop(number)
-            self._lines.setdefault(_names(job.needs), deque()).appendleft(job)
-        drawn = Counter(_names(job.needs) for job in self._tickets.values())
+            self._lines.setdefault(names_of(job.needs), deque()).appendleft(job)
+        drawn = Counter(names_of(job.needs) for job in self._tickets.values())
         for names, line in list(self._lines.items()):
             while line and drawn[names] < MOST_TICKETS:
                 job = line.popleft()
@@ -341,7 +311,7 @@ class TokenDesk:
             return False
         if grant is None:
             return False
-        if not self._slots.occupy(job, to_run=grant.lock is not None):
+        if not self._slots.take(job, to_run=grant.lock is not None):
             grant.close()
             return False
         outcome.granted.append((job, grant))
@@ -374,7 +344,7 @@ class TokenDesk:
                 self._leave_to_others(job)
 
     def _leave_to_others(self, job: Job) -> None:
-        self._slots.occupy(job, to_run=False)
+        self._slots.take(job, to_run=False)
         self._settle(_Outcome([(job, Grant(None))], []))
 
     def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
@@ -384,42 +354,19 @@ class TokenDesk:
         self._others = others
         for job in dict.fromkeys(self._tickets.values()) if gone else ():  # one may have two tickets
             if job.needs in gone and self._slots.has_room(job) and self._is_run_by_others(job):
-                self._slots.occupy(job, to_run=False)
+                self._slots.take(job, to_run=False)
                 outcome.granted.append((job, Grant(None)))
 
     def _is_run_by_others(self, job: Job) -> bool:
         try:
-            locks, files = self._machine.locks, self._machine.files
-            if locks.is_locked(job.paths.lock) or self._is_done(job):
-                return True
-            return files.stat(job.paths.launch) is not None and self._is_elsewhere(job)
+            return is_run_by_others(self._machine, job, self._ask)
         except OSError as error:  # it goes on waiting for its tokens; its start will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
 
-    def _is_elsewhere(self, job: Job) -> bool:
-        """A job that another scheduler handed over to a cluster is run without a lock."""
-        found = job_directory.look(self._machine, job.paths, ask=self._ask).derived
-        return found.external and found.action is Action.WATCH
 
-    def _is_done(self, job: Job) -> bool:
-        """A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run."""
-        is_marked = self._machine.files.stat(job.paths.done) is not None
-        return is_marked and job_directory.look(self._machine, job.paths).derived.state is JobState.DONE
-
-
-def _tokens(tickets: list[Ticket]) -> list[str]:
-    """Each once, in one order: what a scheduler does must not depend on the hashes of names."""
-    return sorted({need.token for ticket in tickets for need in ticket.needs})
-
-
-def _names(needs: tuple[Need, ...]) -> tuple[str, ...]:
-    return tuple(need.token for need in needs)
-
-
-def _why(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> str:
-    for need in needs:
-        state = states.get(need.token)
-        if state is not None and state.free_count < need.amount:
-            return waiting_text(need.token, need.amount, state)
-    return f"waits its turn for token {', '.join(need.token for need in needs)}"
+def _refusal(job: Job, error: Exception | str) -> Verdict:
+    """The end of a job that can never have the tokens it asks for."""
+    if isinstance(error, str):
+        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, error)
+    return failure(job.job_id, error)

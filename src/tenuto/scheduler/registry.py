@@ -1,4 +1,4 @@
-"""The jobs that a scheduler knows: those that an owner wants, and former ones that a caller still has.
+"""The registry of jobs: those that an owner wants, and former ones that a caller still has.
 Decides nothing about them.
 """
 
@@ -8,11 +8,10 @@ import threading
 from weakref import WeakValueDictionary
 
 from tenuto.errors import GraphError, UnsubmittedTask
-from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
 
-class KnownJobs:
+class Registry:
     """One job for each key; a thread that reads or changes them has the lock."""
 
     def __init__(self) -> None:
@@ -43,12 +42,11 @@ class KnownJobs:
         return known
 
     def let_go(self) -> None:
-        """Keep no longer what nobody wants and nothing happens to."""
+        """Keep no longer the jobs that no owner wants and that are at rest."""
         for job in list(self.current.values()):
             self.let_go_of(job)
 
     def let_go_of(self, job: Job) -> None:
-        """Keep one job no longer, if no owner wants it and nothing happens to it."""
-        is_at_rest = job.state.finished() or job.state is JobState.UNSCHEDULED
-        if is_at_rest and not job.owners and self.current.get(job.key) is job:
+        """Keep one job no longer, if no owner wants it and it is at rest."""
+        if job.is_at_rest and not job.owners and self.current.get(job.key) is job:
             self._former[job.key] = self.current.pop(job.key)

@@ -1,5 +1,5 @@
 """The locks that a job with tokens starts with: its own and those of its units, all or none.
-To be called under the mutex of the tokens.
+`take` and `take_again` are to be called under the mutex of the tokens.
 """
 
 from __future__ import annotations
@@ -7,10 +7,13 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_decisions import Picks
 from tenuto.scheduler.tokens import Grant
 from tenuto.workspace import job_directory
+from tenuto.workspace.derive_table import Action
+from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
 from tenuto.workspace.tokens import TokenFiles
@@ -62,3 +65,22 @@ def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
             else:
                 handles += taken
     return Grant(None, handles=handles)
+
+
+def is_run_by_others(machine: Machine, job: Job, ask: Ask) -> bool:
+    """True if another scheduler runs a job, or has run it: then it needs no tokens here.
+
+    A `.done` alone does not say so: beside a `.failed` it does not count, and the job is to be run.
+    """
+    files, paths = machine.files, job.paths
+    if machine.locks.is_locked(paths.lock):
+        return True
+    is_marked = files.stat(paths.done) is not None
+    if is_marked and job_directory.look(machine, paths).derived.state is JobState.DONE:
+        return True
+    if files.stat(paths.launch) is None:
+        return False
+    found = job_directory.look(
+        machine, paths, ask=ask
+    ).derived  # a job that a cluster has is run without a lock
+    return found.external and found.action is Action.WATCH

@@ -47,10 +47,7 @@ class Followers:
             self._followed.discard(job)
 
     def after_outputs(self, job: Job, then: Callable[[], None]) -> None:
-        """Calls in the loop once the last outputs of a job were handed over; at once if nobody watches."""
-        if not job.watched_outputs:
-            then()
-            return
+        """Calls in the loop once the last outputs of a job, which an owner watches, were handed over."""
         # A job that was found done counts as nothing unfinished, so its owners would not wait for this.
         release = self._outputs.hold(job)
 

@@ -1,5 +1,5 @@
-"""Which desk a job with tokens goes to: one for each directory of tokens that this scheduler uses.
-A scheduler whose jobs need none has none.
+"""The queues for tokens of one scheduler: one for each directory of tokens that its jobs use.
+A scheduler whose jobs need no tokens has none.
 """
 
 from __future__ import annotations
@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenuto.errors import TokenError
+from tenuto.scheduler.inputs import Input
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_alarm import Loop
-from tenuto.scheduler.token_desk import Floor, Slots, TokenDesk
+from tenuto.scheduler.token_queue import TokenQueue
+from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
@@ -18,23 +20,24 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.tokens import MOST_UNITS, TokenFiles
 
 
-class TokenDesks:
-    """All desks of one scheduler."""
+class TokenQueues:
+    """All queues of one scheduler; a job goes to that of its tokens."""
 
     def __init__(
         self,
         machine: Machine,
-        floor: Floor,
-        slots: Slots,
+        slots: TokenSlots,
         loop: Loop,
         watch: Callable[[str], DirectoryWatch | None],
         ask: Ask,
+        feed: Callable[[Input], None],
     ) -> None:
-        self._make: Callable[[TokenPlace], TokenDesk] = lambda place: TokenDesk(
-            machine, place, floor, slots, loop, watch, ask
+        """`ask` asks the cluster of an attempt; `feed` tells the core."""
+        self._make: Callable[[TokenPlace], TokenQueue] = lambda place: TokenQueue(
+            machine, place, slots, loop, watch, ask, feed
         )
         self._machine = machine
-        self._desks: dict[str, TokenDesk] = {}
+        self._queues: dict[str, TokenQueue] = {}
 
     def check(self, job: Job) -> None:
         """Raises `TokenError` if the job asks for what it can never get; from any thread."""
@@ -46,46 +49,37 @@ class TokenDesks:
                 raise TokenError(problem)
 
     def ask(self, job: Job) -> None:
-        self._desk(job).ask(job)
-
-    def is_waiting(self, job: Job) -> bool:
-        """True if the job waits for units."""
-        return bool(job.needs) and self._desk(job).is_waiting(job)
+        self._queue(job).ask(job)
 
     def adopt(self, job: Job) -> None:
-        self._desk(job).adopt(job)
+        self._queue(job).adopt(job)
 
     def withdraw(self, job: Job) -> None:
-        self._desk(job).withdraw(job)
+        self._queue(job).withdraw(job)
 
-    def release(self, job: Job) -> None:
-        self._desk(job).release(job)
+    def release(self, job: Job, grant: Grant | None = None) -> None:
+        """A job does not need its units any more; `grant`: only those, if it has got others meanwhile."""
+        self._queue(job).release(job, grant)
 
     def holds(self, job: Job, grant: Grant | None) -> bool:
         """Whether a job still has what it was given; one that was given nothing needs nothing."""
-        return grant is None or self._desk(job).holds(job, grant)
-
-    def given_back(self, job: Job, grant: Grant | None) -> None:
-        """A job gave its slot back: one that waits with tokens may have it before those that are ready."""
-        if job.needs:
-            self._desk(job).release(job, grant)
-        self.pump()
+        return grant is None or self._queue(job).holds(job, grant)
 
     def pump(self) -> None:
         """A slot is free: jobs that wait with tokens may have it before those that are ready."""
-        for desk in self._desks.values():
-            if not desk.is_idle:
-                desk.pump()
+        for queue in self._queues.values():
+            if not queue.is_idle:
+                queue.pump()
 
     def close(self) -> None:
-        for desk in self._desks.values():
-            desk.close()
+        for queue in self._queues.values():
+            queue.close()
 
-    def _desk(self, job: Job) -> TokenDesk:
+    def _queue(self, job: Job) -> TokenQueue:
         place = _place(job)
-        if place.directory not in self._desks:
-            self._desks[place.directory] = self._make(place)
-        return self._desks[place.directory]
+        if place.directory not in self._queues:
+            self._queues[place.directory] = self._make(place)
+        return self._queues[place.directory]
 
 
 def _place(job: Job) -> TokenPlace:

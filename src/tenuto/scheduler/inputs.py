@@ -1,0 +1,172 @@
+"""Inputs of the core: all that can happen to a job, in the past tense.
+They carry values and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tenuto.scheduler.decisions import Verdict
+
+if TYPE_CHECKING:
+    from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.owners import Owner
+    from tenuto.scheduler.tokens import Grant
+
+
+class Submitted(NamedTuple):
+    """An owner wants a job to be run; a transient one sleeps on until a job needs it."""
+
+    job: Job
+    is_new: bool = False
+    """The job was not known before: its directory was looked at just now."""
+
+
+class Found(NamedTuple):
+    """The directory of a new job shows its end."""
+
+    job: Job
+    verdict: Verdict
+
+
+class Adopted(NamedTuple):
+    """Another scheduler started a job."""
+
+    job: Job
+
+
+class Locked(NamedTuple):
+    """A job was done, and another process, perhaps a remover, has the lock of its directory."""
+
+    job: Job
+
+
+class Unlocked(NamedTuple):
+    """The lock of that directory is free; `is_done`: the job is still done."""
+
+    job: Job
+    is_done: bool
+
+
+class Promoted(NamedTuple):
+    """The priority of a job rose."""
+
+    job: Job
+
+
+class Cancelled(NamedTuple):
+    """An owner wants a job to end, for all its owners."""
+
+    job: Job
+    message: str
+
+
+class Withdrawn(NamedTuple):
+    """An owner no longer wants a job."""
+
+    job: Job
+    owner: Owner
+    message: str
+
+
+class Seated(NamedTuple):
+    """The next job has got a slot."""
+
+    job: Job
+
+
+class Unseated(NamedTuple):
+    """The next job has got no slot: other processes have those that it shares with them."""
+
+    job: Job
+
+
+class Granted(NamedTuple):
+    """A job has got its tokens and a slot, or need not have them: another scheduler runs it."""
+
+    job: Job
+    grant: Grant
+
+
+class Unwanted(NamedTuple):
+    """All owners of a job that waits for tokens are stopping."""
+
+    job: Job
+
+
+class Begun(NamedTuple):
+    """An attempt at a job begins."""
+
+    job: Job
+
+
+class AttemptEnded(NamedTuple):
+    """An attempt ended: for good, or to be followed by another."""
+
+    job: Job
+    verdict: Verdict
+    keeps_slot: bool = False
+    """The next attempt can follow in the same slot."""
+
+
+class AdoptedEnded(NamedTuple):
+    """An attempt ended that another scheduler started."""
+
+    job: Job
+    verdict: Verdict
+
+
+class Ended(NamedTuple):
+    """The last outputs of a job were handed over; or it can never have the tokens that it asks for."""
+
+    job: Job
+    verdict: Verdict
+
+
+class Failed(NamedTuple):
+    """Something went wrong in the scheduler, or in a callback that it calls, on behalf of a job."""
+
+    job: Job
+    message: str
+
+
+class Short(NamedTuple):
+    """The machine was short of something when a job was to be started."""
+
+    job: Job
+    message: str
+    of_descriptors: bool
+
+
+class Recovered(NamedTuple):
+    """The machine may have again what it was short of."""
+
+
+class SlotFree(NamedTuple):
+    """A job gave its slot back; None: another process did."""
+
+    job: Job | None = None
+
+
+Input = (
+    Submitted
+    | Found
+    | Adopted
+    | Locked
+    | Unlocked
+    | Promoted
+    | Cancelled
+    | Withdrawn
+    | Seated
+    | Unseated
+    | Granted
+    | Unwanted
+    | Begun
+    | AttemptEnded
+    | AdoptedEnded
+    | Ended
+    | Failed
+    | Short
+    | Recovered
+    | SlotFree
+)
