@@ -42,6 +42,6 @@ bench: $(READY) ## measure against the targets and peers; QUICK=1 for small size
 
 prove: $(READY) ## try to break what is promised (ARGS='--only models,nth --seeds 1000'), then far more random examples
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[prove]' || \
-	  echo "atheris, jax or xgboost cannot be installed here: without atheris our own engine fuzzes" >&2
+	  echo "atheris, jax, pyarrow or xgboost cannot be installed here: without atheris our own engine fuzzes" >&2
 	$(BIN)/python -m proof $(ARGS)
 	HYPOTHESIS_PROFILE=prove $(BIN)/python -m pytest -n $(WORKERS) -m 'hypothesis or prove'

@@ -14,12 +14,12 @@ IMPORT_S = 0.5
 
 
 def main(launcher, count, work_s, imports=""):
-    os.environ["BENCH_IMPORTS"] = imports
     os.environ["BENCH_IMPORT_S"] = "0"  # here, where no job runs
     os.environ["TENUTO_TOKENS_PATH"] = os.path.abspath("tokens")
     from bench_slow_tasks import Held
 
     os.environ["BENCH_IMPORT_S"] = str(IMPORT_S)
+    os.environ["BENCH_IMPORTS"] = imports
     from tenuto import experiment
     from tenuto.launchers.choice import choose_launcher
 

@@ -29,6 +29,20 @@ LIBRARIES = {
         None,
     ),
     "polars": ("import polars", "polars.DataFrame({'a': [1, 2]})['a'].sum()", "starts threads"),
+    "a library like pyarrow": (  # jemalloc has a thread, and is right with forks
+        """
+        import _thread, threading
+        begun, held = threading.Lock(), threading.Lock()
+        begun.acquire(); held.acquire()
+        def background():
+            Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("jemalloc_bg_thd")
+            begun.release(); held.acquire()
+        _thread.start_new_thread(background, ())
+        begun.acquire()
+        """,
+        "len(os.listdir('/proc/self/task'))",
+        None,
+    ),
     "a library like PyTorch": (
         """
         for name in ("torch_like.ops", "torch_like.classes"):
@@ -48,6 +62,7 @@ PROVEN = {
         "xgboost.XGBRegressor(n_estimators=2, n_jobs=2).fit([[0], [1]] * 20, [0, 1] * 20).n_features_in_",
         None,
     ),
+    "pyarrow": ("import pyarrow.compute", "pyarrow.compute.sum(pyarrow.array([1, 2, 3])).as_py()", None),
     "jax": ("import jax", "jax.numpy.ones((300, 300)).sum()", None),
     "torch": ("import torch", "torch.ones((300, 300)).sum()", None),
 }

@@ -176,6 +176,7 @@ def test_the_process_of_a_python_task_is_light(
     run(finished(launcher, job))
     launcher.close()
     loaded = job.marker().result
+    assert isinstance(loaded, list), (job.marker(), Path(job.paths.err).read_text())
     bare = subprocess.check_output([sys.executable, "-P", "-c", "import sys; print(*sys.modules)"], text=True)
     assert "tenuto.launchers.runner.python_task" in loaded
     assert [name for name in heavy if name in {*loaded} - {*bare.split()}] == []

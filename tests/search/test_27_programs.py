@@ -244,7 +244,7 @@ def test_27_a_repository_is_evolved_from_the_command_line(tmp_path: Path) -> Non
         "-w",
         "w",
     ]
-    done = tenuto(tmp_path, "evolve", "--json", *words, "--max-total", "9", "--max-cost", "2")
+    done = tenuto(tmp_path, "evolve", "--json", *words, "--slots", "2", "--max-total", "9", "--max-cost", "2")
     assert done.returncode == 0, done.stderr
     (summary,) = json.loads(done.stdout)
     assert (summary["reason"], summary["cells"]) == ("COST", 16)

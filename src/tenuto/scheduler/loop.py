@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from tenuto.errors import SchedulerClosed
@@ -65,16 +66,21 @@ class LoopThread:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
         """The loop was told that something is posted, and has not looked yet."""
+        self._is_over = False
+        """The loop was stopped: what is asked from now on is cancelled, and not begun."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        self._is_over = True
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._take_posted()
+        self.loop.run_until_complete(asyncio.sleep(0))  # what was posted meanwhile is told that it is over
         self.loop.close()
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
@@ -133,12 +139,16 @@ class LoopThread:
         future: Future[T] = Future()
         self._asked.add(future)
         future.add_done_callback(self._asked.discard)
-        self.post(self._answer, coroutine, future)
-        if self.loop.is_closed():  # it ended meanwhile, and `close` may not have seen this future any more
+        with suppress(RuntimeError):
+            self.post(self._answer, coroutine, future)
+        if self.loop.is_closed():  # it ended meanwhile, and may not have looked at this any more
             future.cancel()
+            coroutine.close()
         return future
 
     def _answer(self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        if self._is_over:
+            future.cancel()
         if future.cancelled():
             coroutine.close()
             return

@@ -19,6 +19,9 @@ MEMORY_LIMIT = 2 << 30
 import that leaves more behind takes seconds. Memory mapped from files (500 MB of PyTorch's) costs nothing."""
 _POOLS = ("openblas",)
 """Libraries whose threads end before a fork and come back when they are needed. Each has a test."""
+_MENDED = frozenset((b"jemalloc_bg_thd",))
+"""Names of threads whose library is told of every fork, and does without them in the child: jemalloc, which
+comes with pyarrow, and so with pandas. Each has a test."""
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 
 
@@ -160,7 +163,16 @@ def _random_words() -> tuple[int, ...]:
 
 
 def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+    """How many threads this process has, less those that no child misses."""
+    return sum(_thread_name(task) not in _MENDED for task in os.listdir("/proc/self/task"))
+
+
+def _thread_name(task: str) -> bytes:
+    try:
+        with open(f"/proc/self/task/{task}/comm", "rb") as stream:
+            return stream.read().rstrip()
+    except OSError:
+        return b""  # it has ended meanwhile, and is counted this time
 
 
 def _has_library(names: tuple[str, ...]) -> bool:
