@@ -12,6 +12,7 @@ from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
+from tenuto.experiments.job_log import JobLog
 from tenuto.experiments.job_owners import users
 from tenuto.experiments.job_past import explain_job, job_detail, named_events
 from tenuto.experiments.result_rows import Finished, result_rows

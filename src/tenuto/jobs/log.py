@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenuto.errors import NotRegularFile, TenutoError
+from tenuto.errors import NotRegularFile
 from tenuto.workspace.ports import FileKind, Files
 
 TAIL_BYTES = 64 * 1024
@@ -66,26 +66,3 @@ class Follower:
 def _text(data: bytes) -> str:
     # A log that reached its limit has a hole in the middle, which reads as zeros.
     return data.replace(b"\0", b"").decode("utf-8", "replace")
-
-
-class JobLog:
-    """A log file as a `Source` hands it out; a job that printed nothing yet has an empty one."""
-
-    def __init__(self, files: Files, path: str, attempt: int, *, has_ended: bool) -> None:
-        self.attempt = attempt
-        self._files = files
-        self._path = path
-        self._has_ended = has_ended
-
-    def size(self) -> int:
-        found = self._files.stat(self._path)
-        return found.size if found is not None and found.kind is FileKind.FILE else 0
-
-    def read(self, offset: int, limit: int) -> bytes:
-        try:
-            return self._files.read_range(self._path, offset, limit)
-        except (OSError, TenutoError):
-            return b""
-
-    def ended(self) -> bool:
-        return self._has_ended

@@ -4,7 +4,8 @@ How an answer looks is in `shapes`; a provider for a server elsewhere is in `rem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from tenuto.clock import Clock, SystemClock
@@ -79,7 +80,7 @@ class LocalProvider(Picture):
             now = parse_instant(at)
             rows = self._past.rows_at([group.group for group in followed], now)
             groups = [_recounted(group, rows) for group in groups]
-        running = [row for row in rows if row.state.running()][:MOST_RUNNING]
+        running = _in_turn([row for row in rows if row.state.running()], MOST_RUNNING)
         alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
         overview: shapes.Overview = {
             **stamp,
@@ -327,6 +328,15 @@ def _open_door(panel: Any, what: str) -> Any:
     if panel is None:
         raise NotFound(f"no open door has {what}")
     return panel
+
+
+def _in_turn(rows: Iterable[Row], most: int) -> list[Row]:
+    """Some rows, one of each group in turn: a group with many leaves room for the others."""
+    of_group: dict[str, list[Row]] = {}
+    for row in rows:
+        of_group.setdefault(row.group, []).append(row)
+    turns = chain.from_iterable(zip_longest(*of_group.values()))
+    return list(islice((row for row in turns if row is not None), most))
 
 
 def _recounted(group: shapes.Group, rows: Sequence[Row]) -> shapes.Group:

@@ -1,11 +1,10 @@
-"""The application of the terminal: a stack of views, one canvas, keys, and the thread that follows changes.
+"""The application of the terminal: a stack of views, one canvas, and keys.
 It draws what views say; every question to the provider is asked off the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
@@ -21,10 +20,11 @@ from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
 from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
-from tenuto.monitor.tui.background import call, in_thread
+from tenuto.monitor.tui.background import in_thread
 from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
 from tenuto.monitor.tui.cockpit import Cockpit
+from tenuto.monitor.tui.connection import Connection
 from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import Help, events_page, why_page
 from tenuto.monitor.tui.job import JobPage
@@ -38,8 +38,6 @@ from tenuto.monitor.tui.score import ScoreView
 from tenuto.monitor.tui.view import View
 from tenuto.monitor.tui.words import clock, instant
 
-WAIT_S = 1.0
-"""How long one look for changes lasts, and the pause after a failed one."""
 LEAST_S = 0.1
 """Between two questions of a view: at most ten a second."""
 DIALOG_LINES = 9
@@ -79,12 +77,8 @@ class Top(App[None]):
         self.marked: dict[str, shapes.Job] = {}
         self.step_s = 10.0
         self._workspace = ""
-        self._since: str | None = None
-        self._starts: list[str] = []
-        self._is_connected = False
-        self._is_logged_out = False
+        self._connection = Connection(provider, self._hear, self.redraw)
         self._login = login
-        self._has_ended = threading.Event()
         self._said = ""
         made: tuple[View, ...] = (
             Overview(self),
@@ -108,14 +102,13 @@ class Top(App[None]):
         yield self._canvas
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._follow, args=(loop,), name="tenuto-top", daemon=True).start()
+        self._connection.start()
         self.later(lambda provider: provider.about(), self._know)
         self.set_interval(1.0, self.redraw)
         self._begin_asking()
 
     def on_unmount(self) -> None:
-        self._has_ended.set()
+        self._connection.close()
         if self._asking is not None:
             self._asking.cancel()
 
@@ -124,23 +117,6 @@ class Top(App[None]):
         self.read_only = self.read_only or about["read_only"]
 
     # Asking, off the loop
-
-    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The thread that looks for changes; it ends with the process."""
-        while not self._has_ended.is_set():
-            try:
-                frame = self._provider.changes(self._since, WAIT_S)
-            except TenutoError as error:
-                call(loop, self._lose, isinstance(error, NotAllowed))
-                self._has_ended.wait(WAIT_S)
-                continue
-            since = f"{frame['epoch']}-{frame['seq']}"
-            is_news, self._since = since != self._since, since
-            call(loop, self._hear, is_news)
-
-    def _lose(self, is_logged_out: bool) -> None:
-        self._is_connected, self._is_logged_out = False, is_logged_out
-        self.redraw()
 
     def _ask_code(self) -> None:
         """Ask for a code of the server that was started again, and log in with it."""
@@ -151,13 +127,10 @@ class Top(App[None]):
 
         self.open(Prompt(self, "", log_in, "code"))
 
-    def _hear(self, is_news: bool) -> None:
-        if not self._is_connected:
-            self._is_connected, self._is_logged_out, is_news = True, False, True
-        if is_news:
-            for view in self._stack:
-                view.told()
-            self.renew()
+    def _hear(self) -> None:
+        for view in self._stack:
+            view.told()
+        self.renew()
 
     def renew(self) -> None:
         """Ask again, soon."""
@@ -193,7 +166,7 @@ class Top(App[None]):
 
     def _refuse(self, view: View, error: TenutoError) -> None:
         if isinstance(error, MonitorUnavailable | NotAllowed):
-            self._lose(isinstance(error, NotAllowed))
+            self._connection.lose(error)
         elif not view.fail(error):
             self._said = str(error)
 
@@ -270,9 +243,7 @@ class Top(App[None]):
         def tell(outcomes: shapes.Outcomes) -> None:
             self.marked.clear()
             self.say(outcome_words(targets, outcomes["outcomes"]))
-            for view in self._stack:
-                view.told()
-            self.renew()
+            self._hear()
 
         def agreed() -> None:
             self.say(f"{action}: asked …")
@@ -322,7 +293,7 @@ class Top(App[None]):
         elif key == "end":
             self.at = None
             self.renew()
-        elif key == "c" and self._is_logged_out and self._login is not None:
+        elif key == "c" and self._connection.is_logged_out and self._login is not None:
             self._ask_code()
         else:
             self._press_job(key, view.current())
@@ -382,12 +353,9 @@ class Top(App[None]):
         if self.at is not None:
             right = [span("  past ◀ ", "alarm"), span(f"{clock(self.at, self.now)} ▶  {place}")]
         else:
-            state, style = ("live ●", "done") if self._is_connected else (self._trouble(), "alarm")
-            right = [span(f"  {state} ", style), span(f"{clock(self.now)}  {place}")]
+            style = "done" if self._connection.is_live else "alarm"
+            right = [span(f"  {self._connection.words} ", style), span(f"{clock(self.now)}  {place}")]
         return spread(left, right if cells(right) * 2 <= room else [], room)
-
-    def _trouble(self) -> str:
-        return "logged out: c takes a new code" if self._is_logged_out else "reconnecting"
 
     def text(self) -> list[str]:
         """The window as plain text, for tests."""

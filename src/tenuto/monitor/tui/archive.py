@@ -107,7 +107,7 @@ class ArchiveView(View):
         found = self._archive
         share = percent(found["filled"] / max(found["total"], 1))
         name = (self._group or "").partition(":")[2]
-        facts = f"   {share} of {number(found['total'])} cells   best {number(found['best'])}"
+        facts = f"   {share} of {number(found['total'])}   best {number(found['best'])}"
         return [*content, span(name, "title"), span(f"{facts}   {len(found['in_flight'])} in flight")]
 
     def draw(self, room: int, height: int) -> list[Line]:

@@ -100,7 +100,7 @@ async function change(mine) {
     about = null;
     put(part("nav"));
     part("logout").hidden = true;
-    if (!api.hasKey()) say(live, "logged out");
+    if (!api.hasKey()) connected("logged out");
     await loginView(place, path.startsWith("code=") ? path.slice(5) : "", enter);
     return;
   }

@@ -1,0 +1,48 @@
+"""The first view: what it shows when there is more than fits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.source import Group, Row
+from tenuto.lifecycle.states import JobState
+from tenuto.monitor.pace import RATE_S, Pace
+from tenuto.monitor.provider import MOST_RUNNING, LocalProvider
+from tenuto.testing.fake_source import FakeSource, fake_row
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_what_runs_is_shown_of_every_group_in_turn() -> None:
+    source = FakeSource()
+    for name, count in (("many", 50), ("few", 2)):
+        group = f"experiments:{name}/1"
+        source.put_group(Group(group, Door.EXPERIMENTS, name, "1", "running", live=True))
+        for number in range(count):
+            source.put(fake_row(group, "my.Train", f"{name}{number}", JobState.RUNNING, attempt=1))
+    provider = LocalProvider([source])
+    try:
+        assert provider.wait_until_loaded(30)
+        shown = [job["id"] for job in provider.overview()["running"]]
+    finally:
+        provider.close()
+    assert set(shown[:4]) == {"many0", "few0", "many1", "few1"}
+    assert len(shown) == MOST_RUNNING
+
+
+def ended(second: float) -> Row:
+    at = datetime.fromtimestamp(NOW.timestamp() + second, UTC)
+    return fake_row("experiments:a/1", "my.Train", "x", JobState.DONE, attempt=1, started=at, ended=at)
+
+
+def test_a_pace_is_that_of_the_last_minute_and_a_flood_costs_no_memory() -> None:
+    pace = Pace()
+    for second in range(-600, 0):
+        for _ in range(3):
+            pace.add(None, ended(second + 0.5))
+    assert pace.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S  # the second that has just begun is empty
+    assert len(pace._ends) <= 2 * RATE_S
+    pace.add(ended(0), ended(0))  # the same end, told again
+    assert pace.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S
+    assert pace.ended_per_s(datetime.fromtimestamp(NOW.timestamp() + 3600, UTC)) == 0
