@@ -1,12 +1,14 @@
-"""Owns a rule of names: in the heart and door 1 no two files, and no two classes, have the same."""
+"""Owns rules of names: files and classes of the heart and door 1 have one each; pages name real files."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
-SRC = Path(__file__).parents[2] / "src" / "tenuto"
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "tenuto"
 ROOMS = ("cli", "experiments", "jobs", "launchers", "lifecycle", "settings", "tasks", "workspace")
 SAME_FILES = {
     "__init__.py",
@@ -50,3 +52,14 @@ def test_a_class_name_means_one_thing() -> None:
         ]
     )
     assert found.keys() <= SAME_CLASSES, found
+
+
+def test_a_page_names_files_that_exist() -> None:
+    homes = (SRC, SRC / "launchers", ROOT, ROOT / "src", ROOT / "docs")
+    missing = {
+        f"{page.name}: {name}"
+        for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+        for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text("utf-8"))
+        if not any((home / name).exists() for home in homes)
+    }
+    assert not missing
