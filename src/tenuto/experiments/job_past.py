@@ -17,7 +17,7 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
 from tenuto.jobs.view import JobDetail
-from tenuto.jobs.why import Explanation, explain
+from tenuto.jobs.why import JobExplanation, explain
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -178,7 +178,7 @@ def _iso(instant: datetime | None) -> str | None:
     return None if instant is None else instant.isoformat()
 
 
-def explain_job(view: WorkspaceView, key: JobKey) -> Explanation:
+def explain_job(view: WorkspaceView, key: JobKey) -> JobExplanation:
     """Why a job is in its state."""
     why = explain(view, view.detail(key))
     return why._replace(

@@ -18,7 +18,7 @@ from tenuto.lifecycle.states import JobState
 _LARGEST_CODE = 32 << 20
 
 
-class Explanation(NamedTuple):
+class JobExplanation(NamedTuple):
     """The answer to `why`."""
 
     detail: JobDetail
@@ -32,10 +32,10 @@ class Explanation(NamedTuple):
     next_steps: tuple[str, ...]
 
 
-def explain(view: JobsView, detail: JobDetail) -> Explanation:
+def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
     """Why a job is in its state, as far as directories tell; a door adds what it knows."""
     nearest, reuse = _nearest(view, detail)
-    return Explanation(
+    return JobExplanation(
         detail,
         tuple(_because(detail)),
         nearest,

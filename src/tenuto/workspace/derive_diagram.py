@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from tenuto.lifecycle.diagram import table
-from tenuto.workspace.derive_table import ROWS, Row
+from tenuto.workspace.derive_table import ROWS, TableRow
 
 
 def derive_table() -> str:
@@ -27,7 +27,7 @@ def derive_table() -> str:
     return table(header, [_cells(row) for row in ROWS])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: TableRow) -> tuple[str, ...]:
     state = f"`{row.state.name}`"
     if row.reason is not None:
         state += f" ({row.reason.name})"

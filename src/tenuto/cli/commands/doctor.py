@@ -14,7 +14,7 @@ from tenuto.cli.slurm_checks import check_slurm
 from tenuto.errors import SettingsError
 from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, Url, load_settings, process_environment
-from tenuto.settings.tree import Source
+from tenuto.settings.tree import ValueSource
 
 DOORS = {"service", "node", "search", "database", "queue", "slurm"}
 COLORS = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL: "red"}
@@ -72,7 +72,9 @@ def _show(settings: Settings, checks: list[Check]) -> None:
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Setting, value and origin; a door whose settings all have their defaults is one row."""
     given = {
-        key.partition(".")[0] for key, _, origin in settings.items() if origin.source is not Source.DEFAULT
+        key.partition(".")[0]
+        for key, _, origin in settings.items()
+        if origin.source is not ValueSource.DEFAULT
     }
     told = set()
     for key, value, origin in settings.items():

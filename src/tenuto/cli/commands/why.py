@@ -17,7 +17,7 @@ from tenuto.jobs.difference import ABSENT, plain_side
 from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
-from tenuto.jobs.why import Explanation
+from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState
@@ -44,7 +44,7 @@ def command(job: str, workspace: str | None, as_json: bool) -> None:
         _show(view, why)
 
 
-def _plain(view: WorkspaceView, why: Explanation) -> dict[str, Any]:
+def _plain(view: WorkspaceView, why: JobExplanation) -> dict[str, Any]:
     now = view.machine.clock.now()
     detail = why.detail
     used = _used(detail)
@@ -105,7 +105,7 @@ def _show_energy(detail: JobDetail) -> None:
         _bullet(f"its energy was not measured: {short}")
 
 
-def _show(view: WorkspaceView, why: Explanation) -> None:
+def _show(view: WorkspaceView, why: JobExplanation) -> None:
     detail, job = why.detail, why.detail.job
     now = view.machine.clock.now()
     say(f"{safe(job.task_id)} {job.job_id[:12]} is {styled(state_cell(job.state))}")

@@ -23,14 +23,12 @@ from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import beats, lease, process_events
-    from tenuto.launchers.runner.beats import Beats
-    from tenuto.launchers.runner.lease import Lease
+    from tenuto.launchers.runner import beats, process_events
+    from tenuto.launchers.runner.beats import Beats, Lease
     from tenuto.launchers.runner.process_events import ProcessEvents
 else:
     beats = late("tenuto.launchers.runner.beats")
     process_events = late("tenuto.launchers.runner.process_events")
-    lease = late("tenuto.launchers.runner.lease")
 
 _EVENTS_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
@@ -66,7 +64,7 @@ class Supervisor:
         self._kills_before: int | None = None
         self._lease: Lease | None = None
         if self._limits.lease_path is not None:
-            self._lease = lease.Lease(self._limits, self._began)
+            self._lease = beats.Lease(self._limits, self._began)
         self._events: ProcessEvents | None = None
         self._events_due = self._began + _EVENTS_AFTER_S
         self._beats: Beats | None = None
@@ -220,9 +218,9 @@ class Supervisor:
 
     def _look_at_lease(self, lease: Lease, now: float) -> None:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
-        lease.look(now)
-        if lease.is_over:
-            self._end_at_once(Stop(JobFailureStatus.LOST, lease.message), now)
+        beats.look(now)
+        if beats.is_over:
+            self._end_at_once(Stop(JobFailureStatus.LOST, beats.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
