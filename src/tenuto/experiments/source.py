@@ -24,7 +24,6 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.log import JobLog
 from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
