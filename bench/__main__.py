@@ -117,7 +117,7 @@ def run(options: Options, only: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     for name in sorted(only, key=lambda name: name == "floor"):
         print(f"{name} {WORKLOADS[name].title}", file=sys.stderr, flush=True)
-        options.budget.begin(WORKLOADS[name].share)
+        options.budget.begin(WORKLOADS[name].share if len(only) > 1 else 1.0)
         for row in WORKLOADS[name].ours(options):
             rows.append(row)
             _tell(row)

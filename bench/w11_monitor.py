@@ -86,7 +86,7 @@ COMMANDS = {"why": "tenuto why JOB", "logs -f": "tenuto logs -f JOB", "jobs": "t
 
 def own(options: Options) -> Iterator[Row]:
     for count in SIZES[options.scale]:
-        estimate_s = 0.002 * count + options.repetitions * (15 + 0.002 * count)
+        estimate_s = 0.001 * count + options.repetitions * (60 + 0.0005 * count)
         smallest = count == SIZES[options.scale][0]
         if not options.budget.affords("W11", "monitor", count, estimate_s, smallest=smallest):
             continue

@@ -151,6 +151,8 @@ def test_resources_show_tokens_queue_nodes_energy_and_care_and_kill_the_strays()
         text = await terminal.until("31 finished jobs belong to no run, 1.2 GB")
         for title in ("tokens", "services of runs", "queue", "nodes", "energy", "care"):
             assert f"─ {title} ─" in text
+        assert re.search("node-1:5000 +▶ up", text)
+        assert re.search("node-2:5000 +✗ away", text)
         await terminal.press("K")
         await terminal.until("Train 00000006aaaa, attempt 2")
         await terminal.press("n", "G", "g", "pagedown")

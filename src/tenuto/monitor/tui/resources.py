@@ -27,6 +27,9 @@ from tenuto.monitor.tui.words import (
 )
 
 T = TypeVar("T")
+_WIDEST = 44
+"""Cells of a column that could take more: its neighbours stay near."""
+_NODE_STATES = {"away": ("✗", "error"), "idle": ("·", "soft")}
 _MOST = 8
 
 
@@ -138,14 +141,15 @@ def _tokens(found: shapes.Tokens, room: int) -> Iterator[Line]:
     if not found["tokens"]:
         yield [span(" no job asks for a token", "soft")]
         return
-    yield _head(room, ("TOKEN", 14), ("UNITS", 14), ("HELD BY", room // 3), ("WAITING", 0))
+    wide = min(room // 3, _WIDEST)
+    yield _head(room, ("TOKEN", 14), ("UNITS", 14), ("HELD BY", wide), ("WAITING", 0))
     for token in found["tokens"]:
         held = [key_id(one["key"]) for one in token["holders"] if one["key"]]
         more = f" and {len(held) - _MOST} more" if len(held) > _MOST else ""
         waiting = waiting_words(token, found["now"]) or UNKNOWN
         name = [span(token["name"], "title")]
         yield _columns(
-            room, (name, 14), (units(token), 14), (" ".join(held[:_MOST]) + more, room // 3), (waiting, 0)
+            room, (name, 14), (units(token), 14), (" ".join(held[:_MOST]) + more, wide), (waiting, 0)
         )
 
 
@@ -155,14 +159,15 @@ def _services(found: shapes.Groups, room: int) -> Iterator[Line]:
     if not rows:
         yield [span(" no run has a service", "soft")]
         return
-    yield _head(room, ("SERVICE", 14), ("RUN", 18), ("URL", room // 3), ("STATE", 0))
+    wide = min(room // 3, _WIDEST)
+    yield _head(room, ("SERVICE", 14), ("RUN", 18), ("URL", wide), ("STATE", 0))
     for one, group in rows:
         state = f"{one['state']}  {one['message'] or ''}"
         yield _columns(
             room,
             (one["id"], 14),
             (group_name(group, found["now"]), 18),
-            (one["url"] or "", room // 3),
+            (one["url"] or "", wide),
             (state, 0),
         )
 
@@ -186,7 +191,7 @@ def _nodes(found: shapes.Nodes, room: int) -> Iterator[Line]:
     if not found["nodes"]:
         yield [span(" no node is registered", "soft")]
         return
-    wide = max(room - 60, 16)
+    wide = min(max(room - 60, 16), _WIDEST)
     yield _head(
         room,
         ("NODE", wide),
@@ -200,7 +205,8 @@ def _nodes(found: shapes.Nodes, room: int) -> Iterator[Line]:
     for one in found["nodes"]:
         load, seen = one.get("load"), one.get("seen")
         state = str(one.get("state"))
-        shown = [span(state, "done" if state in ("up", "ready") else "error")]
+        glyph, style = _NODE_STATES.get(state, ("▶", "running"))
+        shown = [span(f"{glyph} {state}", style)]
         yield _columns(
             room,
             (one.get("url"), wide),
