@@ -218,9 +218,9 @@ class Supervisor:
 
     def _look_at_lease(self, lease: Lease, now: float) -> None:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
-        beats.look(now)
-        if beats.is_over:
-            self._end_at_once(Stop(JobFailureStatus.LOST, beats.message), now)
+        lease.look(now)
+        if lease.is_over:
+            self._end_at_once(Stop(JobFailureStatus.LOST, lease.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
