@@ -68,14 +68,21 @@ def test_poll_by_codes_then_unpack(shared: Process, tmp_path: Path) -> None:
 
 
 def test_poll_by_body(shared: Process, tmp_path: Path) -> None:
-    """v2: the status in the body."""
-    id = submitted(shared, tmp_path, "sleep 0.2\n")
+    """v2: the body is a ZIP, or says where the job stands."""
+    go = tmp_path / "go"
+    id = submitted(shared, tmp_path, f"until [ -e {go} ]; do sleep 0.05; done; echo done > out.txt\n")
+
+    def kind() -> str:
+        return curl("-o", "body", "-w", "%{content_type}", f"{shared.url}/download/{id}", cwd=tmp_path)
 
     def status() -> str:
-        said = curl(f"{shared.url}/jobs/{id}", cwd=tmp_path)
-        return str(json.loads(said)["status"])
+        assert kind() == "application/json"
+        return str(json.loads((tmp_path / "body").read_text())["status"])
 
-    eventually(lambda: status() == "Completed")
+    eventually(lambda: status() == "Running")
+    go.touch()
+    eventually(lambda: kind() == "application/zip")
+    assert zipfile.ZipFile(tmp_path / "body").read("out.txt") == b"done\n"
 
 
 def test_cancel(shared: Process, tmp_path: Path) -> None:
@@ -93,9 +100,9 @@ def test_partial(shared: Process, tmp_path: Path) -> None:
     eventually(lambda: shared.job(id)["status"] == "Running")
 
     def partial() -> zipfile.ZipFile:
-        answer = shared.get(f"/download_partial/{id}")
-        assert answer.status == 200
-        return zipfile.ZipFile(io.BytesIO(answer.body))
+        where = f"{shared.url}/download_partial/{id}"
+        assert curl("-o", "partial.zip", "-w", "%{http_code}", where, cwd=tmp_path) == "200"
+        return zipfile.ZipFile(io.BytesIO((tmp_path / "partial.zip").read_bytes()))
 
     eventually(lambda: "half.txt" in partial().namelist())
     assert partial().read("half.txt") == b"half\n"
@@ -108,8 +115,9 @@ def test_quota(shared: Process, tmp_path: Path) -> None:
     first = submitted(shared, tmp_path, "sleep 1000\n", "one")
     eventually(lambda: shared.job(first)["status"] == "Running")
     second = submitted(shared, tmp_path, "true\n", "one")
-    assert shared.job(second)["message"] == "user 1 has 1 of 1 jobs running"
-    assert shared.job(second)["status"] == "Queued"
+    said = json.loads(curl(f"{shared.url}/download/{second}", cwd=tmp_path))
+    assert said == {"id": second, "status": "Queued", "message": "user 1 has 1 of 1 jobs running"}
+    assert json.loads(curl(f"{shared.url}/jobs/{second}", cwd=tmp_path))["message"] == said["message"]
     assert shared.get(f"/download_partial/{second}").json["error"] == "not_started"
     other = submitted(shared, tmp_path, "true\n", "one", user=2)
     assert shared.final(other)["status"] == "Completed", "another user is not held up"
@@ -190,10 +198,20 @@ def test_probes(shared: Process, tmp_path: Path) -> None:
     assert "/download/{id}" in page
 
 
-def test_head_is_the_answer_without_its_body(shared: Process, tmp_path: Path) -> None:
-    id = submitted(shared, tmp_path, "head -c 30000000 /dev/urandom > large\n")
-    shared.final(id)
+OWN_TO_EACH = {"date", "x-request-id"}
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("head -c 30000000 /dev/urandom > large\n", 200), ("exit 7\n", 410)]
+)
+def test_head_is_the_answer_without_its_body(shared: Process, script: str, code: int) -> None:
+    """Acceptance 2."""
+    id = shared.run(script)["id"]
     full, head = shared.get(f"/download/{id}"), shared.request("HEAD", f"/download/{id}")
-    assert head.body == b""
-    for name in ("content-length", "etag", "content-disposition", "repr-digest", "content-type"):
-        assert head.headers[name] == full.headers[name]
+    assert (full.status, head.status, head.body) == (code, code, b"")
+    said, told = (
+        {name.lower(): value for name, value in answer.headers.items() if name.lower() not in OWN_TO_EACH}
+        for answer in (full, head)
+    )
+    assert told == said
+    assert int(said["content-length"]) == len(full.body)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,30 +133,31 @@ def test_a_reader_that_stops_is_let_go(impatient: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    "clients", [100, pytest.param(500, marks=pytest.mark.prove("five hundred slow clients of each kind"))]
+    "clients", [25, pytest.param(500, marks=pytest.mark.prove("five hundred slow clients of each kind"))]
 )
 def test_others_are_served_while_many_are_slow(impatient: Process, clients: int) -> None:
-    """Acceptance 18: half headers, silence, a byte now and then, readers that stop; all are gone at last."""
+    """Acceptance 18: half headers, silence, a byte a second, readers that stop; all are gone at last."""
     id = impatient.run("head -c 3000000 /dev/urandom > data\n")["id"]
     before, alone_s = sockets(impatient.pid), p95(impatient)
-    kinds = [
-        b"GET / HTTP/1.1\r\nHo",
-        b"",
-        HEAD + b"Content-Length: 5000\r\n\r\n-",
-        f"GET /download/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
-    ]
-    slow = [connected(impatient) for _ in range(clients)]
+    trickle = HEAD + b"Content-Length: 5000\r\n\r\n-"
+    stopped = f"GET /download/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    slow: list[socket.socket] = []
     try:
-        for n, connection in enumerate(slow):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.sendall(kinds[n % len(kinds)])
-        among_s = p95(impatient)
+        for first in (b"GET / HTTP/1.1\r\nHo", b"", trickle, stopped):
+            for _ in range(clients):
+                slow.append(connected(impatient))
+                slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                slow[-1].sendall(first)
         if clients == 500:
-            assert among_s <= 2 * alone_s + 0.01
-        for connection in slow[2 :: len(kinds)]:  # a byte now and then does not help
-            with contextlib.suppress(OSError):
-                connection.sendall(b"x")
-        eventually(lambda: sockets(impatient.pid) <= before + 5, 30 if clients == 500 else 60)
+            assert p95(impatient) <= 2 * alone_s + 0.01
+        trickling = slow[2 * clients : 3 * clients]
+        until = time.monotonic() + (30 if clients == 500 else 60)
+        while sockets(impatient.pid) > before + 5:
+            assert time.monotonic() < until, "they are not let go"
+            for connection in trickling:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"x")
+            time.sleep(1)
     finally:
         for connection in slow:
             connection.close()
@@ -195,27 +198,34 @@ def checked(url: str, directory: Path, examples: int, phases: str) -> subprocess
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=3000, check=False)
 
 
-WHOLE = pytest.param(450, "coverage,fuzzing", marks=pytest.mark.prove("five thousand requests"))
-"""Examples for each of a dozen operations; in tests, one kind of them for each side."""
+def whole(examples: int) -> Any:
+    """So many examples for each operation that has parameters; in tests, a few of one kind."""
+    return pytest.param(examples, "coverage,fuzzing", marks=pytest.mark.prove("five thousand requests"))
+
+
+def judged(ended: subprocess.CompletedProcess[str], examples: int) -> None:
+    """Every answer was as described; of the whole, to five thousand requests at least."""
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-2000:]
+    found = re.search(r"([\d,]+) generated", ended.stdout)
+    assert found, ended.stdout[-500:]
+    assert int(found[1].replace(",", "")) >= (5_000 if examples >= 100 else 1)
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(300)
-@pytest.mark.parametrize(("examples", "phases"), [(1, "coverage"), WHOLE])
+@pytest.mark.watchdog(1800)
+@pytest.mark.parametrize(("examples", "phases"), [(1, "coverage"), whole(650)])
 def test_22_every_answer_is_as_described(shared: Process, tmp_path: Path, examples: int, phases: str) -> None:
     """Acceptance 22. That a file is called run.sh cannot be said in a schema."""
     shared.run("echo done\n")
     shared.run("exit 7\n")
-    ended = checked(shared.url, tmp_path, examples, phases)
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-2000:]
+    judged(checked(shared.url, tmp_path, examples, phases), examples)
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(300)
-@pytest.mark.parametrize(("examples", "phases"), [(3, "fuzzing"), WHOLE])
+@pytest.mark.watchdog(1800)
+@pytest.mark.parametrize(("examples", "phases"), [(3, "fuzzing"), whole(1_000)])
 def test_22_every_answer_of_a_node_is_as_described(
     shared_node: Process, tmp_path: Path, examples: int, phases: str
 ) -> None:
     """Acceptance 22."""
-    ended = checked(shared_node.url, tmp_path, examples, phases)
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-2000:]
+    judged(checked(shared_node.url, tmp_path, examples, phases), examples)

@@ -110,7 +110,7 @@ def test_15_a_claim_costs_the_same_among_many_queued(requests: Requests, databas
 
 def test_15_a_user_who_comes_later_waits_for_one_job_at_most(requests: Requests, database: Database) -> None:
     """Acceptance 15: one place, a thousand queued jobs of one user."""
-    queued(database, 999, users=1)
+    queued(database, 1_000, users=1)
     (first,) = requests.claim("s", Quota(5, 1), NODES)
     late = add(requests, "late")
     assert requests.claim("s", Quota(5, 1), NODES) == []

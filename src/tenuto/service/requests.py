@@ -143,34 +143,37 @@ class Requests:
             last_turn, queues = queues_of(connection, service, quota, active, most)
             chosen = next_jobs(queues, quota, sum(active.values()), most)
             users = {job: queue.user for queue in queues for job in queue.jobs}
-            for turn, job_id in enumerate(chosen, start=last_turn + 1):
-                set_turn(connection, service, users[job_id], turn)
-            given = zip(chosen, nodes, strict=False)
-            claimed = [self._claimed(connection, job, node) for job, node in given]
-            return [row for row in claimed if row is not None]
+            turns = {users[job_id]: turn for turn, job_id in enumerate(chosen, start=last_turn + 1)}
+            for user, turn in turns.items():
+                set_turn(connection, service, user, turn)
+            return self._claimed(connection, dict(zip(chosen, nodes, strict=False)))
 
         if not self._database.read(lambda connection: is_queued(connection, service)):
             return []  # without keeping other writers waiting
         return self._database.write(once)
 
-    def _claimed(self, connection: Connection, job_id: int, node: str | None) -> JobRow | None:
-        """The row of a job that is claimed now; None if a user ended it since the queue was read."""
+    def _claimed(self, connection: Connection, chosen: Mapping[int, str | None]) -> list[JobRow]:
+        """Claims jobs for their nodes, but for those that a user ended since the queue was read."""
+        if not chosen:
+            return []
+        now, rows = _now(connection), []
         values = {
             "state": ServiceState.PROCESSING.value,
             "message": "",
             "claim": jobs.c.claim + 1,
             "server_id": self.server_id,
-            "node": node,
-            "tried_at": func.coalesce(jobs.c.tried_at, now_ms()),
+            "tried_at": func.coalesce(jobs.c.tried_at, now),
         }
-        row = connection.execute(
-            update(jobs).where(QUEUED, jobs.c.id == job_id).values(values).returning(*jobs.c)
-        ).one_or_none()
-        if row is None:
-            return None
-        _record(connection, job_id, ServiceState.PROCESSING, "")
-        announce(connection, MOVES_CHANNEL)
-        return job_of(row)
+        for job_id, node in chosen.items():
+            statement = update(jobs).where(QUEUED, jobs.c.id == job_id).values(**values, node=node)
+            row = connection.execute(statement.returning(*jobs.c)).one_or_none()
+            if row is not None:
+                rows.append(job_of(row))
+        if rows:
+            claimed = {"state": ServiceState.PROCESSING.value, "message": "", "at": now}
+            connection.execute(insert(moves), [{**claimed, "job_id": row.id} for row in rows])
+            announce(connection, MOVES_CHANNEL)
+        return rows
 
     def mine(self) -> list[JobRow]:
         """The active jobs that this server has claimed."""

@@ -60,7 +60,10 @@ def boundary_of(content_type: str) -> bytes:
     """The boundary of a multipart body; refuses anything else."""
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data":
-        raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the body is not multipart/form-data")
+        raise refused(
+            ErrorCode.BAD_MULTIPART,
+            "Multipart error: the body is not multipart/form-data (curl sends it with -F)",
+        )
     boundary = options.get(b"boundary", b"")
     if not boundary:
         raise refused(ErrorCode.BAD_MULTIPART, "Multipart error: the Content-Type has no boundary")

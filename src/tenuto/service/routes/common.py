@@ -229,10 +229,11 @@ async def on_validation(request: Request, error: Exception) -> JSONResponse:
 
 async def on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    code = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED}.get(
-        error.status_code, ErrorCode.BAD_REQUEST
-    )
-    response = JSONResponse(error_json(code, str(error.detail)), error.status_code)
+    code, message = {
+        404: (ErrorCode.NOT_FOUND, "There is no such path here; /swagger shows all there are"),
+        405: (ErrorCode.METHOD_NOT_ALLOWED, f"Not by {request.method}; /swagger shows how a path is called"),
+    }.get(error.status_code, (ErrorCode.BAD_REQUEST, str(error.detail)))
+    response = JSONResponse(error_json(code, message), error.status_code)
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

@@ -20,6 +20,12 @@ def upgrade() -> None:
         sa.Column("key", sa.Text, primary_key=True),
         sa.Column("value", sa.Text, nullable=False),
     )
+    _jobs()
+    _turns_and_moves()
+    _tokens()
+
+
+def _jobs() -> None:
     op.create_table(
         "jobs",
         sa.Column("id", KEY, primary_key=True, autoincrement=True),
@@ -55,6 +61,9 @@ def upgrade() -> None:
     ]:
         op.create_index(name, "jobs", columns, sqlite_where=where, postgresql_where=where)
     op.create_index("jobs_listed", "jobs", ["user_id", "id"])
+
+
+def _turns_and_moves() -> None:
     op.create_table(
         "turns",
         sa.Column("service", sa.Text, primary_key=True),
@@ -71,6 +80,9 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("moves_of_job", "moves", ["job_id", "id"])
+
+
+def _tokens() -> None:
     op.create_table(
         "tokens",
         sa.Column("id", KEY, primary_key=True, autoincrement=True),
