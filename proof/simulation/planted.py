@@ -510,7 +510,7 @@ def _found_done_not_awaited(patch: Patch) -> None:
 
 @_bug("who waits is not asked again when a job ends")
 def _who_waits_forgotten(patch: Patch) -> None:
-    patch.set(shell.Shell, "_ask_again", lambda self: None)
+    patch.set(shell.Shell, "_notify_soon", lambda self: None)
 
 
 # Tokens

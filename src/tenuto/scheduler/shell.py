@@ -117,7 +117,7 @@ class Shell:
             self._is_carrying = False
         if self._is_to_notify:
             self._is_to_notify = False
-            self._ask_again()
+            self._notify_soon()
 
     def _trouble(self, job: Job | None, error: Exception) -> None:
         """End the job whose effect could not be carried out."""
@@ -311,18 +311,18 @@ class Shell:
 
     def changed(self) -> None:
         """An owner's wishes changed: the conditions that callers wait for are looked at. From any thread."""
-        self._runner.post(self._ask_who_waits)
+        self._runner.post(self._notify_waiters)
 
     def _notify(self) -> None:
         self._is_to_notify = True
 
-    def _ask_again(self) -> None:
+    def _notify_soon(self) -> None:
         """Have the conditions looked at in a step of its own."""
         if not self._is_asking:
             self._is_asking = True
-            self._runner.post(self._ask_who_waits)
+            self._runner.post(self._notify_waiters)
 
-    def _ask_who_waits(self) -> None:
+    def _notify_waiters(self) -> None:
         """Look at the conditions once everything submitted is known: a callback may just have submitted more.
 
         A job that is found done ends while others are still to be taken in. An owner that was told then that
