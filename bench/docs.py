@@ -1,5 +1,5 @@
-"""Owns the figures of docs/performance.md: `python -m bench.docs` draws them from the newest kept result.
-`python -m bench.docs bench/results/NAME.json` takes another one. Measures nothing.
+"""Owns the figures of docs/performance.md and docs/slurm.md, from the newest kept results that have them.
+`python -m bench.docs` draws both, and with the path of a result what that one has. Measures nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench import age
@@ -19,6 +19,9 @@ from bench.table import bullets, columns, markdown, number_text, time_text, valu
 from tenuto.lifecycle.diagram import refreshed
 
 PAGE = ROOT.parent / "docs" / "performance.md"
+SLURM_PAGE = ROOT.parent / "docs" / "slurm.md"
+WORKLOADS = {PAGE: "W1", SLURM_PAGE: "W12"}
+"""Page -> a workload that a result has if the page can be drawn from it."""
 PART = "figures"
 NAMED = re.compile(r"\(\.\./bench/results/(?P<name>[\w-]+\.json)\)")
 COMPARED = {"W1": "no-op jobs", "W2": "a chain", "W3": "nothing to do"}
@@ -30,6 +33,12 @@ def kept(results: Path = RESULTS) -> list[Path]:
         ["git", "ls-files", "--", str(results)], cwd=results, capture_output=True, text=True, check=False
     )
     return sorted(results / Path(line).name for line in said.stdout.splitlines() if line.endswith(".json"))
+
+
+def newest(workload: str) -> Path | None:
+    """The last kept result with rows of a workload."""
+    found = [path for path in kept() if any(row.workload == workload for row in read(path).rows)]
+    return found[-1] if found else None
 
 
 def named(page: str) -> Path | None:
@@ -118,20 +127,39 @@ def figures(result: Result) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def fresh(page: str, result: Result) -> str:
+def slurm_figures(result: Result) -> str:
+    """The part of the page on Slurm that is drawn."""
+    rows = [row for row in result.rows if row.workload == "W12"]
+    parts = [
+        age.sentence(result.around, age.MEASURED),
+        f"From [{result.stem}.json](../bench/results/{result.stem}.json).",
+        warning(result),
+        columns(rows, "Workload", "System", "One job", "x ref, wall", "x ref, CPU", "Spread"),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def fresh(page: str, result: Result, draw: Callable[[Result], str] = figures) -> str:
     """The page with the figures of a result."""
-    return refreshed(page, {PART: figures(result)})
+    return refreshed(page, {PART: draw(result)})
 
 
 def main() -> None:
-    chosen = [Path(name) for name in sys.argv[1:]] or kept()[-1:]
-    if not chosen:
-        raise SystemExit("no result is kept: run `make bench`, then `git add -f bench/results/NAME*`")
-    raw = json.loads(chosen[0].read_text(encoding="utf-8"))
-    raw["circumstances"] = age.noted(raw["circumstances"], age.MEASURED)
-    chosen[0].write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(fresh(PAGE.read_text(encoding="utf-8"), read(chosen[0])), encoding="utf-8")
-    print(f"{PAGE.name} shows {chosen[0].name}", file=sys.stderr)
+    chosen = Path(sys.argv[1]) if sys.argv[1:] else None
+    for page, workload in WORKLOADS.items():
+        path = chosen or newest(workload)
+        if path is None or not any(row.workload == workload for row in read(path).rows):
+            print(
+                f"{page.name} is left: no {workload} is kept (git add -f bench/results/NAME*)",
+                file=sys.stderr,
+            )
+            continue
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw["circumstances"] = age.noted(raw["circumstances"], age.MEASURED)
+        path.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+        draw = slurm_figures if page == SLURM_PAGE else figures
+        page.write_text(fresh(page.read_text(encoding="utf-8"), read(path), draw), encoding="utf-8")
+        print(f"{page.name} shows {path.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ MINUTE_S = 60.0
 BARE = "bare array: python -c 'import tenuto'"
 WARM = "warm beside"
 SUBMITIT = "submitit"
+MOST_COUNTED = 30
+"""Jobs whose processor time is counted."""
 CASES: dict[str, dict[str, str]] = {
     "arrays": {},
     "single sbatch": {"array_size": "1"},
@@ -76,6 +78,7 @@ def own(options: Options) -> Iterator[Row]:
     finally:
         slurm.close()
     yield from _apart(options, smallest)
+    yield from _processor(options, min(smallest, MOST_COUNTED))
 
 
 def _rows(options: Options, slurm: CountedSlurm, size: int) -> Iterator[Row]:
@@ -138,6 +141,17 @@ def _apart(options: Options, size: int) -> Iterator[Row]:
         yield missing("W12", "completion seen, nodes apart", OURS, size, f"failed: {broken}")
     finally:
         slurm.close()
+
+
+def _processor(options: Options, size: int) -> Iterator[Row]:
+    """The processor time of a job beside that of a bare one, without Slurm's own."""
+    load = os.getloadavg()[0]
+    command = [sys.executable, str(ours.DRIVERS / "slurm_processor.py"), str(size)]
+    with fresh(options.directory) as place:
+        said = _answer(command, place, dict(ENVIRONMENT))
+    job_s, bare_s = float(said["job_s"]), float(said["bare_s"])
+    yield plain("W12", "processor time of one job", OURS, size, "s CPU", [job_s], load)
+    yield plain("W12", f"processor time of one, {BARE}", FLOOR, size, "s CPU", [bare_s], load)
 
 
 def _polls(options: Options, slurm: CountedSlurm, size: int) -> Row:

@@ -1,6 +1,7 @@
 """Owns W9, searches: no-op candidates beside the same tasks in an experiment, ticks with many rows.
 
-Peers do less: Optuna calls a function, bare Dramatiq starts a process; neither keeps a directory or a row.
+Peers do less: Optuna calls a function, bare Dramatiq starts a process, OpenEvolve has a pool of them; none
+keeps a directory or a row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import ours
-from bench.measure import Broken
+from bench.measure import Broken, tree
+from bench.peers.environments import interpreter, surroundings
+from bench.peers.peer import DRIVERS, Peer, PeerAbsent
+from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
 from bench.workload import Workload
@@ -27,6 +31,16 @@ OVER_EXPERIMENT = 1.5
 TICK_S = 0.020
 RESTART_S = 10.0
 STATEMENTS = 30.0
+OPENEVOLVE = Peer(
+    "OpenEvolve, no-op agent",
+    "openevolve",
+    "openevolve",
+    lambda python, _shape, count: [str(python), str(DRIVERS / "search_openevolve.py"), str(count)],
+    start_s=3.0,
+    job_s=0.1,
+    hop_s=0.1,
+    note="evaluates in its own processes; no directory or row for a candidate",
+)
 STEADY = Sizes((10,), (300,), (10_000,))
 IDLE_PERCENT = 0.5
 
@@ -124,6 +138,25 @@ def peers(options: Options) -> Iterator[Row]:
         finally:
             if server is not None:
                 server.end()
+    yield _openevolve(options, case, size)
+
+
+def _openevolve(options: Options, case: str, size: int) -> Row:
+    """OpenEvolve's own loop, whose agent answers at once; in an environment of its own."""
+    load = os.getloadavg()[0]
+    if options.scale is Scale.TINY:
+        return missing("W9", case, OPENEVOLVE.title, size, "left out at this size: it would be installed")
+    try:
+        python = interpreter(OPENEVOLVE)
+        with fresh(options.directory) as place:
+            argv = OPENEVOLVE.argv(python, "many", size)
+            ran = tree(argv, directory=place, timeout_s=900.0, environment=surroundings(place)).report()
+    except PeerAbsent as absent:
+        return missing("W9", case, OPENEVOLVE.title, size, f"absent: {absent}")
+    except Broken as broken:
+        return missing("W9", case, OPENEVOLVE.title, size, f"failed: {broken}")
+    row = plain("W9", case, OPENEVOLVE.title, size, "s", [ran["wall_s"] / size], load)
+    return replace(row, note=OPENEVOLVE.note)
 
 
 def _has_postgresql() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tenuto.lifecycle import diagram as lifecycle
 from tenuto.monitor import diagram as monitor
 from tenuto.monitor.tui.keys import keys_table
-from tenuto.workspace import diagram as workspace
+from tenuto.workspace import derive_diagram as workspace
 
 PAGES = {
     "lifecycle.md": {

@@ -67,12 +67,34 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     _arm(session.config, WATCHDOG_S)  # a thread left behind can also hang the exit of the interpreter
 
 
-# -- what is left to `make prove` --------------------------------------------------------------------
+# -- what is left to `make test` and `make prove` ----------------------------------------------------
+
+PROGRAMS = (
+    "bench database docs experiments proof search service slurm typing monitor/page monitor/tui".split()
+)
+"""Rooms whose tests drive whole programs (scripts, servers, browsers): `make check` leaves them out."""
+QUICK = """
+    experiments/test_actions.py experiments/test_disk_errors.py experiments/test_history.py
+    experiments/test_run_id.py experiments/test_yaml_file.py
+    search/test_32_plans.py search/test_heatmap.py search/test_pure.py
+    service/test_archive.py service/test_decisions.py service/test_guard.py service/test_names.py
+    service/test_requests.py service/test_uploads.py
+""".split()
+"""Files of those rooms that start nothing."""
 
 
+def drives_programs(path: Path) -> bool:
+    """Whether the tests of a file drive whole programs."""
+    within = path.relative_to(Path(__file__).parent).as_posix() if path.is_absolute() else path.as_posix()
+    return within not in QUICK and any(within.startswith(f"{room}/") for room in PROGRAMS)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with its reason, what takes minutes or measures time."""
+    """Skip, with its reason, what takes minutes or measures time; mark what drives whole programs as slow."""
     for item in items:
+        if drives_programs(item.path):
+            item.add_marker(pytest.mark.slow)
         marker = item.get_closest_marker("prove")
         if marker is not None and PROFILE != "prove":
             item.add_marker(pytest.mark.skip(reason=f"left to `make prove`: {marker.args[0]}"))

@@ -152,12 +152,7 @@ def steady(count, url):
             grown_from = memory_bytes()
         time.sleep(0.002)
     grown = memory_bytes() - grown_from
-    agent.leave()
-    agent.join()
-    account = Account()
-    account.stop()
-    account.report(grown_bytes=grown)
-    search.close()
+    leave(search, agent, grown_bytes=grown)
 
 
 def idle(seconds, url):
@@ -177,12 +172,7 @@ def idle(seconds, url):
     percent = 100 * (time.process_time() - used) / (time.monotonic() - began)
     scheduler.stop()
     ticking.join()
-    agent.leave()
-    agent.join()
-    account = Account()
-    account.stop()
-    account.report(percent=percent)
-    search.close()
+    leave(search, agent, percent=percent)
 
 
 def beside(search):
@@ -195,6 +185,16 @@ def beside(search):
     agent = Agent(search.open().store, search.settings, Path("ws").resolve(), this_machine(), slots=SLOTS)
     agent.start()
     return agent
+
+
+def leave(search, agent, **found):
+    """Ends the worker and the search, and reports what was found meanwhile."""
+    agent.leave()
+    agent.join()
+    account = Account()
+    account.stop()
+    account.report(**found)
+    search.close()
 
 
 def memory_bytes():

@@ -10,29 +10,22 @@ from proof.fuzz import configs
 from proof.fuzz.configs import Leaf, Tree
 from proof.fuzz.targets import ELSEWHERE, NOW, Bench, Target, Wrong
 from tenuto.errors import FilterError, TenutoError
-from tenuto.experiments.locking import lock_experiment
-from tenuto.experiments.status import RunState, RunStatus, read_run_status
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.experiment_lock import lock_experiment
+from tenuto.experiments.run_status import RunState, RunStatus, read_run_status
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.nearest import Comparison, newest
+from tenuto.jobs.nearest import JobComparison, newest
 from tenuto.jobs.parameters import read_stored
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import Gpu, Host, Requirement
-from tenuto.launchers.warm.needs import Environment, needs_of
+from tenuto.launchers.warm.needs import ProcessVariables, needs_of
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import load_settings
+from tenuto.tasks.deserialization import no_upstream, read_value
 from tenuto.tasks.saving import from_task_dir, load
-from tenuto.tasks.serialization import (
-    document,
-    dumps,
-    job_document,
-    loads,
-    no_upstream,
-    read_value,
-    state_dict,
-)
+from tenuto.tasks.serialization import document, dumps, job_document, loads, state_dict
 
 
 def documents(bench: Bench) -> list[Target]:
@@ -46,7 +39,7 @@ def documents(bench: Bench) -> list[Target]:
         bench.files.write(bench.job.params, data)
         read_stored(bench.files, bench.job)
         instructions = Instructions.of(bench.launch())._replace(command=None)
-        needs_of(bench.files, bench.job, instructions, Environment({}, ()))
+        needs_of(bench.files, bench.job, instructions, ProcessVariables({}, ()))
 
     def hostile() -> list[bytes]:
         """Documents of classes that lie in a file which the document names, and no import path has."""
@@ -77,7 +70,7 @@ def documents(bench: Bench) -> list[Target]:
         bench.files.make_directory(other.directory)
         bench.files.write(other.params, data)
         earlier = newest(bench.files, bench.layout, "a.Task")
-        str(Comparison(bench.files, bench.layout).nearest(JobKey("a.Task", "ab12"), earlier))
+        str(JobComparison(bench.files, bench.layout).nearest(JobKey("a.Task", "ab12"), earlier))
 
     def view(data: bytes) -> None:
         for path in (bench.run.status, bench.run.environment, bench.run.jobs_list):

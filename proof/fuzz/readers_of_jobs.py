@@ -9,7 +9,7 @@ from typing import Any
 from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.reporter import Reporter
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
@@ -124,7 +124,7 @@ def directory(bench: Bench) -> list[Target]:
     def said() -> list[bytes]:
         fd = open_report()
         try:
-            reporter = Reporter(fd)
+            reporter = ReportWriter(fd)
             reporter.provenance({"git": "abc"})
             reporter.done({"x": 1}, flags=("truncated",))
             reporter.failed(JobFailureStatus.FAILED, "no")

@@ -8,8 +8,8 @@ from typing import Any
 
 from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
 from tenuto.errors import TenutoError
+from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.log import read_tail
-from tenuto.jobs.progress import last_progress
 from tenuto.launchers.outputs import OutputsWriter, read_outputs
 from tenuto.lifecycle.events import JobProgressEvent, JobStateChangedEvent, from_record, to_record
 from tenuto.lifecycle.states import JobState

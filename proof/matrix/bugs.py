@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from proof.matrix.cases import AT_WORK, Fields, striking
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import attempts, decisions
-from tenuto.scheduler.attempts import Attempts
+from tenuto.scheduler import decisions, verdicts
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import AdoptedEnded
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.shell import Shell
+from tenuto.scheduler.verdicts import Verdicts
 
 _run = Job.aio_run
 
@@ -60,7 +60,7 @@ async def _run_without_units(self: Job, order: StartOrder) -> Process:
     return await _run(self, order._replace(tokens=()))
 
 
-async def _not_swept(self: Attempts, job: Job, lock: Any, found: Any) -> Any:
+async def _not_swept(self: Verdicts, job: Job, lock: Any, found: Any) -> Any:
     return found
 
 
@@ -96,13 +96,13 @@ BUGS = {
     "leftovers not swept": Bug(
         "what a killed runner left at work is not ended before the job starts again",
         "direct",
-        _putting(Attempts, "_swept", _not_swept),
+        _putting(Verdicts, "_swept", _not_swept),
         [{"victim": "runner", "moment": "start", "in_child": True}],
     ),
     "lost taken for done": Bug(
         "a job whose runner vanished counts as done",
         "direct",
-        _putting(attempts, "after_attempt", _lost_is_done),
+        _putting(verdicts, "after_attempt", _lost_is_done),
         striking("runner", ["open oracle.reserve"]),
     ),
     "adopted taken for done": Bug(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from proof.models.checker import Step
-from proof.models.real import Launch, Mark, Pid, Shown, judge, next_try
+from proof.models.real import Launch, Mark, Pid, Shown, judge, next_try, verdict
 from tenuto.launchers.runner.report import Report
 from tenuto.launchers.runner.verdict import Ending, Stop
 from tenuto.launchers.runner.verdict import judge as judge_ending
@@ -244,24 +244,18 @@ class CancelAgainstFinish:
             return
         shown = self._shown(state)
         found = judge(shown)
-        tries = next_try(shown, LIMITS)
         wish = CANCELLED if s.stop else self._read_wish(state, found.attempt)
+        ignored = "timed out, retried, though cancelled" if found.marker else "lost after a wish is retried"
+        ended = verdict(shown, LIMITS, wish, heeded=self._planted != ignored)
         if found.state is JobState.DONE:
             yield Step("S reads .done", self._answer(state, JobState.DONE))
-        elif found.is_marked and found.reason is TIMEOUT and tries is not None:
-            heeds = self._planted != "timed out, retried, though cancelled"
-            if heeds and wish is CANCELLED:
-                yield Step("S does not retry: it was cancelled", self._answer(state, JobState.ERROR))
-            else:
-                yield Step("S will try again", state._replace(scheduler=s._replace(pc="ready")))
-        elif found.is_marked:
-            yield Step("S reads .failed", self._answer(state, JobState.ERROR))
-        elif wish is not None and self._planted != "lost after a wish is retried":
-            yield Step("S marks it as was wished", self._marked(state, wish))
-        elif tries is not None:
+        elif ended.tries is not None:
             yield Step("S will try again", state._replace(scheduler=s._replace(pc="ready")))
+        elif found.marker is not None:
+            yield Step("S reads .failed, or heeds the wish", self._answer(state, JobState.ERROR))
         else:
-            yield Step("S marks it lost", self._marked(state, LOST))
+            reason = ended.reason or LOST
+            yield Step(f"S marks it {reason.name}", self._marked(state, reason))
 
     def _cancel(self, state: State, s: Scheduler) -> Iterator[Step[State]]:
         """`Scheduler.cancel`: called once, at any moment."""

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import RetryLimits, Tries, after_attempt
+from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.scheduler.decisions import RetryLimits, Tries, Verdict, after_attempt, explained, unless_cancelled
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS, Picks, decide
 from tenuto.workspace.derive import ClusterReport, Derived, Evidence, derive_state
-from tenuto.workspace.derive_table import Action, Claimed, ClusterSays
+from tenuto.workspace.derive_table import Claimed, ClusterSays
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness, ProcessIdentity
-from tenuto.workspace.records import LaunchRecord, PidRecord
+from tenuto.workspace.records import LaunchRecord, PidRecord, StopRecord
 from tenuto.workspace.tokens import Need, Ticket
 
 _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,40 +61,33 @@ class Shown(NamedTuple):
     cluster: ClusterSays = ClusterSays.NOTHING
 
 
-class Judged(NamedTuple):
-    """What `derive_state` made of it."""
-
-    state: JobState
-    action: Action
-    attempt: int
-    reason: JobFailureStatus | None
-    is_marked: bool
-    may_have_run: bool
-
-
-@cache
-def judge(shown: Shown) -> Judged:
-    derived = _derived(shown)
-    return Judged(
-        derived.state,
-        derived.action,
-        derived.attempt,
-        derived.reason,
-        derived.marker is not None,
-        derived.payload_may_have_run,
-    )
-
-
 @cache
 def next_try(shown: Shown, limits: RetryLimits) -> Tries | None:
     """The counts to open the next attempt with; None if this one was the last."""
     launch = shown.launch
     tries = Tries() if launch is None else Tries(launch.timeouts, launch.lost)
-    return after_attempt(_derived(shown), tries, limits).tries
+    return after_attempt(judge(shown), tries, limits).tries
 
 
 @cache
-def _derived(shown: Shown) -> Derived:
+def verdict(
+    shown: Shown, limits: RetryLimits, wish: JobFailureStatus | None, *, heeded: bool = True
+) -> Verdict:
+    """What an ended attempt amounts to that a person may have wished to stop.
+
+    `heeded`: the wish keeps the job from another try.
+    """
+    found, launch = judge(shown), shown.launch
+    tries = Tries() if launch is None else Tries(launch.timeouts, launch.lost)
+    stop = None if wish is None else StopRecord(found.attempt, wish, _SOME_TIME, "wished")
+    is_explained = found.marker is None and found.reason is JobFailureStatus.LOST
+    ended = after_attempt(explained(found, stop if is_explained and heeded else None), tries, limits)
+    return unless_cancelled(ended, stop if heeded else None)
+
+
+@cache
+def judge(shown: Shown) -> Derived:
+    """What the real `derive_state` makes of a directory."""
     launch, pid = shown.launch, shown.pid
     return derive_state(
         Evidence(

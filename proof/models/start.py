@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from proof.models.checker import Step
-from proof.models.real import Judged, Launch, Mark, Pid, Shown, judge, next_try
+from proof.models.real import Launch, Mark, Pid, Shown, judge, next_try
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.decisions import Arrival, RetryLimits, answers, known_end, on_arrival
+from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.ports import Liveness
 
@@ -198,11 +199,11 @@ class StartAndAdopt:
     def _submit(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         # The look of a submission decides nothing that is not looked at again, so it is one step.
         found = judge(self._shown(state))
-        answered = found.attempt if found.action is Action.KEEP else 0
-        s = s._replace(answered=answered)
-        if found.state is JobState.DONE:
+        s = s._replace(answered=known_end(found))
+        arrival = on_arrival(found)
+        if arrival is Arrival.REUSE:
             yield Step(f"S{i} finds it done", self._answer(state, i, s, found))
-        elif found.action is Action.WATCH and found.state is JobState.RUNNING:
+        elif arrival is Arrival.ADOPT and found.state is JobState.RUNNING:
             yield Step(f"S{i} adopts it", _with(state, i, s._replace(pc="look")))
         else:
             yield Step(f"S{i} wants to run it", _with(state, i, s._replace(pc="try")))
@@ -212,7 +213,7 @@ class StartAndAdopt:
             pc = "open" if self._planted == "no look under the lock" else "settle"
             yield Step(f"S{i} takes the lock", _with(state, i, s._replace(pc=pc, lock=True)))
         elif self._planted == "a taken lock is a failure":
-            lost = Judged(JobState.ERROR, Action.START, 0, JobFailureStatus.LOST, False, False)
+            lost = Derived(JobState.ERROR, Action.START, "given up", JobFailureStatus.LOST)
             yield Step(f"S{i} gives up", self._answer(state, i, s, lost))
         else:
             yield Step(f"S{i} finds the lock taken", _with(state, i, s._replace(pc="look")))
@@ -234,7 +235,7 @@ class StartAndAdopt:
 
     def _settled(self, state: State, i: int, s: Scheduler, then: Next) -> Iterator[Step[State]]:
         found = judge(self._shown(state, own=True))
-        lost = found.reason is JobFailureStatus.LOST and not found.is_marked
+        lost = found.reason is JobFailureStatus.LOST and found.marker is None
         rebooted = state.pid is not None and state.pid.boot != state.boot
         left = [w for w in state.works if w.runner == "dead"]
         if lost and left and not rebooted and self._planted != "no sweep":
@@ -245,7 +246,7 @@ class StartAndAdopt:
 
     def _start(self, state: State, i: int, s: Scheduler) -> Iterator[Step[State]]:
         found = judge(self._shown(state, own=True))
-        if _answers(s, found):
+        if answers(found, s.answered):
             yield Step(f"S{i} finds the answer", self._answer(state, i, s, found))
         elif found.action is Action.WATCH:
             yield Step(f"S{i} lets it be", _with(state, i, s._replace(pc="look", lock=False)))
@@ -338,8 +339,8 @@ class StartAndAdopt:
         if state.pid is not None and state.pid.attempt == s.watched:
             yield Step(f"S{i} sees the pid record", _with(state, i, s._replace(pc="look", watched=0)))
 
-    def _ended(self, state: State, i: int, s: Scheduler, found: Judged) -> Iterator[Step[State]]:
-        if _answers(s, found):
+    def _ended(self, state: State, i: int, s: Scheduler, found: Derived) -> Iterator[Step[State]]:
+        if answers(found, s.answered):
             yield Step(f"S{i} reads the answer", self._answer(state, i, s, found))
         else:
             yield Step(f"S{i} finds an old answer", _with(state, i, s._replace(pc="judge", seen=None)))
@@ -350,7 +351,7 @@ class StartAndAdopt:
         free = s._replace(lock=False)
         if found.action is Action.WATCH:
             yield Step(f"S{i} lets it be", _with(state, i, free._replace(pc="look")))
-        elif found.action is Action.KEEP and not _answers(s, found):
+        elif found.action is Action.KEEP and not answers(found, s.answered):
             yield Step(f"S{i} tries it itself", _with(state, i, free._replace(pc="try")))
         elif found.action is Action.KEEP:
             yield Step(f"S{i} reads the answer", self._answer(state, i, s, found))
@@ -367,7 +368,7 @@ class StartAndAdopt:
                 mark = Mark(state.launch.attempt, state.launch.nonce, JobFailureStatus.LOST)
                 yield Step(f"S{i} marks it lost", self._answer(state._replace(failed=mark), i, s, found))
 
-    def _answer(self, state: State, i: int, s: Scheduler, found: Judged) -> State:
+    def _answer(self, state: State, i: int, s: Scheduler, found: Derived) -> State:
         """A scheduler tells its owner: from now on nothing of that attempt may run."""
         wrong = None
         if any(w.uses_task and w.attempt <= max(found.attempt, 1) for w in state.works):
@@ -482,11 +483,6 @@ class StartAndAdopt:
                 failed=shown.failed and shown.failed._replace(attempt=attempt, nonce=nonce),
             )
         return shown
-
-
-def _answers(s: Scheduler, found: Judged) -> bool:
-    """`attempts._answers`."""
-    return found.action is Action.KEEP and (found.state is JobState.DONE or found.attempt != s.answered)
 
 
 def _of(state: State, nonce: int) -> Work | None:

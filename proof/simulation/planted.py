@@ -28,6 +28,8 @@ from tenuto.scheduler import (
     token_decisions,
     token_queue,
     tokens,
+    verdicts,
+    watches,
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
@@ -149,7 +151,7 @@ def _leftovers_not_swept(patch: Patch) -> None:
     async def _swept(self: Any, job: Any, lock: Any, found: Any) -> Any:
         return found
 
-    patch.set(attempts.Attempts, "_swept", _swept)
+    patch.set(verdicts.Verdicts, "_swept", _swept)
 
 
 # Markers and attempts
@@ -278,7 +280,7 @@ def _lost_reported_done(patch: Patch) -> None:
         verdict = after(found, tries, limits)
         return Verdict(JobState.DONE) if verdict.reason is JobFailureStatus.LOST else verdict
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
 
 
 @_bug("a failed job that is found on the disk counts as done")
@@ -296,7 +298,8 @@ def _failure_reused(patch: Patch) -> None:
 
 @_bug("a failure that was known before the submission counts as the answer to it")
 def _old_failure_answers(patch: Patch) -> None:
-    patch.set(attempts, "_answers", lambda job, found: found.derived.action is Action.KEEP)
+    for module in (attempts, watches):
+        patch.set(module, "has_answer", lambda job, found: found.derived.action is Action.KEEP)
 
 
 @_bug("an adopted job is taken for done without waiting for its runner")
@@ -314,7 +317,7 @@ def _adoption_never_ends(patch: Patch) -> None:
             await asyncio.get_running_loop().create_future()
         return False
 
-    patch.set(attempts.Attempts, "_watch_runner", _watch_runner)
+    patch.set(watches.Watches, "_watch_runner", _watch_runner)
 
 
 # Trying again
@@ -322,7 +325,7 @@ def _adoption_never_ends(patch: Patch) -> None:
 
 @_bug("the count of timeouts starts anew with each attempt")
 def _retry_counter_reset(patch: Patch) -> None:
-    patch.set(attempts, "tries_of", lambda launch: Tries())
+    patch.set(verdicts, "tries_of", lambda launch: Tries())
 
 
 @_bug("a resumable job is tried once too often")
@@ -331,7 +334,7 @@ def _one_retry_too_many(patch: Patch) -> None:
         generous = limits._replace(max_retries=limits.max_retries + 1)
         return decisions.after_attempt(found, tries, generous)
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
 
 
 @_bug("a lost job is started again, however often it was lost")
@@ -339,7 +342,7 @@ def _lost_without_limit(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(max_lost_retries=1000))
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
 
 
 @_bug("a start that the machine refused counts as a loss")
@@ -352,22 +355,25 @@ def _timeout_is_final(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(resumable=False))
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
 
 
 @_bug("a restarted scheduler runs a failed job again that runs once")
 def _failed_once_job_runs_again(patch: Patch) -> None:
-    answers = attempts._answers
+    has_answer = verdicts.has_answer
 
     def as_for_others(found: Any, **options: Any) -> Arrival:
         return decisions.on_arrival(found)
 
-    def _answers(job: Any, found: Any) -> bool:
-        return answers(job, found) and (found.derived.state is JobState.DONE or job.answered != job.attempt)
+    def answers_others(job: Any, found: Any) -> bool:
+        return has_answer(job, found) and (
+            found.derived.state is JobState.DONE or job.answered != job.attempt
+        )
 
     patch.set(arrivals, "on_arrival", as_for_others)
     patch.set(attempts, "on_arrival", as_for_others)
-    patch.set(attempts, "_answers", _answers)
+    for module in (attempts, watches):
+        patch.set(module, "has_answer", answers_others)
 
 
 @_bug("a job that runs once is tried again after its runner was lost, or its time was up")
@@ -375,7 +381,7 @@ def _once_job_tried_again(patch: Patch) -> None:
     def after_attempt(found: Any, tries: Any, limits: Any) -> Verdict:
         return decisions.after_attempt(found, tries, limits._replace(once=False))
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
     patch.set(jobs.Job, "once", property(lambda self: False))
 
 
@@ -384,17 +390,17 @@ def _once_job_tried_again(patch: Patch) -> None:
 
 @_bug("a job that was cancelled, and whose runner vanished, is started again")
 def _cancelled_job_restarted(patch: Patch) -> None:
-    patch.set(attempts.Attempts, "_explained", lambda self, job, derived: derived)
+    patch.set(verdicts.Verdicts, "_explained", lambda self, job, derived: derived)
 
 
 @_bug("a job that times out while it is being cancelled is started again")
 def _cancelled_job_tried_again(patch: Patch) -> None:
-    patch.set(attempts.Attempts, "_unless_cancelled", lambda self, job, verdict: verdict)
+    patch.set(verdicts.Verdicts, "_unless_cancelled", lambda self, job, verdict: verdict)
 
 
 @_bug("a cancelled job is not asked to stop")
 def _stop_not_sent(patch: Patch) -> None:
-    patch.set(attempts.Attempts, "request_stop", lambda self, job: None)
+    patch.set(watches.Watches, "request_stop", lambda self, job: None)
 
 
 @_bug("a cancelled job still waits for what it depends on")
@@ -408,7 +414,7 @@ def _cancelled_job_killed(patch: Patch) -> None:
         if job.process is not None:
             job.process.kill()
 
-    patch.set(attempts.Attempts, "request_stop", request_stop)
+    patch.set(watches.Watches, "request_stop", request_stop)
 
 
 # Waiting
@@ -456,12 +462,12 @@ def _transient_woken_too_late(patch: Patch) -> None:
 
 @_bug("changes of a directory are waited for without a look now and then")
 def _no_poll_underneath(patch: Patch) -> None:
-    changed = attempts.Attempts.changed
+    changed = watches.Watches.changed
 
     async def for_ever(self: Any, directory: str, timeout_s: float = 0.0) -> None:
         await changed(self, directory, 1e9 if self._watch_directory(directory) else timeout_s)
 
-    patch.set(attempts.Attempts, "changed", for_ever)
+    patch.set(watches.Watches, "changed", for_ever)
 
 
 @_bug("the slot of an ended job is not given back")
@@ -483,7 +489,8 @@ def _never_resumes(patch: Patch) -> None:
 
 @_bug("a shortage of the machine fails the job instead of letting it wait")
 def _shortage_is_final(patch: Patch) -> None:
-    patch.set(shell, "shortage", lambda error: None)
+    for module in (pauses, shell):
+        patch.set(module, "shortage", lambda error: None)
 
 
 @_bug("a finished job is still counted as waiting")
@@ -503,7 +510,7 @@ def _found_done_not_awaited(patch: Patch) -> None:
 
 @_bug("who waits is not asked again when a job ends")
 def _who_waits_forgotten(patch: Patch) -> None:
-    patch.set(shell.Shell, "_ask_again", lambda self: None)
+    patch.set(shell.Shell, "_notify_soon", lambda self: None)
 
 
 # Tokens
@@ -655,7 +662,7 @@ def _missing_means_done(patch: Patch) -> None:
             return Verdict(JobState.DONE)
         return after(found, tries, limits)
 
-    patch.set(attempts, "after_attempt", after_attempt)
+    patch.set(verdicts, "after_attempt", after_attempt)
     patch.set(observation.Observer, "_is_fenced", lambda self, paths, nonce: True)
 
 

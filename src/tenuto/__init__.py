@@ -63,12 +63,12 @@ if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
     from tenuto.experiments.hooks import SubmitHook
     from tenuto.experiments.info import load_xp_info
-    from tenuto.experiments.modes import RunMode
     from tenuto.experiments.process_service import ProcessService
+    from tenuto.experiments.run_mode import RunMode
     from tenuto.experiments.services import Service, ServiceState
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
-    from tenuto.launchers.finding import find_launcher
+    from tenuto.launchers.finder import find_launcher
     from tenuto.launchers.requirements import Alternative, Gpu, Gpus, Host, Match, Requirement
     from tenuto.launchers.slurm.launcher import SlurmLauncher
     from tenuto.launchers.slurm.options import SlurmOptions
@@ -78,12 +78,13 @@ if TYPE_CHECKING:
     from tenuto.scheduler.listeners import Listener
     from tenuto.scheduler.tokens import CounterToken
     from tenuto.scheduler.watched_outputs import OutputKey
+    from tenuto.tasks.deserialization import from_state_dict
     from tenuto.tasks.documentation import describe_config
     from tenuto.tasks.explain import explain
     from tenuto.tasks.grid import grid
     from tenuto.tasks.progress import progress, tqdm
     from tenuto.tasks.saving import deserialize, from_task_dir, load, save, serialize
-    from tenuto.tasks.serialization import from_state_dict, state_dict
+    from tenuto.tasks.serialization import state_dict
 
 _ON_DEMAND = {
     "Alternative": "tenuto.launchers.requirements",
@@ -100,7 +101,7 @@ _ON_DEMAND = {
     "OutputKey": "tenuto.scheduler.watched_outputs",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
-    "RunMode": "tenuto.experiments.modes",
+    "RunMode": "tenuto.experiments.run_mode",
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
@@ -114,8 +115,8 @@ _ON_DEMAND = {
     "deserialize": "tenuto.tasks.saving",
     "experiment": "tenuto.experiments.experiment",
     "explain": "tenuto.tasks.explain",
-    "find_launcher": "tenuto.launchers.finding",
-    "from_state_dict": "tenuto.tasks.serialization",
+    "find_launcher": "tenuto.launchers.finder",
+    "from_state_dict": "tenuto.tasks.deserialization",
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",

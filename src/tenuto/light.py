@@ -25,13 +25,16 @@ def late(name: str) -> Any:
 
 
 class _Late:
-    __slots__ = ("_name",)
+    __slots__ = ("_module", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, attribute)
 
 
 if TYPE_CHECKING:
@@ -53,28 +56,17 @@ else:
     # which in a process just forked is dozens of pages to copy.
     import _signal as signal
 
-    class _OnFirstUse:
-        """Stands for a module until something of it is needed."""
-
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def __getattr__(self, attribute: str) -> Any:
-            found = getattr(import_module(self._name), attribute)
-            setattr(self, attribute, found)
-            return found
-
-    ctypes = _OnFirstUse("ctypes")
-    difflib = _OnFirstUse("difflib")
-    fcntl = _OnFirstUse("fcntl")
-    fractions = _OnFirstUse("fractions")
-    hashlib = _OnFirstUse("hashlib")  # for files: it is faster where there is much to digest
-    importlib_util = _OnFirstUse("importlib.util")
-    pathlib = _OnFirstUse("pathlib")
-    shlex = _OnFirstUse("shlex")
-    shutil = _OnFirstUse("shutil")
-    struct = _OnFirstUse("struct")
-    tomllib = _OnFirstUse("tomllib")
+    ctypes = late("ctypes")
+    difflib = late("difflib")
+    fcntl = late("fcntl")
+    fractions = late("fractions")
+    hashlib = late("hashlib")  # for files: it is faster where there is much to digest
+    importlib_util = late("importlib.util")
+    pathlib = late("pathlib")
+    shlex = late("shlex")
+    shutil = late("shutil")
+    struct = late("struct")
+    tomllib = late("tomllib")
 
     # `hashlib` loads OpenSSL first, which takes 3 ms. The interpreter has its own code for the same digest.
     try:
@@ -139,6 +131,7 @@ __all__ = [
     "import_module",
     "importlib_util",
     "json_encoder",
+    "late",
     "pathlib",
     "pattern",
     "sha256",

@@ -10,6 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 UNNAMED = re.compile(r"\b(whoever|somebody|someone|anybody|who (waits|asks|reads|looks))\b", re.IGNORECASE)
+VAGUE = re.compile(
+    r"\b(business|(?<!person )(?<!member )who (has|uses|needs|holds|starts|started|asked|runs))\b"
+)
+"""What the rooms below do not say either."""
+STRICT = {"cli", "experiments", "jobs", "tasks", "workspace", "settings", "lifecycle", "launchers"}
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -23,8 +28,8 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
             before = token.type
 
 
-def unnamed(text: str) -> list[int]:
-    return [number for number, line in sentences(text) if UNNAMED.search(line)]
+def unnamed(text: str, pattern: re.Pattern[str] = UNNAMED) -> list[int]:
+    return [number for number, line in sentences(text) if pattern.search(line)]
 
 
 def test_a_sentence_names_its_actor() -> None:
@@ -33,6 +38,17 @@ def test_a_sentence_names_its_actor() -> None:
         f"{path.relative_to(ROOT)}:{line}" for path in files for line in unnamed(path.read_text("utf-8"))
     ]
     assert not found, "write scheduler, runner, owner, job, caller: " + ", ".join(found)
+
+
+def test_a_sentence_of_the_heart_says_who_decides() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for room in sorted(STRICT)
+        for path in sorted((ROOT / "src" / "tenuto" / room).rglob("*.py"))
+        if "slurm" not in path.parts
+        for line in unnamed(path.read_text("utf-8"), VAGUE)
+    ]
+    assert not found, "name the one that has, uses or decides it: " + ", ".join(found)
 
 
 def test_the_rule_reads_comments_and_docstrings_only() -> None:

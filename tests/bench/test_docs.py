@@ -1,4 +1,4 @@
-"""Owns the promise that docs/performance.md shows the figures of a kept result, as they are."""
+"""Owns the promise that the pages with figures show those of a kept result, as they are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bench.results import RESULTS, Result, read
 from bench.rows import FLOOR, OURS, missing, refs_each, timed
 
 PAGE = docs.PAGE.read_text(encoding="utf-8")
+SLURM_PAGE = docs.SLURM_PAGE.read_text(encoding="utf-8")
 AROUND = {"started": "2026-11-15T10:11:12+00:00", "scale": "full", "load_before": 0.1, "cores": 2}
 
 
@@ -25,6 +26,12 @@ def test_the_page_shows_the_result_that_it_names() -> None:
     assert docs.fresh(PAGE, read(path)) == PAGE, "docs/performance.md is stale; run: python -m bench.docs"
 
 
+def test_the_page_on_slurm_shows_the_result_that_it_names() -> None:
+    path = docs.named(SLURM_PAGE)
+    assert path is not None
+    assert docs.fresh(SLURM_PAGE, read(path), docs.slurm_figures) == SLURM_PAGE, "run: python -m bench.docs"
+
+
 def test_the_figures_begin_with_their_commit_and_what_changed_since() -> None:
     path = docs.named(PAGE)
     assert path is not None
@@ -35,11 +42,12 @@ def test_the_figures_begin_with_their_commit_and_what_changed_since() -> None:
     assert not age.is_outdated(around, age.MEASURED), "much has changed since; run: python -m bench.docs"
 
 
-def test_the_page_shows_the_newest_kept_result(require: Callable[[str], None]) -> None:
+def test_each_page_shows_the_newest_kept_result_that_has_its_figures(require: Callable[[str], None]) -> None:
     require("git")
     if not (RESULTS.parents[1] / ".git").exists():
         pytest.skip("not a checkout, so nobody can tell which results are kept")
-    assert docs.named(PAGE) == docs.kept()[-1]
+    assert docs.named(PAGE) == docs.newest("W1")
+    assert docs.named(SLURM_PAGE) == docs.newest("W12")
 
 
 def test_the_comparison_is_sorted_and_takes_the_largest_size_of_each() -> None:

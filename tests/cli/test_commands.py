@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tenuto.cli.checks import Verdict, check_machine
+from tenuto.cli.checks import CheckResult, check_machine
 from tenuto.cli.main import COMMANDS
 from tests.experiments.scripts import environment, run, tenuto
 
@@ -60,20 +60,20 @@ def test_doctor_checks_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
         "energy",
     ):
         assert name in checks
-    assert checks["locks"].verdict is Verdict.OK
-    assert all(check.advice for check in checks.values() if check.verdict is not Verdict.OK)
+    assert checks["locks"].verdict is CheckResult.OK
+    assert all(check.advice for check in checks.values() if check.verdict is not CheckResult.OK)
 
 
 def test_doctor_warns_of_what_is_missing(tmp_path: Path) -> None:
     checks = {check.name: check for check in check_machine(tmp_path, {"PATH": str(tmp_path)})}
-    assert checks["git"].verdict is Verdict.WARN
-    assert checks["gpus"].verdict is Verdict.OK
+    assert checks["git"].verdict is CheckResult.WARN
+    assert checks["gpus"].verdict is CheckResult.OK
 
 
 def test_doctor_fails_where_nothing_can_be_written(require: object) -> None:
     checks = {check.name: check for check in check_machine(Path("/proc/nowhere"), environment())}
-    assert checks["workspace"].verdict is Verdict.FAIL
-    assert checks["locks"].verdict is Verdict.FAIL
+    assert checks["workspace"].verdict is CheckResult.FAIL
+    assert checks["locks"].verdict is CheckResult.FAIL
 
 
 def test_doctor_says_where_each_setting_comes_from(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.main import COMMANDS
 
 from .test_looking import JOB_KEYS, RUN_KEYS, WHY_KEYS
@@ -65,6 +65,6 @@ def test_every_field_is_on_the_page(name: str, keys: list[str]) -> None:
 
 
 def test_every_exit_code_is_on_the_page() -> None:
-    codes = [value for name, value in vars(exits).items() if name.isupper()]
+    codes = [value for name, value in vars(exit_codes).items() if name.isupper()]
     assert sorted(codes) == list(range(6))
     assert all(f"| {code} | " in section("What they share") for code in codes)

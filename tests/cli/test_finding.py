@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.cli.options import workspace_path
 from tenuto.errors import NotFound
-from tenuto.experiments.last_used import last_workspace, remember_workspace
+from tenuto.experiments.workspace import last_workspace, remember_workspace
 from tenuto.settings import Settings, load_settings
 from tenuto.workspace.machine import this_machine
 

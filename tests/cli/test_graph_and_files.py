@@ -6,7 +6,7 @@ import subprocess
 from xml.etree import ElementTree
 
 from tenuto.cli.graphs import dot, svg, text_lines
-from tenuto.jobs.graph import job_nodes, layers, task_nodes
+from tenuto.jobs.job_graph import job_nodes, layers, task_nodes
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobState
 

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.experiments.display import ASCII, UNICODE, Shown, ShownJob, rendered, signs_for
 from tenuto.jobs.model import Counts
-from tenuto.jobs.screen import Above, Line, Screen, Size, Style
+from tenuto.jobs.screen import Above, Screen, ScreenLine, Size, Style
 from tenuto.jobs.text import width
 
 MANY = Shown(
@@ -111,9 +111,9 @@ def open_screen(columns: int) -> tuple[Terminal, Screen]:
 
 def test_lines_are_drawn_over_and_prints_go_above() -> None:
     terminal, screen = open_screen(40)
-    screen.draw([Line("one"), Line("two")])
+    screen.draw([ScreenLine("one"), ScreenLine("two")])
     Above(screen).write("printed\nhalf")
-    screen.draw([Line("three")])
+    screen.draw([ScreenLine("three")])
     assert terminal.lines == ["printed", "three"]
     screen.clear()
     assert terminal.lines == ["printed", ""]
@@ -122,9 +122,9 @@ def test_lines_are_drawn_over_and_prints_go_above() -> None:
 def test_a_window_made_narrower_keeps_no_remains() -> None:
     terminal, screen = open_screen(60)
     Above(screen).write("printed\n")
-    screen.draw([Line("a" * 57), Line("b" * 50), Line("c")])
+    screen.draw([ScreenLine("a" * 57), ScreenLine("b" * 50), ScreenLine("c")])
     terminal.narrow(20)
-    screen.draw([Line("a" * 57), Line("d")])
+    screen.draw([ScreenLine("a" * 57), ScreenLine("d")])
     assert terminal.lines == ["printed", "a" * 16 + "…", "d"]
 
 
@@ -140,16 +140,20 @@ def test_a_question_without_a_line_end_is_shown_when_it_is_flushed() -> None:
 def test_colours_come_only_where_they_are_wanted() -> None:
     for color in (True, False):
         stream = io.StringIO()
-        Screen(stream, color=color, size=lambda _: Size(80, 24)).draw([Line("x", Style.BAD)])
+        Screen(stream, color=color, size=lambda _: Size(80, 24)).draw([ScreenLine("x", Style.BAD)])
         assert ("\x1b[31m" in stream.getvalue()) is color
 
 
 def test_a_terminal_that_has_gone_is_no_error() -> None:
+    refused: list[str] = []
+
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
+            refused.append(text)
             raise OSError(5, "Input/output error")
 
     screen = Screen(Gone(), size=lambda _: Size(80, 24))
-    screen.draw([Line("x")])
+    screen.draw([ScreenLine("x")])
     screen.print("y\n")
     screen.clear()
+    assert any("x" in text for text in refused)

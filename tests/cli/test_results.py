@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.cli.plots import Point, bars, histogram, scatter
-from tenuto.jobs.results import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
+from tenuto.jobs.result_table import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
 from tenuto.jobs.text import width
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobState

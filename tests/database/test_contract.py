@@ -113,7 +113,7 @@ def test_each_door_has_tables_and_a_version_of_its_own(database: Database, tmp_p
     assert scalar(database, "SELECT version_num FROM database_version") == OWN.head
 
 
-def test_two_migrators_make_the_tables_once(database_url: str, tmp_path: Path) -> None:
+def test_14_two_migrators_make_the_tables_once(database_url: str, tmp_path: Path) -> None:
     door(tmp_path / "door")
     made = [Database(database_url) for _ in range(4)]
     both = threading.Barrier(4)
@@ -155,7 +155,7 @@ def test_a_migration_that_is_interrupted_leaves_nothing_and_is_repeated(
     assert scalar(database, "SELECT count(*) FROM things") == 0
 
 
-def test_a_newer_schema_is_refused(database: Database) -> None:
+def test_14_a_newer_schema_is_refused(database: Database) -> None:
     execute(database, "UPDATE database_version SET version_num = '0999'")
     with pytest.raises(NewerDatabase, match="0999"):
         migrate(database)

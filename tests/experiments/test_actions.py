@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import ExperimentLocked
-from tenuto.experiments.actions import prune_runs
-from tenuto.experiments.locking import lock_experiment
-from tenuto.experiments.status import RunState
-from tenuto.experiments.users import askers, users
+from tenuto.experiments.experiment_lock import lock_experiment
+from tenuto.experiments.job_owners import askers, users
+from tenuto.experiments.pruning import prune_runs
+from tenuto.experiments.run_status import RunState
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete

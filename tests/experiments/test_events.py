@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import JournalError, NotFound
-from tenuto.experiments.events import RunEvents, run_events
-from tenuto.experiments.journals import archive_forsaken, run_of, writer_name
+from tenuto.experiments.run_journal import RunEvents, archive_forsaken, run_events, run_of, writer_name
 from tenuto.lifecycle.events import (
     JobProgressEvent,
     JobStateChangedEvent,
@@ -151,7 +150,7 @@ with experiment(HERE / "ws", "sweep") as xp:
     xp.subscribe(broken)
     xp.subscribe(heard.append)
     Note.C(name="a").submit()
-from tenuto.experiments.events import run_events
+from tenuto.experiments.run_journal import run_events
 assert [entry.event for entry in run_events(HERE / "ws", "sweep").read()] == heard == worse
 print([type(event).__name__ for event in heard])
 """,
@@ -172,7 +171,7 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cursor", [{}, {"run": 3, "jobs": []}, {"run": {"a": [1]}, "jobs": []}, {"run": {}}])
 def test_what_is_no_cursor_is_refused(cursor: object) -> None:
-    from tenuto.experiments.view import WorkspaceView
+    from tenuto.experiments.workspace_view import WorkspaceView
     from tenuto.workspace.machine import this_machine
 
     view = WorkspaceView(Layout("/nowhere"), this_machine())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.experiments.history import FinishedRun, runs_to_prune
+from tenuto.experiments.pruning import FinishedRun, runs_to_prune
 
 DONE = [FinishedRun(f"2025010{day}_000000", False) for day in range(1, 6)]
 FAILED = [FinishedRun(f"2025010{day}_120000", True) for day in range(1, 6)]

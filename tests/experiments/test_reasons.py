@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tenuto import CommandTask, experiment
-from tenuto.experiments.reasons import explain_job
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.job_past import explain_job
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.spawn import SpawnLauncher

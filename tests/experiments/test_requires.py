@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenuto import LauncherNotFound, Param, RequirementError, RunMode, Task, experiment
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import prepare
 from tenuto.scheduler.base import Scheduler

@@ -8,7 +8,7 @@ import pandas
 import polars
 import pytest
 
-from tenuto.experiments.results import Finished, result_rows
+from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.lifecycle.states import JobState
 from tenuto.testing import FakeHost
 from tenuto.workspace.layout import Layout

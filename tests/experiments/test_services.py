@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from tenuto import PortTaken, ProcessService, ServiceError, ServiceState, WebService
-from tenuto.jobs.listening import listen
+from tenuto.jobs.tcp_ports import listen
 from tenuto.lifecycle.events import ServiceAddedEvent, ServiceStateChangedEvent
 from tenuto.workspace.journal import replay
 from tenuto.workspace.machine import this_machine

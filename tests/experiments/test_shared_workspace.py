@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import DirectoryUnusable
-from tenuto.experiments.shared_workspace import make_root
+from tenuto.experiments.workspace import make_root
 from tenuto.workspace.machine import this_machine
 
 from .scripts import Place, eventually, python, run, tenuto

@@ -260,14 +260,14 @@ def test_killed_at_any_step_of_the_removal_nothing_is_half_removed(place: Place)
         """
 import signal
 from tenuto.workspace import trash
-from tenuto.experiments import transient
+from tenuto.experiments import pruning
 from tenuto.jobs import removal
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if "{step}" == "locked":
-    transient.users = removal._remove = die
+    pruning.users = removal._remove = die
 elif "{step}" == "renamed":
     trash.empty = die
 elif "{step}" == "half deleted":
@@ -326,8 +326,8 @@ for number in range(rounds):
 CLEANER = """
 import os, sys
 from functools import partial
-from tenuto.experiments.users import users
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.job_owners import users
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.removal import delete
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -15,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.errors import Ambiguous, NotFound
-from tenuto.experiments.locking import lock_experiment
+from tenuto.experiments.experiment_lock import lock_experiment
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.standing import within_run
-from tenuto.experiments.status import RunState
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
@@ -239,6 +240,18 @@ def test_one_job_of_a_large_run_is_looked_at_without_the_others(workspace: Build
         files.calls = 0
         assert view.detail(expected.key).job.state is expected.state
         assert files.calls < 120, expected
+
+
+def test_a_transient_job_is_needed_through_a_transient_one_that_failed(workspace: Builder) -> None:
+    transient = TransientMode.TRANSIENT
+    for job_id, kind in (("first", "failed before"), ("second", "failed"), ("last", "failed")):
+        _KINDS[kind](workspace, job_id)
+    lines = [line("first", transient=transient), line("second", "first", transient=transient)]
+    workspace.run(*lines, line("last", "second"), state=RunState.RUNNING)
+    with contextlib.closing(lock_experiment(MACHINE, workspace.layout, "sweep")):
+        everything = workspace.view.jobs(workspace.view.run("sweep"))
+        assert everything[0].state is JobState.READY
+        assert workspace.view.job(everything[0].key) == everything[0]
 
 
 @given(st.data())

@@ -356,12 +356,12 @@ def test_a_pause_has_an_end(tmp_path: Path, code: int, monkeypatch: pytest.Monke
     """Bounded waits: while it lasts the job says what it waits for; then it fails, and says that."""
     monkeypatch.setattr("tenuto.scheduler.pauses.BACK_OFF_S", 0.02)
     longest = "OWN_S" if code == errno.EMFILE else "LONGEST_S"
-    monkeypatch.setattr(f"tenuto.scheduler.pauses.{longest}", 0.5)
     launcher = Unwilling(*(OSError(code, os.strerror(code)) for _ in range(10_000)))
     with Bench(tmp_path / "ws", launcher=launcher) as bench:
         job = bench.command("job", "true")
         eventually(lambda: "waits until the machine recovers" in str(job.standing.message), "the reason")
-        assert bench.scheduler.snapshot().paused is not None
+        eventually(lambda: bench.scheduler.snapshot().paused is not None, "the pause")
+        monkeypatch.setattr(f"tenuto.scheduler.pauses.{longest}", 0.5)
         assert job.wait(WAIT_S) is S.ERROR
         assert os.strerror(code) in str(job.standing.message)
         assert "did not change within 0.5 s" in str(job.standing.message)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.jobs import model as module
-from tenuto.jobs.model import Counts, Delta, Kind, Model, Reset, kind_of
+from tenuto.jobs.model import CountKind, Counts, Delta, Model, Reset, kind_of
 from tenuto.lifecycle.owners import Door, OwnerName
 from tenuto.lifecycle.source import Group, Row, RowId, group_key, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -152,7 +152,7 @@ def test_counts_tell_reused_from_ran_and_failed_from_stranded() -> None:
     assert (model.counts().known, model.counts().finished) == (8, 6)
     assert model.counts("experiments:other/1") == Counts(running=1)
     assert model.counts("experiments:none/1") == Counts()
-    assert model.by_task(Kind.RUNNING) == {"my.Other": 1}
+    assert model.by_task(CountKind.RUNNING) == {"my.Other": 1}
 
 
 changes = st.lists(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tenuto.jobs.progress import last_progress
+from tenuto.jobs.job_progress import last_progress
 from tenuto.lifecycle.events import JobProgressEvent, ProcessStartedEvent
 from tenuto.workspace.journal import EventWriter
 

@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from tenuto.experiments.status import RunState, RunStatus, write_run_status
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.run_status import RunState, RunStatus, write_run_status
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import instruct

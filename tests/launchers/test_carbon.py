@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tenuto.cli import checks
-from tenuto.launchers.carbon import plan
+from tenuto.launchers.carbon import carbon_plan
 from tenuto.launchers.carbon.tracker import Usage, device_share, share
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
@@ -371,20 +371,20 @@ def test_what_is_no_measurement_is_refused(value: Any) -> None:
 def test_without_the_extra_nothing_is_planned_unless_there_is_another_tracker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plan, "find_spec", lambda name: None)
-    assert plan.carbon_plan(CarbonSettings()) is None
-    own = plan.carbon_plan(CarbonSettings(tracker="my_lab:Meter", every_s=3.0))
+    monkeypatch.setattr(carbon_plan, "find_spec", lambda name: None)
+    assert carbon_plan.carbon_plan(CarbonSettings()) is None
+    own = carbon_plan.carbon_plan(CarbonSettings(tracker="my_lab:Meter", every_s=3.0))
     assert own is not None
     assert own._replace(beside="") == CarbonPlan(every_s=3.0, tracker="my_lab:Meter")
     check = checks._energy()
-    assert check.verdict is checks.Verdict.OK
+    assert check.verdict is checks.CheckResult.OK
     assert "tenuto[carbon]" in check.found
 
 
 def test_with_the_extra_jobs_are_measured_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "find_spec", lambda name: object())
-    assert plan.carbon_plan(CarbonSettings(country="FRA")) == CarbonPlan(country="FRA")
-    assert plan.carbon_plan(CarbonSettings(enabled=False)) is None
+    monkeypatch.setattr(carbon_plan, "find_spec", lambda name: object())
+    assert carbon_plan.carbon_plan(CarbonSettings(country="FRA")) == CarbonPlan(country="FRA")
+    assert carbon_plan.carbon_plan(CarbonSettings(enabled=False)) is None
     assert "carbon.enabled" in checks._energy().found
 
 

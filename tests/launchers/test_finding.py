@@ -9,7 +9,7 @@ import pytest
 from tenuto import LauncherNotFound, Requirement, find_launcher
 from tenuto.errors import RequirementError, SettingsError
 from tenuto.launchers.choice import Launchers
-from tenuto.launchers.finding import Finder
+from tenuto.launchers.finder import Finder
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.settings import Settings
 

@@ -46,7 +46,7 @@ if child == 0:
 if sys.argv[1] == "0":
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # the runner is that slow
 watch = supervisor.Supervisor(payload, child, BoundedLogs(paths, 1 << 20))
-watch._beside_due = float("inf")
+watch._events_due = float("inf")
 print(watch.supervise().out_of_memory)
 """
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.runner import task
+from tenuto.launchers.runner import python_task
 from tenuto.launchers.runner.assignment import Assignment
+from tenuto.launchers.runner.progress_reports import RANK_VARIABLES, ProgressReports, rank
 from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.reports import RANK_VARIABLES, ProgressReports, rank
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
@@ -158,14 +158,14 @@ def test_a_result_that_nobody_could_read_again_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A task that returned 300 MB was done, and its result raised for ever."""
-    monkeypatch.setattr("tenuto.launchers.runner.reporter.STORED_RESULT_LIMIT", 1000)
+    monkeypatch.setattr("tenuto.launchers.runner.report_writer.STORED_RESULT_LIMIT", 1000)
     fd = open_report()
     try:
-        reporter = Reporter(fd)
+        reporter = ReportWriter(fd)
         with pytest.raises(ValueError, match="at most 1,000 are kept: write it to a file"):
             reporter.done(["x" * 2000])
         assignment = Assignment(str(tmp_path), "task", str(tmp_path), TASK_ID, "ab12", 1)
-        task._report_result(assignment, reporter, object(), ["x" * 2000])
+        python_task._report_result(assignment, reporter, object(), ["x" * 2000])
         said = read_report(fd)
         assert said.done
         assert said.flags == (RESULT_NOT_KEPT,)

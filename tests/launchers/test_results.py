@@ -16,7 +16,7 @@ import polars
 import pytest
 
 from tenuto.launchers.results import Encoder, decoded, readable
-from tenuto.launchers.runner.results import kept
+from tenuto.launchers.runner.kept_result import kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def test_the_process_of_a_python_task_is_light(
     loaded = job.marker().result
     assert isinstance(loaded, list), (job.marker(), Path(job.paths.err).read_text())
     bare = subprocess.check_output([sys.executable, "-P", "-c", "import sys; print(*sys.modules)"], text=True)
-    assert "tenuto.launchers.runner.task" in loaded
+    assert "tenuto.launchers.runner.python_task" in loaded
     assert [name for name in heavy if name in {*loaded} - {*bare.split()}] == []
 
 

@@ -93,6 +93,7 @@ def test_it_is_listened_to_in_one_loop_after_another(event: int) -> None:
     async def main() -> None:
         os.eventfd_write(event, 1)
         await readable.wait()
+        assert os.eventfd_read(event) == 1
 
     asyncio.run(give_up())
     asyncio.run(main())
@@ -104,6 +105,7 @@ def test_the_first_of_two_is_enough(event: int) -> None:
         other = Readable(never)
         os.eventfd_write(event, 1)
         await first_readable(other, Readable(event))
+        assert os.eventfd_read(event) == 1
         other.close()
         os.close(never)
 

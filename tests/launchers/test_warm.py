@@ -638,7 +638,7 @@ def test_a_parent_that_cannot_fork_is_an_error_that_may_pass(
 ) -> None:
     full = tmp_path / "full"
     refusing = f"""
-    serving = sys.modules.get("tenuto.launchers.warm.serving")
+    serving = sys.modules.get("tenuto.launchers.warm.parent_process")
     if serving is not None and "pytest" not in sys.modules:
         def fork(fork=serving.fork_quietly):
             if os.path.exists({str(full)!r}):

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.lifecycle import events
 from tenuto.lifecycle.events import EVENT_TYPES, CarbonMetricsData, UnknownEvent
-from tenuto.lifecycle.values import Value
+from tenuto.lifecycle.value_class import Value
 
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
 KINDS: dict[str, type[Value]] = {

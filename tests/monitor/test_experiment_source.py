@@ -14,9 +14,9 @@ import pytest
 
 from tenuto.experiments import followed_run, source_feed
 from tenuto.experiments.followed_run import FollowedRun, job_row
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.source import ExperimentSource
-from tenuto.experiments.status import RunState
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.source import ActedAs, Action, Row, Source, Target
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode

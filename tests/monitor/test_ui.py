@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.jobs.listening import listen
+from tenuto.jobs.tcp_ports import listen
 
 from .conftest import Client, Stream
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from sqlalchemy import select, text
+
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.rows import Added, Caps, Claimed, End, NewCandidate, Refusal, Told
 from tenuto.search.store import Store
+from tenuto.search.tables import evolution_jobs, jobs
 
 ANY = Caps()
 
@@ -77,3 +80,18 @@ def tell_all(store: Store, name: str = "s") -> int:
     count = store.tell(name, search.told, lambda: told, True)
     assert count is not None
     return count
+
+
+def status(store: Store, number: int, name: str = "s") -> EvolutionStatus:
+    """The status of a candidate."""
+    query = select(jobs.status).where(jobs.search_id == name, jobs.number == number)
+    return EvolutionStatus(store.database.read(lambda c: c.execute(query).scalar_one()))
+
+
+def column(store: Store, number: int, column: str, name: str = "s") -> object:
+    query = select(evolution_jobs.c[column]).where(jobs.search_id == name, jobs.number == number)
+    return store.database.read(lambda c: c.execute(query).scalar_one())
+
+
+def execute(store: Store, statement: str) -> None:
+    store.database.write(lambda c: c.execute(text(statement)))

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from tenuto.cli.exits import exit_code
+from tenuto.cli.exit_codes import exit_code
 from tenuto.cli.main import commands
 from tenuto.errors import TenutoError
 from tenuto.workspace.machine import this_machine

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 from sqlalchemy import text
 
 from tenuto.database import Database, migrate
@@ -22,9 +23,8 @@ from tenuto.settings.search import SearchSettings
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.queues import FakeQueue
 from tenuto.workspace.machine import this_machine
-from tests.search.builders import Console, added, claimed, new, opened, succeeded
+from tests.search.builders import Console, added, claimed, column, new, opened, status, succeeded
 from tests.search.tasks_for_search import Square
-from tests.search.test_store import column, status
 
 
 class ListSampler:
@@ -119,7 +119,16 @@ def test_1_a_sampler_without_a_job_is_told_in_yellow_and_touches_no_row(sqlite: 
     assert replace(before, now=0) == replace(after, now=0)
 
 
-def test_26_a_sampler_that_raises_is_told_in_red(sqlite: Store) -> None:
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What Loguru is told."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{level} {message}")
+    yield lines
+    logger.remove(sink)
+
+
+def test_26_a_sampler_that_raises_is_told_in_red_and_logged(sqlite: Store, logged: list[str]) -> None:
     class Broken:
         def schedule_job(self, **_: Any) -> None:
             raise ValueError("no [idea]")
@@ -127,6 +136,8 @@ def test_26_a_sampler_that_raises_is_told_in_red(sqlite: Store) -> None:
     jobs, console, _ = scheduler(sqlite, Broken())
     assert jobs.schedule_jobs(0, total_scheduled_jobs=0) == 0
     assert console.lines == [r"[red]s: the sampler failed: ValueError: no \[idea][/]"]
+    (line,) = logged
+    assert line.startswith("ERROR s: the sampler failed\nTraceback")
 
 
 def test_1_dispatch_sends_in_order_and_stamps_the_time(sqlite: Store) -> None:
@@ -143,13 +154,14 @@ def test_1_dispatch_sends_in_order_and_stamps_the_time(sqlite: Store) -> None:
     assert jobs.dispatch_pending_jobs() == 0
 
 
-def test_1_one_send_that_fails_is_told_and_no_obstacle(sqlite: Store) -> None:
+def test_1_one_send_that_fails_is_logged_told_and_no_obstacle(sqlite: Store, logged: list[str]) -> None:
     jobs, console, queue = scheduler(sqlite)
     made = added(sqlite, 3)
     queue.refused = {made[1].id}
     assert jobs.dispatch_pending_jobs() == 2
     assert queue.sent == [made[0].id, made[2].id]
     assert ["[red]" in line and "candidate 2" in line for line in console.lines] == [True]
+    assert ["candidate 2 could not be sent" in line for line in logged] == [True]
     assert status(sqlite, 2) is EvolutionStatus.PENDING
 
 

@@ -18,7 +18,7 @@ from tenuto.cli.commands.evolve import write_demo
 from tenuto.errors import SearchDiffers, SearchError
 from tenuto.search import Repository
 from tests.search.programs import AGENT, EVALUATOR, git, programs, repository, state_of
-from tests.search.test_commands import tenuto
+from tests.search.terminal import tenuto
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 from tenuto.errors import SearchError
 from tenuto.search.blocks import changed_outside
 from tenuto.search.openevolve import read_config, stages_of
-from tests.search.test_commands import tenuto
+from tests.search.terminal import tenuto
 
 PROGRAM = """import math
 # EVOLVE-BLOCK-START

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.search.test_commands import tenuto
+from tests.search.terminal import tenuto
 
 NAMES = "Evolution, MapElites, Outcome, Real, Integer, Choice, IsoLine, RandomSearch, GridSearch, Study"
 FORBIDDEN = (

@@ -13,8 +13,7 @@ from tenuto.lifecycle.evolution import EVOLUTION_TRANSITIONS, EvolutionStatus
 from tenuto.search.rows import Added, Caps, Claimed, End, Refusal
 from tenuto.search.store import Store
 from tests.conftest import PROFILE
-from tests.search.builders import new, opened, succeeded, tell_all
-from tests.search.test_store import status
+from tests.search.builders import new, opened, status, succeeded, tell_all
 
 S = EvolutionStatus
 CAPS = Caps(max_unfinished=4, max_total=12)

@@ -82,6 +82,10 @@ def test_3_processes_that_schedule_without_pause_end_at_the_cap(
             go(process)
             time.sleep(EVERY_S)
             process.kill()
+    except BaseException:
+        for process in steady:
+            process.kill()
+        raise
     finally:
         for process in killed:
             process.kill()

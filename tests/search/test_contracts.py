@@ -32,6 +32,7 @@ PLAIN: dict[str, Any] = {
     "map-elites": MapElites([4, 4], [(0, 1), (0, 1)]),
     "islands": MapElites(16, [(0, 1), (0, 1)], islands=3, migrate_every=5),
     "optuna": OptunaSampler("random"),
+    "optuna-tpe": OptunaSampler("tpe"),
 }
 
 

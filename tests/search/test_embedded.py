@@ -44,14 +44,14 @@ def executions(tmp_path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_search_evaluates_each_candidate_once_and_goes_on_when_run_again(tmp_path: Path) -> None:
+def test_5_a_search_goes_on_with_a_larger_cap_and_ends_with_a_smaller_one(tmp_path: Path) -> None:
     result = square(tmp_path, max_total_jobs=10).run(slots=2)
     assert (result.state, result.reason, result.scheduled) == ("ENDED", "TOTAL", 10)
     assert (result.succeeded, result.failed, result.reused) == (10, 0, 0)
     assert len(executions(tmp_path)) == 20
     assert result.best is not None
     assert result.best.objective == max(row["objective"] for row in result.rows())
-    again = square(tmp_path, max_total_jobs=12).run(slots=2)  # 5: a larger cap opens it again
+    again = square(tmp_path, max_total_jobs=12).run(slots=2)
     assert (again.scheduled, again.succeeded, again.reason) == (12, 12, "TOTAL")
     assert len(executions(tmp_path)) == 24
     fewer = square(tmp_path, max_total_jobs=5).run(slots=2)
@@ -75,17 +75,17 @@ def test_16_candidates_of_higher_priority_start_next(tmp_path: Path) -> None:
         task=Whole.C(log=str(tmp_path / "log")),
         space={"n": Integer(0, 99)},
         sampler=GridSearch(1),
-        max_total_jobs=7,
+        max_total_jobs=13,
     )
-    for n in range(4):
+    for n in range(10):
         evolution.enqueue({"n": n})
     for n, priority in ((10, 1), (11, 3), (12, 2)):
         evolution.enqueue({"n": n}, priority)
     evolution.close()
     result = evolution.run(slots=1)
     started = [int(line.split()[1]) for line in executions(tmp_path) if line.startswith("start")]
-    assert started == [11, 12, 10, 0, 1, 2, 3]
-    assert result.succeeded == 7
+    assert started == [11, 12, 10, *range(10)]
+    assert result.succeeded == 13
 
 
 def test_19_a_small_space_ends_exhausted_and_nothing_runs_twice(tmp_path: Path) -> None:

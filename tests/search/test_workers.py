@@ -134,6 +134,28 @@ def test_10_a_frozen_workers_payload_ends_before_another_machine_begins(
     assert (row["status"], row["attempt"], row["cost"]) == ("SUCCEEDED", 2, 1.0)
 
 
+@pytest.mark.prove("it waits until a lease is over")
+def test_10_a_frozen_workers_job_is_adopted_on_the_same_workspace(stage: Callable[..., Theatre]) -> None:
+    theatre = stage(TENUTO_SEARCH__LEASE_S="20")
+    theatre.hold()
+    theatre.evolve(1, 0)
+    frozen = theatre.worker("--slots", "1")
+    theatre.until(lambda rows: bool(theatre.noted("alive")))
+    theatre.worker("--slots", "1")  # keeps the leases of the workspace fresh, so that payloads live
+    frozen.send_signal(signal.SIGSTOP)
+    theatre.until(lambda rows: rows[0]["attempt"] == 2)
+    theatre.let_go()
+    theatre.until(lambda rows: rows[0]["status"] == "SUCCEEDED")
+    (before,) = theatre.rows()
+    frozen.send_signal(signal.SIGCONT)
+    frozen.send_signal(signal.SIGTERM)
+    _, said = frozen.communicate(timeout=90)  # by then it wrote whatever it had to write
+    assert frozen.returncode == 0, said
+    assert theatre.rows() == [before], "what the old attempt writes has no effect"
+    assert f"-{frozen.pid}-" not in before["worker"]
+    assert len(theatre.noted("start")) == len(theatre.noted("end")) == 1, "one payload, adopted"
+
+
 @pytest.mark.slow
 def test_58_a_killed_workers_jobs_are_adopted_on_its_workspace(stage: Callable[..., Theatre]) -> None:
     # Runners end payloads half a lease after their worker: longer than any machine needs to start another.

@@ -14,7 +14,7 @@ from tenuto.settings import Settings, Url, load_settings
 from tenuto.settings.foreign import foreign_variables
 from tenuto.settings.search import SEARCH_SECTIONS
 from tenuto.settings.service import NODE_SECTIONS, SERVER_SECTIONS
-from tenuto.settings.tree import NAMED_TABLE, SECTIONS, TABLE, Source, declared
+from tenuto.settings.tree import NAMED_TABLE, SECTIONS, TABLE, ValueSource, declared
 from tenuto.settings.urls import without_secrets
 
 
@@ -183,7 +183,7 @@ def test_a_foreign_variable_ranks_between_the_files_and_ours(tmp_path: Path) -> 
     text = "[service]\nport = 1\nmax_age_s = 2\ndata = 'd'\n"
     settings = loaded(tmp_path, text, SERVER_SECTIONS, PORT="3", MAX_AGE="4", TENUTO_SERVICE__PORT="5")
     assert (settings.service.port, settings.service.max_age_s) == (5, 4.0)
-    assert settings.origin("service.max_age_s") == (Source.FOREIGN, "MAX_AGE")
+    assert settings.origin("service.max_age_s") == (ValueSource.FOREIGN, "MAX_AGE")
     assert str(settings.origin("service.max_age_s")) == "MAX_AGE"
     assert settings.service.data == tmp_path / "d"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenuto.errors import InvalidSetting, SettingsError, UnknownSetting
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.toml_lines import key_lines
-from tenuto.settings.tree import TABLE, Source
+from tenuto.settings.tree import TABLE, ValueSource
 
 
 class Place:
@@ -53,7 +53,7 @@ def test_without_any_source_the_defaults_hold(place: Place) -> None:
     settings = place.load()
     assert settings == Settings()
     assert settings.slots >= 1
-    assert {origin.source for _, _, origin in settings.items()} == {Source.DEFAULT}
+    assert {origin.source for _, _, origin in settings.items()} == {ValueSource.DEFAULT}
 
 
 def test_each_source_wins_over_the_one_before(place: Place) -> None:
@@ -67,9 +67,9 @@ def test_each_source_wins_over_the_one_before(place: Place) -> None:
     seen.append(place.load(max_retries=40).max_retries)
     assert seen == [3, 10, 20, 30, 40]
     settings = place.load(grace_s=1)
-    assert settings.origin("slots") == (Source.USER, f"{user}:1")
+    assert settings.origin("slots") == (ValueSource.USER, f"{user}:1")
     assert str(settings.origin("max_retries")) == "TENUTO_MAX_RETRIES"
-    assert settings.origin("grace_s") == (Source.ARGUMENT, "grace_s")
+    assert settings.origin("grace_s") == (ValueSource.ARGUMENT, "grace_s")
     del place.environ["TENUTO_MAX_RETRIES"]
     assert str(place.load().origin("max_retries")) == f"{own}:3"
 
@@ -104,7 +104,7 @@ def test_xdg_config_home_is_honoured_only_if_absolute(place: Place, tmp_path: Pa
     place.environ["XDG_CONFIG_HOME"] = "relative"
     assert place.load().slots == 11
     place.environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
-    assert place.load().origin("slots").source is Source.DEFAULT
+    assert place.load().origin("slots").source is ValueSource.DEFAULT
 
 
 def test_nested_settings_are_reached_by_two_underscores(place: Place) -> None:
@@ -116,7 +116,7 @@ def test_nested_settings_are_reached_by_two_underscores(place: Place) -> None:
 
 def test_an_empty_variable_and_an_argument_of_none_mean_not_given(place: Place) -> None:
     place.environ["TENUTO_SLOTS"] = " "
-    assert place.load(slots=None).origin("slots").source is Source.DEFAULT
+    assert place.load(slots=None).origin("slots").source is ValueSource.DEFAULT
 
 
 @pytest.mark.parametrize(("text", "value"), [("yes", True), ("0", False), ("Off", False), ("TRUE", True)])

@@ -39,5 +39,9 @@ def test_a_command_with_such_a_variable_is_refused_before_it_is_submitted() -> N
 
 
 def test_other_variables_pass() -> None:
-    check_variable("A", "")
-    check_variable("ÄÖ", "1\n2\udcff")
+    given = {"A": "", "ÄÖ": "1\n2\udcff"}
+    for name, value in given.items():
+        check_variable(name, value)
+    task = CommandTask.C(command=["true"], environment=given)
+    seal(task)
+    assert task.environment == given

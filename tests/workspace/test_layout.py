@@ -16,7 +16,6 @@ from tenuto.workspace.layout import (
     Layout,
     TokenPlace,
     directory_name,
-    same_on_some_disks,
     script_name,
 )
 
@@ -94,12 +93,6 @@ def test_composed_and_decomposed_letters_stay_apart() -> None:
     assert directory_name(unicodedata.normalize("NFC", name)) != directory_name(
         unicodedata.normalize("NFD", name)
     )
-
-
-def test_ids_that_differ_only_in_case_are_recognised() -> None:
-    assert same_on_some_disks("Sweep", "sweep")
-    assert not same_on_some_disks("sweep", "sweep")
-    assert not same_on_some_disks("sweep", "sweeps")
 
 
 names = st.text(min_size=1, max_size=40) | st.text(alphabet="a.-~/2e", min_size=1, max_size=8)

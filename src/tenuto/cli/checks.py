@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tenuto import __version__
 from tenuto.errors import TenutoError
-from tenuto.launchers.carbon.plan import codecarbon_is_installed
+from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
 from tenuto.launchers.runner.memory import GroupLimit, limit_memory
 from tenuto.workspace.machine import this_machine
 
@@ -30,7 +30,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 @unique
-class Verdict(Enum):
+class CheckResult(Enum):
     """How a check went."""
 
     OK = "ok"
@@ -42,13 +42,13 @@ class Check(NamedTuple):
     """One check: what was looked at, what was found, and what to do about it."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     advice: str = ""
 
 
 def _ok(name: str, found: str) -> Check:
-    return Check(name, Verdict.OK, found)
+    return Check(name, CheckResult.OK, found)
 
 
 def check_machine(workspace: Path, environ: Mapping[str, str]) -> list[Check]:
@@ -84,7 +84,7 @@ def _tenuto() -> Check:
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
-        return Check("python", Verdict.FAIL, version, "use Python 3.11 or newer")
+        return Check("python", CheckResult.FAIL, version, "use Python 3.11 or newer")
     return _ok("python", f"{version}, {sys.executable}")
 
 
@@ -102,7 +102,7 @@ def _writable(place: Path) -> Check:
     except OSError as error:
         return Check(
             "workspace",
-            Verdict.FAIL,
+            CheckResult.FAIL,
             f"{place}: {error.strerror}",
             "choose another workspace, or change its permissions",
         )
@@ -126,9 +126,9 @@ def _locks(place: Path) -> Check:
         with _scratch(place) as folder:
             problem = _try_locks(f"{folder}/lock")
     except (TenutoError, OSError) as error:
-        return Check(name, Verdict.FAIL, str(error), elsewhere)
+        return Check(name, CheckResult.FAIL, str(error), elsewhere)
     if problem:
-        return Check(name, Verdict.FAIL, problem, elsewhere)
+        return Check(name, CheckResult.FAIL, problem, elsewhere)
     return _ok(name, "held by one process, seen by another, freed by its death")
 
 
@@ -159,7 +159,7 @@ def _disk(place: Path) -> Check:
     free = this_machine().files.free_space(str(place))
     found = f"{free.bytes / (1 << 30):.1f} GiB and {free.inodes} files free"
     if free.bytes < LITTLE_DISK or free.inodes < FEW_INODES:
-        return Check("disk", Verdict.WARN, found, "make room: jobs wait while the disk is full")
+        return Check("disk", CheckResult.WARN, found, "make room: jobs wait while the disk is full")
     return _ok("disk", found)
 
 
@@ -167,7 +167,9 @@ def _pidfd() -> Check:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError) as error:
-        return Check("pidfd", Verdict.FAIL, f"{error}", "use Linux 5.3 or newer, outside of a strict sandbox")
+        return Check(
+            "pidfd", CheckResult.FAIL, f"{error}", "use Linux 5.3 or newer, outside of a strict sandbox"
+        )
     return _ok("pidfd", "the end of a job is seen at once")
 
 
@@ -178,11 +180,11 @@ def _inotify() -> Check:
             limits[name] = int(Path("/proc/sys/fs/inotify", name).read_text())
         except (OSError, ValueError):
             return Check(
-                "inotify", Verdict.WARN, "not there", "jobs of other runs are seen within two seconds"
+                "inotify", CheckResult.WARN, "not there", "jobs of other runs are seen within two seconds"
             )
     found = ", ".join(f"{name} {value}" for name, value in limits.items())
     if limits["max_user_watches"] < FEW_WATCHES:
-        return Check("inotify", Verdict.WARN, found, "raise it: sysctl fs.inotify.max_user_watches=65536")
+        return Check("inotify", CheckResult.WARN, found, "raise it: sysctl fs.inotify.max_user_watches=65536")
     return _ok("inotify", found)
 
 
@@ -191,7 +193,7 @@ def _descriptors() -> Check:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FEW_DESCRIPTORS:
-        return Check("open files", Verdict.WARN, f"{soft} (at most {hard})", "raise it: ulimit -n 4096")
+        return Check("open files", CheckResult.WARN, f"{soft} (at most {hard})", "raise it: ulimit -n 4096")
     return _ok("open files", f"{soft}")
 
 
@@ -204,7 +206,7 @@ def _memory_group() -> Check:
         return _ok("cgroup memory", "memory limits hold for a job and all that it starts")
     return Check(
         "cgroup memory",
-        Verdict.WARN,
+        CheckResult.WARN,
         "no group can be made here",
         "memory limits then hold for each process by itself; a systemd user session usually gives you groups",
     )
@@ -213,7 +215,9 @@ def _memory_group() -> Check:
 def _git(environ: Mapping[str, str]) -> Check:
     found = _version(["git", "--version"], environ)
     if found is None:
-        return Check("git", Verdict.WARN, "not installed", "install it: runs record the commit of your code")
+        return Check(
+            "git", CheckResult.WARN, "not installed", "install it: runs record the commit of your code"
+        )
     return _ok("git", found.removeprefix("git version "))
 
 

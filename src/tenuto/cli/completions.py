@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from tenuto.cli.options import open_workspace
 from tenuto.errors import TenutoError
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import job_keys
 
 MOST = 200

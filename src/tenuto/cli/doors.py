@@ -1,25 +1,50 @@
-"""The doors that a monitor of a workspace opens: experiments always, others where they are used.
+"""The doors that a monitor opens: experiments always, others where they are used; and for which person.
 Opens and closes their databases; shows nothing.
 """
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tenuto.cli.console import note
 from tenuto.errors import NotFound
 from tenuto.experiments.source import ExperimentSource
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.lifecycle.source import Source
+from tenuto.light import late
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_FILE
 from tenuto.settings.service import ServiceSettings
 from tenuto.settings.urls import Url
 
+if TYPE_CHECKING:
+    from tenuto.search import opening as searches
+    from tenuto.search import source as search_source
+    from tenuto.service import configuration, tables
+    from tenuto.service import source as service_source
+else:
+    searches = late("tenuto.search.opening")
+    search_source = late("tenuto.search.source")
+    configuration = late("tenuto.service.configuration")
+    service_source = late("tenuto.service.source")
+    tables = late("tenuto.service.tables")
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Hosts that only this machine reaches."""
 PATIENCE_S = 5.0
 """How long a monitor waits for a database that does not answer."""
+
+
+def person() -> str:
+    """The name of the user, for what is said of an action."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without names
+        return "a person"
 
 
 def settings_with_service(database: str | None) -> Settings:
@@ -60,18 +85,12 @@ def _has_services(view: WorkspaceView, settings: Settings) -> bool:
 
 
 def _search(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
-    from tenuto.search.opening import open_database
-    from tenuto.search.source import SearchSource
-
     root = view.layout.root
-    return SearchSource(databases.enter_context(closing(open_database(settings, Path(root)))), root)
+    database = searches.open_database(settings, Path(root))
+    return search_source.SearchSource(databases.enter_context(closing(database)), root)
 
 
 def _service(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
-    from tenuto.service.configuration import database_of
-    from tenuto.service.source import ServiceSource
-    from tenuto.service.tables import MIGRATIONS, opened
-
-    database = opened(database_of(settings.service), MIGRATIONS, PATIENCE_S)
+    database = tables.opened(configuration.database_of(settings.service), tables.MIGRATIONS, PATIENCE_S)
     place = str(settings.service.data)
-    return ServiceSource(databases.enter_context(closing(database)), place, settings.services)
+    return service_source.ServiceSource(databases.enter_context(closing(database)), place, settings.services)

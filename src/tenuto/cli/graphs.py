@@ -8,7 +8,7 @@ import html
 import json
 from collections.abc import Iterator, Sequence
 
-from tenuto.jobs.graph import Node, layers
+from tenuto.jobs.job_graph import Node, layers
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.states import JobState
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tenuto import __version__
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.errors import TenutoError
 from tenuto.jobs.text import safe_lines
 
@@ -95,15 +95,15 @@ def main() -> Any:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        sys.exit(exits.INTERRUPTED)
+        sys.exit(exit_codes.INTERRUPTED)
     except TenutoError as error:
         text = safe_lines(str(error)).replace("\n", f"\n{' ' * len('tenuto: ')}")  # a pointer stays in place
         click.echo(f"tenuto: {text}", err=True)
-        sys.exit(exits.exit_code(error))
+        sys.exit(exit_codes.exit_code(error))
     except OSError as error:
         if error.filename is None:  # none of a disk's: a bug, whose traceback is wanted
             raise
         sentence = f"{error.filename} cannot be used: {error.strerror}; check its permissions and the disk"
         click.echo(f"tenuto: {safe_lines(sentence)}", err=True)
-        sys.exit(exits.USAGE)
-    sys.exit(code if isinstance(code, int) else exits.OK)
+        sys.exit(exit_codes.USAGE)
+    sys.exit(code if isinstance(code, int) else exit_codes.OK)

@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from tenuto.errors import NotFound, SettingsError, TenutoError
-from tenuto.experiments.last_used import last_workspace
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace import last_workspace
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import job_keys
 from tenuto.settings import Settings, load_settings
 from tenuto.workspace.layout import Layout

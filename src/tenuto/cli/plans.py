@@ -31,7 +31,7 @@ METHOD = "median time of earlier jobs of each task, in the order of the dependen
 
 
 class Prediction(NamedTuple):
-    """How long it would take, and for how many jobs nobody can say."""
+    """How long it would take, and for how many jobs the past does not tell."""
 
     seconds: float
     slots: int

@@ -96,7 +96,7 @@ def program_options(command: F) -> F:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSearch:
     """A search of programs, how many are evaluated at once (None: the settings'), and what was ignored."""
 
     evolution: Evolution
@@ -105,7 +105,7 @@ class Declared:
     repository: str
 
 
-def declare(options: ProgramOptions) -> Declared:
+def declare(options: ProgramOptions) -> DeclaredSearch:
     """The search that the options declare; raises `click.UsageError` for options that do not fit together."""
     _check(options)
     settings = load_settings(foreign=SEARCH_SECTIONS)
@@ -131,7 +131,7 @@ def declare(options: ProgramOptions) -> Declared:
         stall=config.early_stopping_patience,
         settings=settings,
     )
-    return Declared(evolution, config.parallel_evaluations, config.ignored, repository.path)
+    return DeclaredSearch(evolution, config.parallel_evaluations, config.ignored, repository.path)
 
 
 def _check(options: ProgramOptions) -> None:

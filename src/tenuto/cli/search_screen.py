@@ -5,7 +5,7 @@ Only shows; what is said above the picture stays on the terminal.
 from __future__ import annotations
 
 from tenuto.clock import Clock, SystemClock
-from tenuto.jobs.screen import Line, Screen, Style
+from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.search.heatmap import Row, heat_map, spark_line
 from tenuto.search.lines import duration, last_line, number, rate
@@ -60,12 +60,12 @@ class LiveReporter:
                 del self._scores[::2]
         self._screen.draw([*self._picture(progress), *self._below(progress)])
 
-    def _picture(self, progress: Progress) -> list[Line]:
+    def _picture(self, progress: Progress) -> list[ScreenLine]:
         size = self._screen.size
         archive = progress.archive
         side = self._side(progress)
         if archive is None or archive.cells == 1 or size.columns < _SIDE + 12 or size.rows < 12:
-            return [Line(text) for text in side]
+            return [ScreenLine(text) for text in side]
         columns = size.columns - _SIDE - _GAP - 3
         rows = size.rows - _BELOW - 3
         picture = heat_map(archive, columns, rows, progress.parents)
@@ -96,9 +96,9 @@ class LiveReporter:
         lines.append(f"time        {duration(progress.elapsed_s)}{_left(progress)}")
         return [truncate(safe(line), _SIDE) for line in lines]
 
-    def _below(self, progress: Progress) -> list[Line]:
+    def _below(self, progress: Progress) -> list[ScreenLine]:
         causes = sorted(progress.failures.items(), key=lambda item: -item[1])[:2]
-        return [Line(f"{count} failed: {safe(cause)}", Style.BAD) for cause, count in causes]
+        return [ScreenLine(f"{count} failed: {safe(cause)}", Style.BAD) for cause, count in causes]
 
 
 def _zipped(picture: list[Row], side: list[str]) -> list[tuple[Row | None, str]]:
@@ -108,12 +108,12 @@ def _zipped(picture: list[Row], side: list[str]) -> list[tuple[Row | None, str]]
     return list(zip(rows, [*side, *[""] * (length - len(side))], strict=True))
 
 
-def _beside(row: Row | None, text: str, is_unicode: bool) -> Line:
+def _beside(row: Row | None, text: str, is_unicode: bool) -> ScreenLine:
     gap = " " * _GAP
     if row is None:
-        return Line(text)
+        return ScreenLine(text)
     painted = f"{row.painted}{gap}{text}" if is_unicode else None
-    return Line(f"{row.plain}{gap}{text}", Style.PLAIN, painted)
+    return ScreenLine(f"{row.plain}{gap}{text}", Style.PLAIN, painted)
 
 
 def _left(progress: Progress) -> str:

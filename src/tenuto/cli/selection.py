@@ -1,18 +1,21 @@
-"""Which jobs a command is about: by run, by filter, by name."""
+"""The jobs that a command is about: by run, by filter, by name; and the options that choose them.
+Reads only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.fields import FIELDS, own_fields
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.results import ResultReader, flat_result, is_result
+from tenuto.jobs.result_table import ResultReader, flat_result, is_result
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.filter_reader import parse_filter
@@ -22,6 +25,26 @@ CHOICES = {
     "state": [state.name.lower() for state in JobState],
     "reason": [reason.name.lower() for reason in JobFailureStatus],
 }
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_option(command: F) -> F:
+    """`-r`, `--run`."""
+    text = "An experiment (its last run), or one of its runs."
+    return click.option("-r", "--run", metavar="RUN", shell_complete=complete_runs, help=text)(command)
+
+
+def all_option(command: F) -> F:
+    """`-a`, `--all`."""
+    text = "Every job of the workspace, also of no run."
+    return click.option("-a", "--all", "every", is_flag=True, help=text)(command)
+
+
+def limit_option(command: F) -> F:
+    """`-n`, `--limit`."""
+    return click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")(command)
 
 
 def read_filter(words: Sequence[str]) -> Filter | None:

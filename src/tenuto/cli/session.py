@@ -1,5 +1,5 @@
 """Runs what a person names, a script or a YAML file, and says how that ended.
-What is shown meanwhile is the business of the `Progress` it is given.
+The `ProgressDisplay` that it is given decides what is shown meanwhile.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import traceback
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
-from tenuto.cli import exits
-from tenuto.cli.script import main_file, module_spec, run_module, run_script
+from tenuto.cli import exit_codes
+from tenuto.cli.main_module import main_file, module_spec, run_module, run_script
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
-from tenuto.experiments.display import LiveProgress, PlainProgress, Progress, signs_for, steers_terminal
+from tenuto.experiments.display import (
+    LiveProgress,
+    PlainProgress,
+    ProgressDisplay,
+    signs_for,
+    steers_terminal,
+)
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
-from tenuto.experiments.modes import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.overview import Overview
-from tenuto.experiments.reporting import current_reporter
+from tenuto.experiments.reporter import current_reporter
+from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.jobs.causes import grouped
@@ -77,7 +83,7 @@ class Remarks(logging.Handler):
 class Session:
     """One call of the command line, from its first experiment to its exit code."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressDisplay) -> None:
         self.progress = progress
         self.problem: str | None = None
         """Why the script stopped before its end, in one line."""
@@ -100,9 +106,9 @@ class Session:
             imposed_mode.reset(imposed)
             imposed_rerun.reset(rerun)
             imposed_fail_fast.reset(fail_fast)
-        if code == exits.OK and self.progress.failed():
-            return exits.FAILED  # the script may have caught the error
-        return exits.INTERRUPTED if self.progress.left() and code == exits.OK else code
+        if code == exit_codes.OK and self.progress.failed():
+            return exit_codes.FAILED  # the script may have caught the error
+        return exit_codes.INTERRUPTED if self.progress.left() and code == exit_codes.OK else code
 
     def _run(self, request: Request) -> int:
         module = module_spec(request.file) if request.is_module else None
@@ -115,19 +121,19 @@ class Session:
                 run_script(request.file, request.arguments)
         except FailedExperiment as failed:
             self.problem = str(failed)
-            return exits.FAILED
+            return exit_codes.FAILED
         except ExperimentLocked as locked:
             self.problem = str(locked)
             tell(f"tenuto: {safe(str(locked))}")
-            return exits.LOCKED
+            return exit_codes.LOCKED
         except DirectoryUnusable as unusable:
             self.problem = str(unusable)
             self.progress.end()
             tell(f"tenuto: {safe(str(unusable))}")
-            return exits.FAILED
+            return exit_codes.FAILED
         except KeyboardInterrupt:
             self.problem = "interrupted"
-            return exits.INTERRUPTED
+            return exit_codes.INTERRUPTED
         except SystemExit as leaving:
             return _exit_code(leaving)
         except Exception as error:
@@ -136,8 +142,8 @@ class Session:
             self.problem = f"{type(error).__name__}: {error}"
             self.progress.end()
             tell(safe_lines(_trace(error, main_file() or request.file)))
-            return exits.FAILED
-        return exits.OK
+            return exit_codes.FAILED
+        return exit_codes.OK
 
     def summary(self, program: list[str], retry: list[str], exit_code: int) -> Summary:
         """What came of it; `retry` is what `program` is to be called with to try again."""
@@ -178,7 +184,7 @@ def _workspace(request: Request, file: ExperimentFile, settings: Settings) -> Wo
     return Workspace.named(given, settings)
 
 
-def open_progress(stream: TextIO) -> Progress:
+def open_progress(stream: TextIO) -> ProgressDisplay:
     """The face that fits where a stream leads."""
     machine, environ = this_machine(), process_environment()
     overview = Overview(SystemClock(), machine.files)
@@ -202,11 +208,11 @@ def output_for_json(json: bool) -> Iterator[None]:
 
 def _exit_code(leaving: SystemExit) -> int:
     if leaving.code is None:
-        return exits.OK
+        return exit_codes.OK
     if isinstance(leaving.code, int):
         return leaving.code
     tell(str(leaving.code))
-    return exits.FAILED
+    return exit_codes.FAILED
 
 
 def _trace(error: BaseException, script: str) -> str:

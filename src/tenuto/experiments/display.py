@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tenuto.experiments.overview import Overview
-from tenuto.experiments.status import RunState
+from tenuto.experiments.run_status import RunState
 from tenuto.jobs.model import Counts
-from tenuto.jobs.screen import Line, PrintingAbove, Screen, Size, Style
+from tenuto.jobs.screen import PrintingAbove, Screen, ScreenLine, Size, Style
 from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.source import Row
@@ -39,7 +39,7 @@ class ClosedRun(NamedTuple):
     """What a person should know, though nothing failed."""
 
 
-class Progress:
+class ProgressDisplay:
     """A `Reporter` that keeps an overview; the two faces below show it."""
 
     def __init__(self, overview: Overview) -> None:
@@ -102,7 +102,7 @@ class Progress:
 # -- without a terminal ------------------------------------------------------------------------------
 
 
-class PlainProgress(Progress):
+class PlainProgress(ProgressDisplay):
     """One line for each event: ``TIME EVENT TASK JOB tag=value... detail``. Reused jobs are only counted."""
 
     def __init__(self, overview: Overview, write: Callable[[str], None]) -> None:
@@ -154,7 +154,7 @@ def tag_text(tags: Mapping[str, object], before: str = "") -> str:
 # -- on a terminal -----------------------------------------------------------------------------------
 
 
-class LiveProgress(Progress):
+class LiveProgress(ProgressDisplay):
     """A few lines that are drawn again and again while an experiment is open."""
 
     def __init__(self, overview: Overview, screen: Screen, signs: Signs) -> None:
@@ -263,22 +263,24 @@ def _shown(row: Row, now: datetime) -> ShownJob:
     return ShownJob(label(row), row.progress, row.elapsed_s(now) or 0.0, desc, row.left_s(now))
 
 
-def rendered(shown: Shown, size: Size, signs: Signs = UNICODE) -> list[Line]:
+def rendered(shown: Shown, size: Size, signs: Signs = UNICODE) -> list[ScreenLine]:
     """The display, for any size of window: the overall bar first, and of the rest as much as fits."""
     columns, rows = size.columns - 3, size.rows - 1
-    lines = [Line(_overall(shown, columns, signs), Style.STRONG)]
+    lines = [ScreenLine(_overall(shown, columns, signs), Style.STRONG)]
     if rows >= 2:
-        lines.append(Line(truncate(_counted(shown.counts, signs), columns), Style.FAINT))
+        lines.append(ScreenLine(truncate(_counted(shown.counts, signs), columns), Style.FAINT))
     room = max(rows - len(lines), 0)
     failures = shown.failures[: min(MOST_FAILURES, room // 3)]
     most = min(MOST_RUNNING, room - len(failures))
     running = shown.running[:most]
     if len(running) < len(shown.running) and running:
         running = running[: max(most - 1, 0)]
-    lines += [Line(_running(one, columns, signs)) for one in running]
+    lines += [ScreenLine(_running(one, columns, signs)) for one in running]
     if hidden := len(shown.running) - len(running):
-        lines += [Line(truncate(f"  and {hidden} more running", columns), Style.FAINT)] if most > 0 else []
-    lines += [Line(truncate(f"{signs.bad} {text}", columns), Style.BAD) for text in failures]
+        lines += (
+            [ScreenLine(truncate(f"  and {hidden} more running", columns), Style.FAINT)] if most > 0 else []
+        )
+    lines += [ScreenLine(truncate(f"{signs.bad} {text}", columns), Style.BAD) for text in failures]
     return lines
 
 

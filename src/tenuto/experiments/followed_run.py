@@ -12,7 +12,7 @@ from itertools import islice
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.standing import standing_of, within_run
 from tenuto.experiments.token_view import with_tokens
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
 from tenuto.jobs.view import JobView

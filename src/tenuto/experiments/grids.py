@@ -1,5 +1,5 @@
 """From what a YAML file says to the tasks it stands for: code loaded, values typed, the grid expanded.
-It makes configs; submitting them is the experiment's business.
+It makes configs; the experiment submits them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hooks of an experiment: who is asked before a task is submitted."""
+"""Hooks of an experiment: each is asked before a task is submitted, and may change or refuse it."""
 
 from __future__ import annotations
 

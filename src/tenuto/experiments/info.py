@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenuto.experiments.results import Finished, Row, result_rows
+from tenuto.experiments.result_rows import Finished, Row, result_rows
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.status import RunState
-from tenuto.experiments.view import WorkspaceView
 from tenuto.experiments.workspace import Workspace
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.view import JobView
 from tenuto.settings import load_settings
 from tenuto.workspace.layout import Layout
@@ -67,7 +67,11 @@ class ExperimentInfo(NamedTuple):
 
 
 def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None = None) -> ExperimentInfo:
-    """What a run of an experiment did, by default its last; `NotFound` if there is none."""
+    """What a run of an experiment did; `NotFound` if there is none.
+
+    `workdir`: a workspace, by its path or its name in the settings. `name`: the experiment's. `run_id`: one
+    of its runs; by default the last.
+    """
     workspace = Workspace.named(workdir, load_settings())
     view = WorkspaceView(workspace.layout, this_machine())
     run = view.run(name if run_id is None else f"{name}/{run_id}")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.reuse import Validity
 from tenuto.jobs.submission import Defaults, Placement
-from tenuto.jobs.validity import Validity
 from tenuto.launchers.choice import Launchers
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
@@ -19,11 +19,11 @@ from tenuto.tasks.ports import Submission
 from tenuto.workspace.markers import Durability
 
 if TYPE_CHECKING:
-    from tenuto.jobs import placing
-    from tenuto.launchers import finding
+    from tenuto.jobs import placement
+    from tenuto.launchers import finder
 else:
-    placing = late("tenuto.jobs.placing")
-    finding = late("tenuto.launchers.finding")
+    placement = late("tenuto.jobs.placement")
+    finder = late("tenuto.launchers.finder")
 
 
 class JobDefaults:
@@ -36,7 +36,7 @@ class JobDefaults:
         carbon_plan: CarbonPlan | None,
         validity: Validity,
         former: FormerJobs,
-        declare_gpus: placing.DeclareGpus,
+        declare_gpus: placement.DeclareGpus,
     ) -> None:
         """`launcher`: the one that the script chose for all tasks; `declare_gpus`: makes a token of GPUs."""
         self._settings = settings
@@ -47,7 +47,7 @@ class JobDefaults:
         self._declare_gpus = declare_gpus
         self.launchers: Launchers | None = None
         """The launchers that jobs needed so far."""
-        self._placer: placing.Placer | None = None
+        self._placer: placement.Placer | None = None
         self._defaults: Defaults | None = None
 
     def get(self) -> Defaults:
@@ -87,7 +87,7 @@ class JobDefaults:
     def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
-            finder = finding.Finder(self._settings, self._all_launchers())
-            self._placer = placing.Placer(finder, self.get().limits, self._declare_gpus)
+            found = finder.Finder(self._settings, self._all_launchers())
+            self._placer = placement.Placer(found, self.get().limits, self._declare_gpus)
         launcher = submission.launcher or self._chosen_launcher()
         return self._placer.place(task, submission.requires, launcher, environment)

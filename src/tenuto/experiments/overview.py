@@ -13,9 +13,9 @@ from datetime import timedelta
 from tenuto.clock import Clock
 from tenuto.experiments.run import Run
 from tenuto.jobs.forecast import Durations, Running, remaining_s
-from tenuto.jobs.model import Counts, Kind, Model
+from tenuto.jobs.job_progress import ProgressSoFar
+from tenuto.jobs.model import CountKind, Counts, Model
 from tenuto.jobs.names import VaryingNames
-from tenuto.jobs.progress import ProgressSoFar
 from tenuto.jobs.rows import after_event, identity_row
 from tenuto.lifecycle.events import (
     Event,
@@ -143,7 +143,7 @@ class Overview:
         """Seconds until all jobs have ended; None while no duration is known."""
         now = self.clock.now()
         with self._lock:
-            unstarted = self._model.by_task(Kind.WAITING)
+            unstarted = self._model.by_task(CountKind.WAITING)
             found = [self._model.row(*name) for name in self._reports]
             slots = sum(self._slots.values())
         running = [

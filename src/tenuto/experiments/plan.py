@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tenuto.errors import DefaultChanged
 from tenuto.jobs.inquiry import Inquiry
-from tenuto.jobs.validity import Validity
+from tenuto.jobs.reuse import Validity
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job

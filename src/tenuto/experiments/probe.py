@@ -1,5 +1,5 @@
 """A probe of a launcher: two small jobs that show whether jobs can run there, and what to know about it.
-Leaves nothing behind; what a person is told of it is the command's business.
+Leaves nothing behind; the command words what a person is told of it.
 """
 
 from __future__ import annotations

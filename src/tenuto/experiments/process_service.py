@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
-from tenuto.jobs.listening import LOCALHOST, listen
+from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.modes import file_mode
@@ -25,7 +25,7 @@ _SLACK_S = 5.0
 _PORT = "{port}"
 _LAST_WORDS = 2000
 _LOOK_S = 0.05
-_GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.guard import main; main()"
+_GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.service_guard import main; main()"
 
 
 def _private(path: str, flags: int) -> int:
@@ -34,6 +34,10 @@ def _private(path: str, flags: int) -> int:
 
 class ProcessService(Service):
     """Runs a program, such as TensorBoard.
+
+    `command`: the program and its arguments, as a list or as a shell would split it. `id`: its name in the
+    run; by default the program's. `environment`: variables over those of this process. `directory`: where it
+    is started; by default here.
 
     With a `port` (0 for a free one), ``{port}`` in the command stands for it, and the service is running once
     a server listens there. When it is stopped it is asked to end, and killed after `grace_s`; so is all that

@@ -1,21 +1,46 @@
-"""What an experiment removes when it ends: runs older than it wants to keep, and what killed writers left."""
+"""Runs and jobs that are no longer kept: old runs, transient jobs, and what killed writers left.
+Nothing is removed but under the lock of its experiment or its job.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import WorkspaceError
-from tenuto.experiments.history import FinishedRun, runs_to_prune
+from tenuto.experiments.experiment_lock import lock_experiment
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_id import parse_run_id
-from tenuto.experiments.run_tags import read_tags
-from tenuto.experiments.status import RunState, read_run_status
-from tenuto.settings import Settings
+from tenuto.experiments.run_id import RunId, parse_run_id
+from tenuto.experiments.run_status import RunState, read_run_status, read_tags
+from tenuto.jobs.key import JobKey
+from tenuto.lifecycle.states import JobState, TransientMode
+from tenuto.light import late
+from tenuto.settings.tree import HistorySettings
 from tenuto.workspace import job_directory, trash
 from tenuto.workspace.jobslist import read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.temporaries import clear_forsaken
+
+if TYPE_CHECKING:
+    from tenuto.experiments import job_owners
+    from tenuto.experiments import workspace_view as views
+    from tenuto.jobs import directories, removal
+else:  # most runs need none of it
+    job_owners = late("tenuto.experiments.job_owners")
+    views = late("tenuto.experiments.workspace_view")
+    directories = late("tenuto.jobs.directories")
+    removal = late("tenuto.jobs.removal")
+
+
+def clear_up(machine: Machine, layout: Layout, run: Run, state: RunState, kept: HistorySettings) -> None:
+    """Remove what a run that ended in a state leaves behind; under the lock of its experiment."""
+    if state is RunState.DONE and any(job.transient is TransientMode.REMOVE for job in run.jobs.values()):
+        remove_transient_jobs(machine, layout, run)
+    clear_after_kills(machine, layout, run)
+    prune_history(machine, layout, run.experiment_id, kept, ending=run.run_id)
 
 
 def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:
@@ -38,9 +63,9 @@ def clear_after_kills(machine: Machine, layout: Layout, run: Run) -> None:
 
 
 def prune_history(
-    machine: Machine, layout: Layout, experiment_id: str, settings: Settings, ending: str
+    machine: Machine, layout: Layout, experiment_id: str, kept: HistorySettings, *, ending: str
 ) -> None:
-    """Removes old runs of an experiment, under its lock, but neither tagged ones nor `ending`; jobs stay."""
+    """Remove old runs of an experiment, under its lock, but neither tagged ones nor `ending`; jobs stay."""
     finished = []
     for run_id in filter(parse_run_id, machine.files.list(layout.experiment(experiment_id))):
         paths = layout.run(experiment_id, run_id)
@@ -51,10 +76,105 @@ def prune_history(
             finished.append(FinishedRun(run_id, failed=status is None or status.state is not RunState.DONE))
     for run_id in runs_to_prune(
         finished,
-        max_done=settings.history.max_done,
-        max_failed=settings.history.max_failed,
+        max_done=kept.max_done,
+        max_failed=kept.max_failed,
         keep=[ending],
     ):
         directory = layout.run(experiment_id, run_id).directory
         trash.discard(machine, layout, directory)
     trash.empty(machine, layout)
+
+
+class FinishedRun(NamedTuple):
+    """A run that is over."""
+
+    run_id: str
+    failed: bool
+
+
+def runs_to_prune(
+    runs: Iterable[FinishedRun],
+    *,
+    max_done: int | None,
+    max_failed: int | None,
+    keep: Collection[str] = (),
+) -> list[str]:
+    """The ids of the runs to remove, oldest first, so that the newest of each kind stay.
+
+    None keeps all. What is in `keep` stays, and counts towards the limit; a name that is no run id stays too,
+    for Tenuto did not make it.
+    """
+    limits = {False: max_done, True: max_failed}
+    kept = {False: 0, True: 0}
+    known = {run_id: run.failed for run in runs if (run_id := parse_run_id(run.run_id))}
+    pruned: list[RunId] = []
+    for run_id in sorted(known, reverse=True):
+        failed = known[run_id]
+        limit = limits[failed]
+        if limit is None or kept[failed] < limit or str(run_id) in keep:
+            kept[failed] += 1
+        else:
+            pruned.append(run_id)
+    return [str(run_id) for run_id in reversed(pruned)]
+
+
+def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
+    """Removes the directories of jobs that were only wanted for the others, unless an experiment uses them.
+
+    After a clean end, when the run no longer counts as live. What another experiment asked for stays: if it
+    runs, in any case; if it has ended, unless it wanted the job removed, too.
+    """
+    view = views.WorkspaceView(layout, machine)
+    keys = [
+        JobKey(job.task_id, job.job_id)
+        for job in run.jobs.values()
+        if job.transient is TransientMode.REMOVE and job.state is JobState.DONE
+    ]
+    if keys:
+        removal.remove(
+            view,
+            keys,
+            lambda keys: {
+                **job_owners.keepers(view, keys, run.experiment_id),
+                **job_owners.users(view, keys),
+            },
+        )
+
+
+class PrunedRun(NamedTuple):
+    """A run that was forgotten, or would be."""
+
+    run_id: str
+    size: int
+    """Bytes of its directory."""
+
+
+def prune_runs(
+    view: views.WorkspaceView,
+    experiment_id: str,
+    *,
+    max_done: int | None,
+    max_failed: int | None,
+    really: bool,
+) -> list[PrunedRun]:
+    """Forgets old runs of an experiment, the jobs stay; returns them, oldest first.
+
+    A tagged run stays, and does not count. `ExperimentLocked` if the experiment runs.
+    """
+    with contextlib.ExitStack() as held:
+        if really:
+            held.callback(lock_experiment(view.machine, view.layout, experiment_id).close)
+        finished = [
+            FinishedRun(run.run_id, failed=run.state.value != "done")
+            for run in view.runs(experiment_id)
+            if not run.live and not run.tags
+        ]
+        pruned = []
+        for run_id in runs_to_prune(finished, max_done=max_done, max_failed=max_failed):
+            directory = view.layout.run(experiment_id, run_id).directory
+            pruned.append(PrunedRun(run_id, directories.directory_size(view.machine.files, directory)))
+            if really:
+                trash.discard(view.machine, view.layout, directory)
+        if really:
+            trash.empty(view.machine, view.layout)
+    return pruned

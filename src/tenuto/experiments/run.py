@@ -8,10 +8,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.journals import archive_forsaken, writer_name
 from tenuto.experiments.run_id import parse_run_id
+from tenuto.experiments.run_journal import archive_forsaken, writer_name
+from tenuto.experiments.run_status import RunState, RunStatus, write_run_status
 from tenuto.experiments.services import Service, ServiceState
-from tenuto.experiments.status import RunState, RunStatus, write_run_status
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,

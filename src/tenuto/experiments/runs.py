@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound, TenutoError
 from tenuto.experiments.run_id import parse_run_id
-from tenuto.experiments.run_tags import read_tags
-from tenuto.experiments.status import RunState, RunStatus, read_run_status
+from tenuto.experiments.run_status import RunState, RunStatus, read_run_status, read_tags
 from tenuto.jobs.directories import entries, subdirectories
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import CarbonMetricsData

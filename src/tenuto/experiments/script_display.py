@@ -10,30 +10,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenuto.clock import SystemClock
-from tenuto.experiments.display import LiveProgress, Progress, signs_for, steers_terminal
+from tenuto.experiments.display import LiveProgress, ProgressDisplay, signs_for, steers_terminal
 from tenuto.experiments.overview import Overview
-from tenuto.jobs.screen import Line, Screen, Size
-from tenuto.light import import_module
+from tenuto.jobs.screen import Screen, ScreenLine, Size
+from tenuto.light import late
 from tenuto.settings import process_environment
 from tenuto.workspace.machine import this_machine
 
+IPython: Any = late("IPython")
+IPython_display: Any = late("IPython.display")
 NOTEBOOK_SIZE = Size(100, 20)
 
 
 class _Shown:
     """What is on the terminal now."""
 
-    display: Progress | None = None
+    display: ProgressDisplay | None = None
 
 
-def script_display() -> Progress | None:
+def script_display() -> ProgressDisplay | None:
     """The display of the open experiments, or a new one; None where no person would see it."""
     if _Shown.display is None or not _Shown.display.is_open:
         _Shown.display = _new_display()
     return _Shown.display
 
 
-def _new_display() -> Progress | None:
+def _new_display() -> ProgressDisplay | None:
     overview = Overview(SystemClock(), this_machine().files)
     notebook = _notebook()
     if notebook is not None:
@@ -48,8 +50,7 @@ def _notebook() -> Any:
     """The module that shows something below the cell that runs; None outside of a notebook."""
     if "ipykernel" not in sys.modules:
         return None
-    shell = import_module("IPython").get_ipython()
-    return import_module("IPython.display") if getattr(shell, "kernel", None) is not None else None
+    return IPython_display if getattr(IPython.get_ipython(), "kernel", None) is not None else None
 
 
 class NotebookScreen(Screen):
@@ -62,7 +63,7 @@ class NotebookScreen(Screen):
         self._notebook = notebook
         self._handle: Any = None
 
-    def draw(self, lines: Sequence[Line]) -> None:
+    def draw(self, lines: Sequence[ScreenLine]) -> None:
         """Replace the lines."""
         text = html.escape("\n".join(line.text for line in lines))
         shown = self._notebook.HTML(f"<pre>{text}</pre>")

@@ -1,5 +1,5 @@
 """Services beside an experiment: started when they are added, stopped when it ends.
-What a service does is its own business; `web_service` and `process_service` are two kinds.
+Starts and stops a service, and does no work of it; `web_service` and `process_service` are two kinds.
 """
 
 from __future__ import annotations

@@ -13,21 +13,20 @@ from typing import Any
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
 from tenuto.experiments.job_log import JobLog
-from tenuto.experiments.job_past import job_detail, named_events
-from tenuto.experiments.reasons import explain_job
-from tenuto.experiments.results import Finished, result_rows
+from tenuto.experiments.job_owners import users
+from tenuto.experiments.job_past import explain_job, job_detail, named_events
+from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.retries import Retries
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.source_feed import RunsFeed
-from tenuto.experiments.token_panel import token_panel
-from tenuto.experiments.users import users
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.token_view import token_panel
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted as JobActed
+from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
-from tenuto.jobs.results import ResultReader, flat_result, result_of
+from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import FollowedRun
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import is_real_directory, subdirectories
 from tenuto.lifecycle.events import (
     Event,

@@ -21,8 +21,8 @@ def concerning(
 ) -> list[JobLine]:
     """The lines that decide where some jobs stand, in their order; each of them is looked at.
 
-    A job that was not started stands where those leave it that it depends on; a transient one asks as well
-    who needs it.
+    A job that was not started stands where those leave it that it depends on; of a transient one the jobs
+    that depend on it count as well.
     """
     by_id = {line.job_id: line for line in lines}
     dependents: dict[str, list[str]] = {}
@@ -38,10 +38,11 @@ def concerning(
             continue
         found.add(job_id)
         line = by_id[job_id]
-        if not is_settled(line, look(line), live=live):
+        sight = look(line)
+        if not is_settled(line, sight, live=live):
             pending += [other for other in line.depends_on if other in by_id]
-            if line.transient is not TransientMode.NONE:
-                pending += dependents.get(job_id, ())
+        if line.transient is not TransientMode.NONE and sight.state is not JobState.DONE:
+            pending += dependents.get(job_id, ())  # also of one that failed: a need passes through it
     return [line for line in lines if line.job_id in found]
 
 

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tenuto.errors import ServiceError
 from tenuto.experiments.services import Service, ServiceState
-from tenuto.jobs.listening import LOCALHOST, listen
+from tenuto.jobs.tcp_ports import LOCALHOST, listen
 
 logger = logging.getLogger("tenuto.experiments")
 
@@ -26,7 +26,8 @@ STOP_S = 5.0
 class WebService(Service):
     """Serves a WSGI application; for another kind of server override `serve` and `shutdown`.
 
-    Only this machine can reach it, unless `host` says otherwise. Port 0 stands for a free one.
+    `app`: the application. `id`: the service's name in the run. Only this machine can reach it, unless `host`
+    says otherwise. `port`: 0 stands for a free one.
     """
 
     id = "web"

@@ -1,12 +1,22 @@
-"""A workspace as a person names it: a path, or a name from the settings."""
+"""A workspace as a person names it: a path, a name from the settings, or the one last used from a directory.
+Makes its root, for the owner alone or for a group; shares no workspace that holds something.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import grp
+import hashlib
+import os
 import os.path
+import shlex
 from pathlib import Path
 
-from tenuto.settings import Settings, expanded
+from tenuto.errors import DirectoryUnusable, TenutoError
+from tenuto.settings import Settings, expanded, state_directory
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.modes import DIRECTORY_MODE, SHARED, is_shared
+from tenuto.workspace.ports import Files
 
 
 class Workspace:
@@ -23,3 +33,78 @@ class Workspace:
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.path)!r})"
+
+
+def make_root(files: Files, root: str, group: str | None) -> None:
+    """Make the directory of a workspace, for its owner alone or shared with a group.
+
+    Raises `DirectoryUnusable` if there is no such group, or the workspace exists and is not shared with it.
+    """
+    number = None if group is None else _number(group)
+    files.make_directory(os.path.dirname(root))
+    try:
+        os.mkdir(root, DIRECTORY_MODE)
+        is_new = True
+    except FileExistsError:
+        is_new = False
+    if group is None or number is None:
+        return
+    found = os.stat(root)
+    if is_shared(root) and found.st_gid == number:
+        return
+    if not is_new and (os.listdir(root) or found.st_uid != os.geteuid()):
+        place = shlex.quote(root)
+        raise DirectoryUnusable(
+            f"{root} exists and is not shared with the group {group!r}. Its owner shares it with all that it "
+            f"holds by: chgrp -R {shlex.quote(group)} {place} && chmod -R g+rwX {place} && "
+            f"find {place} -type d -exec chmod g+s {{}} +"
+        )
+    try:
+        os.chown(root, -1, number)
+    except PermissionError:
+        raise DirectoryUnusable(
+            f"{root} cannot be shared with the group {group!r}, of which you are no member: "
+            f"ask to be added to it, or set workspace_group to one of yours (`id -Gn` lists them)"
+        ) from None
+    os.chmod(root, DIRECTORY_MODE | SHARED)
+
+
+def _number(group: str) -> int:
+    if group.isdecimal():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise DirectoryUnusable(
+            f"this machine has no group {group!r}: set workspace_group to one that it has "
+            f"(`getent group` lists them)"
+        ) from None
+
+
+_LONGEST = 4096
+
+
+def remember_workspace(files: Files, workspace: Path) -> None:
+    """Note that an experiment was run from the working directory with this workspace."""
+    content = os.fsencode(workspace)
+    with contextlib.suppress(OSError, TenutoError):  # no home, a full disk: then it is not found so easily
+        file = _file(Path.cwd())
+        try:
+            if files.read(file, _LONGEST) == content:
+                return
+        except FileNotFoundError:
+            files.make_directory(os.path.dirname(file))
+        files.replace(file, content, durable=False)
+
+
+def last_workspace(files: Files, directory: Path) -> Path | None:
+    """The workspace that was last used from a directory; None if that is not known."""
+    try:
+        return Path(os.fsdecode(files.read(_file(directory), _LONGEST)))
+    except (OSError, TenutoError):
+        return None
+
+
+def _file(directory: Path) -> str:
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
+    return f"{state_directory()}/workspaces/{digest}"

@@ -1,3 +1,3 @@
 """One job, for every door: made, looked at, stopped, run again, removed, compared.
-Knows jobs and their directories; experiments, services and searches are the doors' business.
+Knows jobs and their directories; the doors know experiments, services and searches.
 """

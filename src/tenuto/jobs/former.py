@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tenuto.errors import TenutoError
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome
+from tenuto.jobs.outcome import JobActed, Outcome
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.work import TaskWork
@@ -85,22 +85,22 @@ def planned_moves(machine: Machine, layout: Layout) -> Iterator[Move]:
             machine.files.remove(file)  # torn, or not ours: the next run writes it again
 
 
-def move(machine: Machine, layout: Layout, one: Move, *, really: bool) -> Acted:
+def move(machine: Machine, layout: Layout, one: Move, *, really: bool) -> JobActed:
     """Move the directory of a job, and leave a link: runs from before, and jobs that used it, find it."""
     old, new = layout.job(*one.former), layout.job(*one.now)
     if not is_real_directory(machine.files, old.directory):
         machine.files.remove(one.record)
-        return Acted(one.former, Outcome.GONE, "it has no directory any more")
+        return JobActed(one.former, Outcome.GONE, "it has no directory any more")
     if machine.files.stat(new.directory) is not None:
-        return Acted(one.former, Outcome.IN_USE, f"{one.now} is there already: remove one of the two")
+        return JobActed(one.former, Outcome.IN_USE, f"{one.now} is there already: remove one of the two")
     if not really:
-        return Acted(one.former, Outcome.WOULD_MOVE, f"to {one.now}")
+        return JobActed(one.former, Outcome.WOULD_MOVE, f"to {one.now}")
     lock = machine.locks.try_lock(old.lock)
     if lock is None:
-        return Acted(one.former, Outcome.IN_USE, "it is locked: it runs, or is about to")
+        return JobActed(one.former, Outcome.IN_USE, "it is locked: it runs, or is about to")
     with closing(lock):
         if job_directory.look(machine, old).derived.state is not JobState.DONE:
-            return Acted(one.former, Outcome.REFUSED, "it is not done any more")
+            return JobActed(one.former, Outcome.REFUSED, "it is not done any more")
         for kind in _LINKED:
             source = f"{old.directory}/{old.script_name}.{kind}"
             target = f"{old.directory}/{new.script_name}.{kind}"
@@ -111,4 +111,4 @@ def move(machine: Machine, layout: Layout, one: Move, *, really: bool) -> Acted:
         machine.files.rename(old.directory, new.directory)
         machine.files.symlink(new.directory, old.directory)
     machine.files.remove(one.record)
-    return Acted(one.former, Outcome.MOVED, f"to {one.now}")
+    return JobActed(one.former, Outcome.MOVED, f"to {one.now}")

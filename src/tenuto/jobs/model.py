@@ -22,7 +22,7 @@ MOST_GONE = 10_000
 
 
 @unique
-class Kind(Enum):
+class CountKind(Enum):
     """What a person counts; the value is a field of `Counts`."""
 
     UNSCHEDULED = "unscheduled"
@@ -34,19 +34,19 @@ class Kind(Enum):
     STRANDED = "stranded"
 
 
-def kind_of(row: Row) -> Kind:
+def kind_of(row: Row) -> CountKind:
     """How a row is counted."""
     match row.state:
         case JobState.DONE:
-            return Kind.REUSED if row.reused else Kind.RAN
+            return CountKind.REUSED if row.reused else CountKind.RAN
         case JobState.ERROR:
             is_stranded = row.reason is JobFailureStatus.DEPENDENCY
-            return Kind.STRANDED if is_stranded else Kind.FAILED
+            return CountKind.STRANDED if is_stranded else CountKind.FAILED
         case JobState.SCHEDULED | JobState.RUNNING:
-            return Kind.RUNNING
+            return CountKind.RUNNING
         case JobState.UNSCHEDULED:
-            return Kind.UNSCHEDULED
-    return Kind.WAITING
+            return CountKind.UNSCHEDULED
+    return CountKind.WAITING
 
 
 class Counts(NamedTuple):
@@ -104,7 +104,7 @@ class Model:
         self._gone: deque[tuple[int, RowId]] = deque()
         self._forgotten = 0
         """The last tick of which a removal was forgotten."""
-        self._counters: dict[str, Counter[tuple[str, Kind]]] = {}
+        self._counters: dict[str, Counter[tuple[str, CountKind]]] = {}
         """group -> (task, kind) -> how many."""
         self._states: dict[str, Counter[JobState]] = {}
         self._dirty = False
@@ -204,7 +204,7 @@ class Model:
             total[kind.value] += number
         return Counts(**total)
 
-    def by_task(self, kind: Kind, group: str | None = None) -> dict[str, int]:
+    def by_task(self, kind: CountKind, group: str | None = None) -> dict[str, int]:
         """How many jobs of each task are counted as this kind."""
         total: Counter[str] = Counter()
         for (task, counted), number in self._counted(group):
@@ -225,7 +225,7 @@ class Model:
         ]
         return Delta(self.seq, tuple(rows), tuple(dict.fromkeys(gone)), tuple(groups))
 
-    def _counted(self, group: str | None) -> Iterable[tuple[tuple[str, Kind], int]]:
+    def _counted(self, group: str | None) -> Iterable[tuple[tuple[str, CountKind], int]]:
         for name in [group] if group is not None else list(self._counters):
             yield from self._counters.get(name, Counter()).items()
 

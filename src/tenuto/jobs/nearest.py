@@ -38,7 +38,7 @@ class Nearest(NamedTuple):
         return f"{first.path or 'the task'} is {new}, was {old} in {self.key.job_id[:12]}{more}"
 
 
-class Comparison:
+class JobComparison:
     """Compares jobs of one workspace by their stored parameters, each read once."""
 
     def __init__(self, files: Files, layout: Layout, planned: Iterable[Job] = ()) -> None:
@@ -99,14 +99,14 @@ def nearest_earlier(files: Files, jobs: Sequence[Job]) -> dict[str, Nearest]:
     """
     each = max(1, min(MOST_EARLIER, MOST_COMPARISONS // max(len(jobs), 1)))
     planned = {job.key for job in jobs}
-    comparisons: dict[str, Comparison] = {}
+    comparisons: dict[str, JobComparison] = {}
     earlier: dict[str, list[JobKey]] = {}
     found: dict[str, Nearest] = {}
     for job in jobs:
         layout, folder = job.layout, job.layout.task(job.task_id)
         if layout.root not in comparisons:
             here = (one for one in jobs if one.layout.root == layout.root)
-            comparisons[layout.root] = Comparison(files, layout, here)
+            comparisons[layout.root] = JobComparison(files, layout, here)
         if folder not in earlier:
             stored = newest(files, layout, job.task_id)
             earlier[folder] = [key for key in stored if layout.job(*key).directory not in planned][:each]

@@ -44,7 +44,7 @@ class Outcome(Enum):
         )
 
 
-class Acted(NamedTuple):
+class JobActed(NamedTuple):
     """One job, and what was done to it."""
 
     key: JobKey
@@ -59,9 +59,9 @@ Seen = Mapping[JobKey, int]
 """The attempts that a person saw, of jobs to act on; a job that is not among them is meant as it is."""
 
 
-def stale(key: JobKey, seen: Seen, attempt: int) -> Acted | None:
+def stale(key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
     """The outcome of a wish for another attempt than the current one; None if the wish holds."""
     wanted = seen.get(key, attempt)
     if wanted == attempt:
         return None
-    return Acted(key, Outcome.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)
+    return JobActed(key, Outcome.STALE, f"attempt {attempt} is the current one, not {wanted}", attempt)

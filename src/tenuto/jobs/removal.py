@@ -1,5 +1,5 @@
 """The removal of jobs' directories: under their locks, by one rename, and never while a job is used.
-The caller says which jobs, and who uses them.
+The caller says which jobs, and which of them are in use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 from tenuto.errors import TenutoError
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome, Seen, stale
+from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.view import JobsView
 from tenuto.workspace import job_directory, journal, trash
 from tenuto.workspace.derive import derive_state
@@ -34,7 +34,7 @@ def nobody(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
 
 def delete(
     view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Users, seen: Seen = _UNSEEN
-) -> list[Acted]:
+) -> list[JobActed]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
     What runs, what another process has locked, what is `used`, and what has been tried again since it was
@@ -50,14 +50,14 @@ def delete(
     return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
 
 
-def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UNSEEN) -> list[Acted]:
+def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UNSEEN) -> list[JobActed]:
     """Removes the directories of jobs that are not `used`, and empties the trash.
 
-    The locks come first, then the question who uses the jobs. A scheduler does it the other way round: it
+    The locks come first, then the question which jobs are in use. A scheduler does it the other way round: it
     lists a job that it found done as used, and then looks whether another process has the lock. So one
     sees the other, and a job is never taken from under a run that is about to use it.
     """
-    acted: list[Acted] = []
+    acted: list[JobActed] = []
     remaining = iter(keys)
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
@@ -68,72 +68,72 @@ def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UN
     return acted
 
 
-def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | Acted:
+def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | JobActed:
     machine, paths = view.machine, view.layout.job(*key)
     try:
         if not is_real_directory(machine.files, paths.directory):
-            return Acted(key, Outcome.GONE, "it has no directory")
+            return JobActed(key, Outcome.GONE, "it has no directory")
         lock = machine.locks.try_lock(paths.lock)
     except (OSError, TenutoError) as error:
         return _impossible(key, error)
     if lock is None:
-        return Acted(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
+        return JobActed(key, Outcome.IN_USE, "it is locked: it runs, or is about to")
     held.callback(lock.close)
     return lock
 
 
 def _remove(
-    view: JobsView, key: JobKey, lock: LockHandle | Acted, reasons: Mapping[JobKey, str], seen: Seen
-) -> Acted:
+    view: JobsView, key: JobKey, lock: LockHandle | JobActed, reasons: Mapping[JobKey, str], seen: Seen
+) -> JobActed:
     machine, paths = view.machine, view.layout.job(*key)
-    if isinstance(lock, Acted) and lock.outcome is Outcome.GONE:
+    if isinstance(lock, JobActed) and lock.outcome is Outcome.GONE:
         return lock
     if key in reasons:
-        return Acted(key, Outcome.IN_USE, reasons[key])
-    if isinstance(lock, Acted):
+        return JobActed(key, Outcome.IN_USE, reasons[key])
+    if isinstance(lock, JobActed):
         return lock
     try:
         # A held lock is not enough: with its lock file replaced a job can run unlocked, and a cluster's
         # job may have no process here at all.
         derived = derive_state(job_directory.read_evidence(machine, paths, lock=lock, ask=view.inquiry))
         if _in_use(derived.action):
-            return Acted(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
+            return JobActed(key, Outcome.IN_USE, derived.message or f"it is {derived.state.name.lower()}")
         if (other := _stale(view, key, seen, derived.attempt)) is not None:
             return other
         # Before the rename: from then on another scheduler may run the job, and write events.
         journal.discard(machine.files, view.layout.job_journal(*key))
         if trash.discard(machine, view.layout, paths.directory) is None:
-            return Acted(key, Outcome.GONE)
+            return JobActed(key, Outcome.GONE)
     except (OSError, TenutoError) as error:
         return _impossible(key, error)
-    return Acted(key, Outcome.DELETED)
+    return JobActed(key, Outcome.DELETED)
 
 
-def _stale(view: JobsView, key: JobKey, seen: Seen, attempt: int) -> Acted | None:
+def _stale(view: JobsView, key: JobKey, seen: Seen, attempt: int) -> JobActed | None:
     """As `stale`; a list may show the marker of the attempt before where a crash left that one."""
     other = stale(key, seen, attempt)
     return other and stale(key, seen, view.look(key).attempt) and other
 
 
-def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen: Seen) -> Acted:
+def _would_delete(view: JobsView, key: JobKey, used: Mapping[JobKey, str], seen: Seen) -> JobActed:
     machine, paths = view.machine, view.layout.job(*key)
     if key in used:
-        return Acted(key, Outcome.IN_USE, used[key])
+        return JobActed(key, Outcome.IN_USE, used[key])
     if not is_real_directory(machine.files, paths.directory):
-        return Acted(key, Outcome.GONE, "it has no directory")
+        return JobActed(key, Outcome.GONE, "it has no directory")
     try:
         found = job_directory.look(machine, paths, ask=view.inquiry)
         if _in_use(found.derived.action) or machine.locks.is_locked(paths.lock):
-            return Acted(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
+            return JobActed(key, Outcome.IN_USE, f"it is {found.derived.state.name.lower()}")
         if (other := _stale(view, key, seen, found.derived.attempt)) is not None:
             return other
     except (OSError, TenutoError) as error:
         return _impossible(key, error)
-    return Acted(key, Outcome.WOULD_DELETE)
+    return JobActed(key, Outcome.WOULD_DELETE)
 
 
-def _impossible(key: JobKey, error: Exception) -> Acted:
-    return Acted(key, Outcome.IN_USE, f"it cannot be deleted: {error}")
+def _impossible(key: JobKey, error: Exception) -> JobActed:
+    return JobActed(key, Outcome.IN_USE, f"it cannot be deleted: {error}")
 
 
 def _in_use(action: Action) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tenuto.errors import SerializationError, TenutoError
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome, Seen, stale
+from tenuto.jobs.outcome import JobActed, Outcome, Seen, stale
 from tenuto.jobs.parameters import read_stored
 from tenuto.jobs.stored_work import StoredWork
 from tenuto.jobs.view import JobsView
@@ -48,11 +48,11 @@ class Retrying:
         self._subscriber(event)
 
 
-class Prepared(NamedTuple):
+class PreparedRetries(NamedTuple):
     """What will be run again, causes before what depends on them, and what cannot."""
 
     jobs: list[Job]
-    refused: list[Acted]
+    refused: list[JobActed]
     """Refused, gone, running already, or tried again since they were seen."""
 
 
@@ -63,14 +63,14 @@ def prepare(
     launcher: Launcher | None = None,
     *,
     seen: Seen = _UNSEEN,
-) -> Prepared:
+) -> PreparedRetries:
     """Makes jobs of what their directories hold; changes nothing.
 
     `seen`: the attempts that the person saw; a job that was tried again since is left alone.
     """
     wanted = list(dict.fromkeys(keys))
     made: dict[JobKey, Job] = {}
-    refused: dict[JobKey, Acted] = {}
+    refused: dict[JobKey, JobActed] = {}
     launcher = launcher or SpawnLauncher(scheduler.machine, shares_slots=True)
     pending = list(reversed(wanted))
     opened: set[JobKey] = set()
@@ -90,8 +90,8 @@ def prepare(
             dependencies = [_dependency(view, one, made) for one in dict.fromkeys(upstream)]
             made[key] = _job(view, key, scheduler, launcher, [job for job in dependencies if job], seen)
         except _CannotRun as why:
-            refused[key] = why.acted or Acted(key, why.outcome, str(why))
-    return Prepared(list(made.values()), list(refused.values()))
+            refused[key] = why.acted or JobActed(key, why.outcome, str(why))
+    return PreparedRetries(list(made.values()), list(refused.values()))
 
 
 def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[Job]:
@@ -102,7 +102,7 @@ def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[J
 class _CannotRun(Exception):
     """A job cannot be run from its directory."""
 
-    def __init__(self, why: str, outcome: Outcome = Outcome.REFUSED, acted: Acted | None = None) -> None:
+    def __init__(self, why: str, outcome: Outcome = Outcome.REFUSED, acted: JobActed | None = None) -> None:
         super().__init__(why)
         self.outcome = outcome
         self.acted = acted

@@ -31,7 +31,7 @@ class Style(Enum):
     BAD = "\x1b[31m"
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     """One line of safe text."""
 
     text: str
@@ -56,9 +56,9 @@ def size_of(stream: TextIO) -> Size:
     return Size(max(columns, 8), max(rows, 2))
 
 
-def _fitted(line: Line, columns: int) -> Line:
+def _fitted(line: ScreenLine, columns: int) -> ScreenLine:
     text = truncate(line.text, columns)
-    return line if text == line.text else Line(text, line.style)
+    return line if text == line.text else ScreenLine(text, line.style)
 
 
 class Screen:
@@ -76,7 +76,7 @@ class Screen:
         self._color = color
         self._size = size
         self._lock = threading.RLock()
-        self._drawn: list[Line] = []
+        self._drawn: list[ScreenLine] = []
         self._drawn_for: Size | None = None
         self._gone = False
 
@@ -90,7 +90,7 @@ class Screen:
         """Whether colours are shown."""
         return self._color
 
-    def draw(self, lines: Sequence[Line]) -> None:
+    def draw(self, lines: Sequence[ScreenLine]) -> None:
         """Replaces the lines; those that do not fit are cut."""
         with self._lock:
             size = self.size
@@ -122,7 +122,7 @@ class Screen:
         up = f"\x1b[{rows - 1}A" if rows > 1 else ""
         return f"{up}\r{ERASE_BELOW}"
 
-    def _styled(self, line: Line) -> str:
+    def _styled(self, line: ScreenLine) -> str:
         if self._color and line.painted is not None:
             return line.painted
         if not self._color or line.style is Style.PLAIN:

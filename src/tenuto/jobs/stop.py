@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tenuto.jobs.directories import is_real_directory
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Acted, Outcome, stale
+from tenuto.jobs.outcome import JobActed, Outcome, stale
 from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import GRACE_S, Instructions
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
@@ -26,7 +26,7 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord, Stop
 class Killing(NamedTuple):
     """A job that was asked to stop, with a handle on its runner to wait by; the caller closes it."""
 
-    acted: Acted
+    acted: JobActed
     runner: ProcessHandle | None = None
     grace_s: float = GRACE_S
     """How long the runner lets it end by itself."""
@@ -43,7 +43,7 @@ def kill(
     """
     machine, paths = view.machine, view.layout.job(*key)
     if not is_real_directory(machine.files, paths.directory):
-        return Killing(Acted(key, Outcome.GONE, "it has no directory"))
+        return Killing(JobActed(key, Outcome.GONE, "it has no directory"))
     found = job_directory.look(machine, paths, ask=view.inquiry)
     launch, pid = found.evidence.launch, found.evidence.pid
     now = found.derived.attempt
@@ -51,40 +51,40 @@ def kill(
         return Killing(other)
     if isinstance(launch, LaunchRecord) and launch.external and found.derived.action is Action.WATCH:
         if attempt is not None and attempt != now:
-            return Killing(Acted(key, Outcome.STALE, f"attempt {now} runs, not {attempt}", now))
+            return Killing(JobActed(key, Outcome.STALE, f"attempt {now} runs, not {attempt}", now))
         if not really:
-            return Killing(Acted(key, Outcome.WOULD_KILL, f"attempt {now}, by {launch.launcher}", now))
+            return Killing(JobActed(key, Outcome.WOULD_KILL, f"attempt {now}, by {launch.launcher}", now))
         return _kill_elsewhere(view, key, launch, message)
     if not found.derived.state.running():
-        return Killing(Acted(key, Outcome.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))
+        return Killing(JobActed(key, Outcome.NOT_RUNNING, f"it is {found.derived.state.name.lower()}", now))
     if (
         not isinstance(pid, PidRecord)
         or not isinstance(launch, LaunchRecord)
         or pid.attempt != launch.attempt
     ):
-        return Killing(Acted(key, Outcome.STARTING, "its runner is not known yet: try again", now))
+        return Killing(JobActed(key, Outcome.STARTING, "its runner is not known yet: try again", now))
     # The handle is of exactly that process. If the attempt ends meanwhile the signal reaches nobody, and a
     # wish that names an ended attempt is never heard.
     runner = machine.processes.open(pid.identity)
     if runner is None:
         where = f"kill it on {pid.identity.host}" if pid.identity.host != machine.processes.own().host else ""
         outcome = Outcome.ELSEWHERE if where else Outcome.NOT_RUNNING
-        return Killing(Acted(key, outcome, where or "its runner has just ended", now))
+        return Killing(JobActed(key, outcome, where or "its runner has just ended", now))
     if not really:
         runner.close()
-        return Killing(Acted(key, Outcome.WOULD_KILL, f"attempt {now}", now))
+        return Killing(JobActed(key, Outcome.WOULD_KILL, f"attempt {now}", now))
     try:
         runner.send_signal(0)  # asks only for the right to send one
     except PermissionError:
         runner.close()
         told = f"process {pid.identity.pid} is another user's: only that user can stop it"
-        return Killing(Acted(key, Outcome.REFUSED, told, now))
+        return Killing(JobActed(key, Outcome.REFUSED, told, now))
     stop = StopRecord(pid.attempt, JobFailureStatus.CANCELLED, machine.clock.now(), message)
     job_directory.request_stop(machine.files, paths, stop)
     if not runner.send_signal(signal.SIGTERM):
         runner.close()
-        return Killing(Acted(key, Outcome.NOT_RUNNING, "it has just ended", now))
-    acted = Acted(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now)
+        return Killing(JobActed(key, Outcome.NOT_RUNNING, "it has just ended", now))
+    acted = JobActed(key, Outcome.ASKED, f"attempt {now}, process {pid.identity.pid}", now)
     return Killing(acted, runner, _grace_s(launch))
 
 
@@ -98,9 +98,9 @@ def _kill_elsewhere(view: JobsView, key: JobKey, launch: LaunchRecord, message: 
     if is_revoked:
         _mark(view, key, launch, stop)
         return Killing(
-            Acted(key, Outcome.ASKED, f"attempt {launch.attempt}, before it began", launch.attempt)
+            JobActed(key, Outcome.ASKED, f"attempt {launch.attempt}, before it began", launch.attempt)
         )
-    acted = Acted(key, Outcome.ASKED, f"attempt {launch.attempt}, by {launch.launcher}", launch.attempt)
+    acted = JobActed(key, Outcome.ASKED, f"attempt {launch.attempt}, by {launch.launcher}", launch.attempt)
     return Killing(acted, None, _grace_s(launch), paths)
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.inquiry import Inquiry
+from tenuto.jobs.job_progress import Progress, last_progress
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
-from tenuto.jobs.progress import Progress, last_progress
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode

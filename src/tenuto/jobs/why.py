@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.nearest import MOST_EARLIER, Comparison, Nearest, newest
+from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
 from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.lifecycle.states import JobState
 
 _LARGEST_CODE = 32 << 20
 
 
-class Why(NamedTuple):
+class JobExplanation(NamedTuple):
     """The answer to `why`."""
 
     detail: JobDetail
@@ -32,10 +32,10 @@ class Why(NamedTuple):
     next_steps: tuple[str, ...]
 
 
-def explain(view: JobsView, detail: JobDetail) -> Why:
+def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
     """Why a job is in its state, as far as directories tell; a door adds what it knows."""
     nearest, reuse = _nearest(view, detail)
-    return Why(
+    return JobExplanation(
         detail,
         tuple(_because(detail)),
         nearest,
@@ -109,7 +109,7 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
     files, key = view.machine.files, detail.job.key
     latest = began.timestamp() if began is not None else inf
     earlier = newest(files, view.layout, key.task_id, done_by=latest)[: MOST_EARLIER + 1]
-    best = Comparison(files, view.layout).nearest(key, earlier, was_there)
+    best = JobComparison(files, view.layout).nearest(key, earlier, was_there)
     if best is None:
         return None, "no other job of this task was done before it, so there was nothing to reuse"
     if not best.changed:

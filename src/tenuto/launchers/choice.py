@@ -1,5 +1,5 @@
 """The launchers that the settings name, each made once, when it is first needed.
-The only place that knows all of them; which one a job needs is found in `finding`.
+The only place that knows all of them; which one a job needs is found in `finder`.
 """
 
 from __future__ import annotations

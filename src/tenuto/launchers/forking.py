@@ -22,9 +22,9 @@ from tenuto.launchers.instructions import Limits
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.local import LocalProcess, Readable, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.warm.ended import EndedHandle
+from tenuto.launchers.warm.ended_runner import EndedHandle
 from tenuto.launchers.warm.fitness import MEMORY_LIMIT
-from tenuto.launchers.warm.needs import LEAN, Environment, Needs, Surroundings
+from tenuto.launchers.warm.needs import LEAN, Needs, ProcessVariables, Surroundings
 from tenuto.launchers.warm.parent import (
     Answer,
     NotSent,
@@ -154,7 +154,7 @@ class ForkingLauncher:
         return await self._direct.start(order)
 
     async def _started_from(
-        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str | None
+        self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str | None
     ) -> LocalProcess | str:
         """A runner forked from a parent with these needs; the reason if none can be."""
         unfit = self._unfit.get(needs)
@@ -214,14 +214,14 @@ class ForkingLauncher:
         return unfit is not None and unfit.spares_help
 
     def _started_ahead(
-        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+        self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """A runner whose payload has imported the modules already; None if there is none."""
         return None
 
     # Which parent.
 
-    def _needs(self, order: StartOrder, environment: Environment) -> Needs:
+    def _needs(self, order: StartOrder, environment: ProcessVariables) -> Needs:
         """What the job's parent should have loaded."""
         return LEAN
 
@@ -246,7 +246,7 @@ class ForkingLauncher:
             self._parents[needs] = WarmParent(self._python, needs, self._memory_limit)
         except OSError as error:
             if error.errno in NEVER:
-                return None  # who starts the runner directly will say it
+                return None  # the start without a parent will say it
             raise
         return self._parents[needs]
 
@@ -326,7 +326,7 @@ class ForkingLauncher:
     async def _after_its_death(
         self, parent: WarmParent, order: StartOrder, ready: int, word: Readable
     ) -> LocalProcess | _NotForked:
-        """The parent died with the order in its hands: who has the other end of `ready` knows what it did."""
+        """The parent died with the order in its hands: the other end of `ready` tells what it did."""
         self._drop(parent)
         if await said_ready(ready, word):
             word.close()

@@ -133,7 +133,7 @@ class Instructions(NamedTuple):
     submitted: datetime | None = None
     """When the job was submitted, for its status."""
     retry: Mapping[str, Any] = {}
-    """How often the job may be tried again: for who runs it from its directory, not for a runner."""
+    """How often the job may be tried again: for a retry from its directory, not for a runner."""
     carbon: CarbonPlan | None = None
     """None: nothing is measured."""
     tokens: Sequence[Mapping[str, Any]] = ()

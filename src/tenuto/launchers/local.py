@@ -155,7 +155,7 @@ class LocalProcess:
         self._close_ready()
 
     def _hear(self) -> None:
-        if self._ready is not None:  # another who waited has not heard it yet
+        if self._ready is not None:  # another waiter has not heard it yet
             try:
                 said = os.read(self._ready, 2)
             except BlockingIOError:

@@ -4,17 +4,21 @@ Loads one when it is asked for by its name; judges none: the contract suites of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import LauncherNotFound
-from tenuto.light import import_module
+from tenuto.light import late
+
+if TYPE_CHECKING:
+    import importlib.metadata as metadata
+else:
+    metadata = late("importlib.metadata")
 
 GROUP = "tenuto.launchers"
 
 
 def plugin_names() -> list[str]:
     """The names of the launchers that are installed besides our own."""
-    metadata: Any = import_module("importlib.metadata")
     return sorted({point.name for point in metadata.entry_points(group=GROUP)})
 
 
@@ -24,7 +28,6 @@ def load_plugin(name: str) -> Any:
     Of an external launcher's, its attribute `cluster`, called without arguments, gives the `Cluster` that
     answers for its attempts. Raises `LauncherNotFound` if there is none of that name, or it cannot be loaded.
     """
-    metadata: Any = import_module("importlib.metadata")
     for point in metadata.entry_points(group=GROUP, name=name):
         try:
             return point.load()

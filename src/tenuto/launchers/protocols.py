@@ -32,7 +32,7 @@ class StartOrder(NamedTuple):
     tokens: tuple[LockHandle, ...] = ()
     """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None
-    """What lies in `params.json`, if who starts the attempt has it at hand."""
+    """What lies in `params.json`, if the starter of the attempt has it at hand."""
     behind: int = 0
     """How many jobs of the scheduler wait for a slot, a token or another job."""
 
@@ -49,7 +49,7 @@ class Process(Protocol):
 
     @property
     def exit_code(self) -> int | None:
-        """The runner's own, once it ended, and only for who started it; the job's is in the marker."""
+        """The runner's own, once it ended, for the process that started it; the job's is in the marker."""
         ...
 
     async def confirmed(self) -> bool:
@@ -83,7 +83,7 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the process, which goes on unharmed. Who started it then leaves a zombie when it ends.
+        """Let go of the process, which goes on unharmed; if this process started it, its end leaves a zombie.
 
         `wait` and `confirmed` must not be under way.
         """

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tenuto.errors import MalformedEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-from tenuto.lifecycle.values import Value
+from tenuto.lifecycle.value_class import Value
 
 _NO_DEFAULT = object()
 

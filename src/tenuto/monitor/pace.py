@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tenuto.jobs.model import Kind, Model
+from tenuto.jobs.model import CountKind, Model
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobState
 
@@ -53,7 +53,7 @@ class Pace:
 
     def left_s(self, model: Model, group: str) -> float | None:
         """How long the jobs of a group that wait or run will take; None while nobody can say."""
-        running, waiting = model.by_task(Kind.RUNNING, group), model.by_task(Kind.WAITING, group)
+        running, waiting = model.by_task(CountKind.RUNNING, group), model.by_task(CountKind.WAITING, group)
         if not running and not waiting:
             return None
         known = {task: total / count for (name, task), (count, total) in self._took.items() if name == group}

@@ -4,6 +4,7 @@ How a job goes on from there is decided in `core`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from tenuto.errors import DirectoryUnusable
@@ -21,11 +22,11 @@ from tenuto.scheduler.decisions import (
 )
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inbox import Submission
-from tenuto.scheduler.inputs import Adopted, Found, Input, Locked, Promoted, Submitted
+from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.registry import Registry
-from tenuto.scheduler.shortages import shortage
+from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queues import TokenQueues
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Derived
@@ -33,6 +34,7 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
+REST_POLL_S = 0.05
 _NOT_LOOKED = Look(Derived(JobState.UNSCHEDULED, Action.START, "not looked"), Arrival.RUN)
 
 
@@ -219,6 +221,22 @@ class Arrivals:
             return False
         self._feed(Locked(job))
         return True
+
+    async def await_lock(self, job: Job) -> None:
+        """Wait until the lock of a directory is free, then tell the core whether its job is still done."""
+        try:
+            while self._machine.locks.is_locked(job.paths.lock):
+                await self._attempts.changed(job.paths.directory, REST_POLL_S)
+            is_done = job_directory.look(self._machine, job.paths).derived.state is JobState.DONE
+        except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
+            self._feed(Failed(job, worded(error)))
+        else:
+            self._feed(Unlocked(job, is_done))
+
+    def look_again(self, job: Job) -> None:
+        """See which end of a job that slept is known by now."""
+        with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
+            job.answered = known_end(job_directory.look(self._machine, job.paths).derived)
 
 
 def _schedule(job: Job) -> None:

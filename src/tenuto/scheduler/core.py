@@ -44,29 +44,7 @@ from tenuto.scheduler.effects import (
     Watch,
 )
 from tenuto.scheduler.entries import Phase
-from tenuto.scheduler.inputs import (
-    Adopted,
-    AdoptedEnded,
-    AttemptEnded,
-    Begun,
-    Cancelled,
-    Ended,
-    Failed,
-    Found,
-    Granted,
-    Input,
-    Locked,
-    Promoted,
-    Recovered,
-    Seated,
-    Short,
-    SlotFree,
-    Submitted,
-    Unlocked,
-    Unseated,
-    Unwanted,
-    Withdrawn,
-)
+from tenuto.scheduler.inputs import Input, methods
 from tenuto.scheduler.slots import Slots
 
 if TYPE_CHECKING:
@@ -74,11 +52,12 @@ if TYPE_CHECKING:
     from tenuto.scheduler.owners import Owner
     from tenuto.scheduler.tokens import Grant
 
+_STEPS = methods(Input)
 WITHOUT_ATTEMPT = frozenset({Phase.BLOCKED, Phase.READY, Phase.WANTS_TOKENS, Phase.STARTING})
 
 
 class Core:
-    """Moves entries from phase to phase; one step is one input, and is never interrupted by another."""
+    """Moves entries from phase to phase. The step for each input is the method of its name."""
 
     def __init__(self) -> None:
         self.slots = Slots()
@@ -301,28 +280,3 @@ class Core:
         job.phase = Phase.ASLEEP
         self._do(Sleep(job))
         self._do(Notify())
-
-
-_STEPS: dict[type[Input], str] = {
-    Submitted: "_submitted",
-    Found: "_found",
-    Adopted: "_adopted",
-    Locked: "_locked",
-    Unlocked: "_unlocked",
-    Promoted: "_promoted",
-    Cancelled: "_cancelled",
-    Withdrawn: "_withdrawn",
-    Seated: "_seated",
-    Unseated: "_unseated",
-    Granted: "_granted",
-    Unwanted: "_unwanted",
-    Begun: "_begun",
-    AttemptEnded: "_attempt_ended",
-    AdoptedEnded: "_adopted_ended",
-    Ended: "_ended",
-    Failed: "_failed",
-    Short: "_short",
-    Recovered: "_recovered",
-    SlotFree: "_slot_free",
-}
-"""The method of the core for each input; by name, so that a proof can plant a bug in one."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.derive import Derived
 from tenuto.workspace.derive_table import Action
-from tenuto.workspace.records import LaunchRecord
+from tenuto.workspace.records import LaunchRecord, StopRecord
 
 MAX_BLAMELESS = 3
 """How often a job is started again that its cluster lost: a node failed, or it was preempted or forgotten."""
@@ -53,6 +53,20 @@ class Look(NamedTuple):
 def known_end(found: Derived) -> int:
     """The attempt that had ended when a job was asked for, and is no answer to that; 0 if none had."""
     return found.attempt if found.action is Action.KEEP else 0
+
+
+def answers(found: Derived, answered: int, *, once: bool = False, again: bool = False) -> bool:
+    """True if a directory shows a final state that is news to the owners of the job.
+
+    Of two schedulers one may find the failure of an attempt that began after its own submission: that is the
+    answer, and no reason to try again. The other way round, a failure known before is none, though its marker
+    lies there until the holder of the lock has opened the next attempt.
+    `answered`: the last attempt whose end was known. `again`: what is done is not to be reused.
+    """
+    if found.action is not Action.KEEP:
+        return False
+    # Not `>`: when a person deletes the directory, the attempts are counted from 1 again.
+    return once or (found.state is JobState.DONE and not again) or found.attempt != answered
 
 
 class RetryLimits(NamedTuple):
@@ -138,6 +152,18 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
         if again.lost_count <= allowed:
             return final._replace(tries=again)
     return final
+
+
+def explained(found: Derived, wish: StopRecord | None) -> Derived:
+    """An attempt that vanished after it was asked to stop did what it was asked: that is the reason."""
+    return found if wish is None else found._replace(reason=wish.reason, message=wish.message)
+
+
+def unless_cancelled(verdict: Verdict, wish: StopRecord | None) -> Verdict:
+    """A job that a person wants to end is not tried again, whatever ended the attempt."""
+    if wish is None or verdict.tries is None or wish.reason is not JobFailureStatus.CANCELLED:
+        return verdict
+    return Verdict(JobState.ERROR, wish.reason, wish.message)
 
 
 def tries_to_come(found: Derived, tries: Tries, limits: RetryLimits) -> Tries:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 from tenuto.clock import Clock
 from tenuto.launchers.protocols import Launcher
-from tenuto.lifecycle.jobs import BaseJob
-from tenuto.lifecycle.states import TransientMode
+from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
+from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.tokens import Need
 
 if TYPE_CHECKING:
@@ -112,6 +112,36 @@ class Entry(BaseJob):
     def has_owner(self, owner: Owner) -> bool:
         """True if this owner submitted the job, and has not left it."""
         return any(known is owner for known in self.owners)
+
+    def add_owner(self, owner: Owner) -> None:
+        """Count the job, as it stands, for one more owner."""
+        if not self.has_owner(owner):
+            self.owners = (*self.owners, owner)
+            self._count_for(owner, counter_change(JobState.UNSCHEDULED, self.state))
+
+    def remove_owner(self, owner: Owner) -> None:
+        """No longer count the job for this owner."""
+        if self.has_owner(owner):
+            self.disown(owner)
+            self._count_for(owner, counter_change(self.state, JobState.UNSCHEDULED))
+
+    def disown(self, owner: Owner) -> None:
+        """The owner has gone; its counts stay as they are."""
+        self.owners = tuple(known for known in self.owners if known is not owner)
+
+    def _count(self, change: CounterChange) -> None:
+        for owner in self.owners:
+            self._count_for(owner, change)
+
+    def _count_for(self, owner: Owner, change: CounterChange) -> None:
+        """A hook: an owner has more or less to wait for."""
+
+    def failure_text(self) -> str:
+        """Why the jobs that need this one cannot run: it failed, or cannot run itself for the same reason."""
+        if self.failure_status is JobFailureStatus.DEPENDENCY and self.standing.message:
+            return self.standing.message
+        reason = self.failure_status or self.state
+        return f"{self.task_id} {self.job_id[:12]} failed ({reason.name})"
 
     # Which jobs wait for which
 

@@ -1,4 +1,4 @@
-"""Who follows a job: its outputs are handed over while it runs, and callbacks are called when it is done.
+"""Followers of a job: its outputs are handed over while it runs, and callbacks are called when it is done.
 The owners of the job wait for them; the loop does not.
 """
 

@@ -4,7 +4,8 @@ They carry values and change nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from tenuto.scheduler.decisions import Verdict
 
@@ -170,3 +171,8 @@ Input = (
     | Recovered
     | SlotFree
 )
+
+
+def methods(kinds: object) -> dict[type, str]:
+    """The name of the method for each kind of input, or of effect: `_slot_free` for `SlotFree`."""
+    return {kind: re.sub("([A-Z])", r"_\1", kind.__name__).lower() for kind in get_args(kinds)}

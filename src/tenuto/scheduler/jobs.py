@@ -17,7 +17,7 @@ from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.results import decoded
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.jobs import CounterChange, counter_change
+from tenuto.lifecycle.jobs import CounterChange
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
 from tenuto.scheduler.entries import Entry
@@ -284,38 +284,18 @@ class Job(Entry):
         self.watched_outputs += other.watched_outputs
         self.completion_callbacks += other.completion_callbacks
 
-    def add_owner(self, owner: Owner) -> None:
-        """Count the job, as it stands, for one more owner."""
-        if not self.has_owner(owner):
-            self.owners = (*self.owners, owner)
-            self._count_for(owner, counter_change(JobState.UNSCHEDULED, self.state))
-
-    def remove_owner(self, owner: Owner) -> None:
-        """No longer count the job for this owner."""
-        if self.has_owner(owner):
-            self.disown(owner)
-            self._count_for(owner, counter_change(self.state, JobState.UNSCHEDULED))
-
-    def disown(self, owner: Owner) -> None:
-        """The owner has gone; its counts stay as they are."""
-        self.owners = tuple(known for known in self.owners if known is not owner)
-
     def result(self) -> Any:
         """What the task returned, once it is done; waits for that."""
-        state = self.wait()
+        state, name = self.wait(), f"{self.task_id} {self.job_id[:12]}"
         if state is not JobState.DONE or self.marker is None or self.scheduler is None:
-            raise NoResult(f"{self.task_id} {self.job_id[:12]} has no result: it is {state.name}")
+            raise NoResult(f"{name} has no result: it is {state.name}")
         if RESULT_NOT_KEPT in self.marker.flags:
-            raise NoResult(
-                f"{self.task_id} {self.job_id[:12]} is done, but has no result: {self.marker.message}"
-            )
+            raise NoResult(f"{name} is done, but has no result: {self.marker.message}")
         try:
             raw = read_result(self.scheduler.machine.files, self.paths, self.marker)
             return decoded(raw, self.paths.directory)
         except (OSError, ValueError) as error:
-            raise NoResult(
-                f"the result of {self.task_id} {self.job_id[:12]} cannot be read: {error}"
-            ) from error
+            raise NoResult(f"the result of {name} cannot be read: {error}") from error
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the job used in all its attempts, as far as that was measured; None if nothing was."""
@@ -368,10 +348,6 @@ class Job(Entry):
     def _explained(self, now: datetime) -> None:
         if self.scheduler is not None:
             self.scheduler.job_explained(self, now)
-
-    def _count(self, change: CounterChange) -> None:
-        for owner in self.owners:
-            self._count_for(owner, change)
 
     def _count_for(self, owner: Owner, change: CounterChange) -> None:
         if self.scheduler is not None:

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable
 from math import inf
 
+from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import Input, Recovered, Short
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.logbook import Step
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.shortages import has_recovered, worded
+from tenuto.scheduler.shortages import failure, has_recovered, shortage, worded
 from tenuto.scheduler.slots import Slots
 from tenuto.workspace.ports import Machine
 
@@ -46,6 +47,14 @@ class Pauses:
         """When the shortage began, of which no job has been started since."""
         self.reason: str | None = None
         """What the machine is short of, while starts are paused."""
+
+    def verdict(self, job: Job, error: Exception) -> Verdict | None:
+        """What an error in an attempt amounts to; None if its job waits until the machine recovers."""
+        passing = shortage(error)
+        lasting = None if passing is None else self.begin(job, passing)
+        if lasting is not None:
+            return failure(job.job_id, error)._replace(message=lasting)
+        return failure(job.job_id, error) if passing is None else None
 
     def begin(self, job: Job, error: OSError) -> str | None:
         """A start was refused by the machine: its job is ready again, and nothing is started for a while.

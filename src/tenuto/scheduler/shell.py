@@ -5,7 +5,6 @@ It decides nothing: what happens next to a job is in `core`, how an attempt goes
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -14,48 +13,16 @@ from datetime import datetime
 from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.scheduler import effects, inputs
 from tenuto.scheduler.arrivals import Arrivals
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.conditions import ExitCondition
 from tenuto.scheduler.core import Core
-from tenuto.scheduler.decisions import Verdict, known_end
-from tenuto.scheduler.effects import (
-    AskForTokens,
-    AwaitLock,
-    Cancel,
-    Disown,
-    Effect,
-    End,
-    GiveOutTokens,
-    Notify,
-    Retry,
-    Settle,
-    Sleep,
-    Start,
-    Stop,
-    Strand,
-    Tell,
-    Wake,
-    Watch,
-)
+from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.followers import Followers
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.inbox import Cancellation, Forgetting, Inbox, Submission, Wish
-from tenuto.scheduler.inputs import (
-    AdoptedEnded,
-    AttemptEnded,
-    Begun,
-    Cancelled,
-    Ended,
-    Failed,
-    Input,
-    Seated,
-    SlotFree,
-    Unlocked,
-    Unseated,
-    Withdrawn,
-)
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer
 from tenuto.scheduler.logbook import Step, is_logged, log_state, log_step
@@ -70,16 +37,13 @@ from tenuto.scheduler.token_queues import TokenQueues
 from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant
 from tenuto.scheduler.workers import Worker
-from tenuto.workspace import job_directory
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import StopRecord
 
 logger = logging.getLogger("tenuto.scheduler")
 
 STOP_GRACE_S = 5.0
 """How long a runner may take, beyond the grace of its job, before it is killed itself."""
-REST_POLL_S = 0.05
 
 
 class Shell:
@@ -99,7 +63,7 @@ class Shell:
         self.machine = machine
         self._runner = loop
         self._core = Core()
-        self._effects: deque[Effect] = deque()
+        self._effects: deque[effects.Effect] = deque()
         self._is_carrying = False
         self._is_to_notify = False
         self._is_asking = False
@@ -115,48 +79,31 @@ class Shell:
         self._outputs = TaskOutputsWorker(machine.files, self._ledger, self.changed, outputs)
         self._followers = Followers(self._attempts, self._outputs, completions, loop)
         self._inbox = Inbox(loop, self._take_in)
-        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(SlotFree()))
+        self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(inputs.SlotFree()))
         self._pauses = Pauses(machine, self._core.slots, loop, self._feed)
         slots = TokenSlots(self._core.slots, self._shared_slots)
         self._tokens = TokenQueues(machine, slots, loop, watch, handovers.ask, self._feed)
         self._arrivals = Arrivals(
             machine, self._registry, self._tokens, self._attempts, self._feed, self._followers.call_completed
         )
-        self._carriers: dict[type[Effect], Callable[..., None]] = {
-            Tell: self._tell,
-            Start: self._start,
-            AskForTokens: self._ask_for_tokens,
-            Watch: self._watch,
-            AwaitLock: self._await_lock,
-            Wake: self._wake,
-            Sleep: self._sleep,
-            Retry: self._retry,
-            Settle: self._settle,
-            Cancel: self._cancel,
-            Stop: self._stop,
-            End: self._end,
-            Strand: self._strand,
-            Disown: self._disown,
-            GiveOutTokens: self._tokens.pump,
-            Notify: self._notify,
-        }
+        self._carriers = {kind: getattr(self, name) for kind, name in inputs.methods(effects.Effect).items()}
 
     # The core
 
-    def _feed(self, input: Input) -> None:
+    def _feed(self, input: inputs.Input) -> None:
         """Tell the core what happened, and carry out what it says.
 
         What happens while effects are carried out is told to the core at once; its effects come after those.
         """
-        core, effects = self._core, self._effects
-        effects += core.step(input)
+        core, pending = self._core, self._effects
+        pending += core.step(input)
         if self._is_carrying:
             return
         self._is_carrying = True
         try:
             while True:
-                while effects:
-                    effect = effects.popleft()
+                while pending:
+                    effect = pending.popleft()
                     try:
                         self._carriers[type(effect)](*effect)
                     except Exception as error:  # noqa: BLE001  no job is left hanging, whatever went wrong
@@ -164,18 +111,19 @@ class Shell:
                 job = core.next_start()
                 if job is None:
                     break
-                effects += core.step(Seated(job) if self._shared_slots.take(job) else Unseated(job))
+                answer = inputs.Seated if self._shared_slots.take(job) else inputs.Unseated
+                pending += core.step(answer(job))
         finally:
             self._is_carrying = False
         if self._is_to_notify:
             self._is_to_notify = False
-            self._ask_again()
+            self._notify_soon()
 
     def _trouble(self, job: Job | None, error: Exception) -> None:
         """End the job whose effect could not be carried out."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
         if job is not None:
-            self._feed(Failed(job, worded(error)))
+            self._feed(inputs.Failed(job, worded(error)))
 
     # Wishes of owners
 
@@ -185,7 +133,7 @@ class Shell:
                 self._take_in_one(wish)
             except Exception as error:
                 logger.exception("a submission failed", extra={"action": "submission_failed"})
-                self._feed(Failed(wish.job, worded(error)))
+                self._feed(inputs.Failed(wish.job, worded(error)))
 
     def _take_in_one(self, wish: Wish) -> None:
         job = wish.job
@@ -195,12 +143,12 @@ class Shell:
             self._announcer.submitted(job, wish.owner)
             self._arrivals.place(wish, is_news=is_news)
         elif isinstance(wish, Cancellation):
-            self._feed(Cancelled(*wish))
+            self._feed(inputs.Cancelled(*wish))
         elif isinstance(wish, Forgetting):
             self._forget(job, wish.owner)
         elif job.has_owner(wish.owner):
             log_step(Step.WITHDRAWN, job, wish.owner, wish.message)
-            self._feed(Withdrawn(*wish))
+            self._feed(inputs.Withdrawn(*wish))
 
     def _forget(self, job: Job, owner: Owner) -> None:
         """Let go of a job, in O(1). One that was submitted again meanwhile is kept."""
@@ -222,8 +170,7 @@ class Shell:
         self._tokens.ask(job)
 
     def _wake(self, job: Job) -> None:
-        with contextlib.suppress(OSError):  # its start looks again, and says what is wrong
-            job.answered = known_end(job_directory.look(self.machine, job.paths).derived)
+        self._arrivals.look_again(job)
 
     def _sleep(self, job: Job) -> None:
         if job.needs:
@@ -237,17 +184,10 @@ class Shell:
     def _await_lock(self, job: Job) -> None:
         job.set_state(JobState.WAITING, message="another process has the lock of its directory")
         self.waitingjobs.add(job)
-        self._runner.spawn(self._until_unlocked(job))
+        self._runner.spawn(self._arrivals.await_lock(job))
 
-    async def _until_unlocked(self, job: Job) -> None:
-        try:
-            while self.machine.locks.is_locked(job.paths.lock):
-                await self._attempts.changed(job.paths.directory, REST_POLL_S)
-            is_done = job_directory.look(self.machine, job.paths).derived.state is JobState.DONE
-        except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
-            self._feed(Failed(job, worded(error)))
-        else:
-            self._feed(Unlocked(job, is_done))
+    def _give_out_tokens(self) -> None:
+        self._tokens.pump()
 
     def _count_behind(self) -> int:
         """How many jobs are to run and have no slot yet."""
@@ -264,13 +204,13 @@ class Shell:
             # Between the start of this coroutine and its first step an owner may have cancelled the job, and
             # submitted it again: then it is starting, but has given back its tokens, and got others.
             if job.phase is Phase.STARTING and self._tokens.holds(job, grant):
-                self._feed(Begun(job))
+                self._feed(inputs.Begun(job))
                 await self.aio_submit(job, grant)
         finally:
             job.let_go_of_slots()
             if job.needs:  # a job that is tried again may have got others by now
                 self._tokens.release(job, grant)
-            self._feed(SlotFree(job))
+            self._feed(inputs.SlotFree(job))
 
     async def aio_submit(self, job: Job, grant: Grant | None = None) -> None:
         """Sees a ready job through to its final state, trying again where that is due."""
@@ -279,17 +219,14 @@ class Shell:
             try:
                 verdict = await self.aio_submit_inner(job, grant)
             except Exception as error:  # noqa: BLE001  whatever goes wrong, the job must not be left hanging
-                passing = shortage(error)
-                lasting = None if passing is None else self._pauses.begin(job, passing)
-                if passing is not None and lasting is None:
+                failed = self._pauses.verdict(job, error)
+                if failed is None:
                     return
-                verdict = failure(job.job_id, error)
-                if lasting is not None:
-                    verdict = verdict._replace(message=lasting)
+                verdict = failed
             # Its tokens fell with the attempt; its slot was given back while another process ran it.
             has_slot = not getattr(job.launcher, "shares_slots", False) or bool(job.slot_units)
             keeps_slot = verdict.tries is not None and grant is None and has_slot
-            self._feed(AttemptEnded(job, verdict, keeps_slot))
+            self._feed(inputs.AttemptEnded(job, verdict, keeps_slot))
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for another scheduler's."""
@@ -310,7 +247,7 @@ class Shell:
                 else:
                     job.explain(f"cannot be watched until the machine recovers: {worded(error)}")
                     await asyncio.sleep(BACK_OFF_S)
-        self._feed(AdoptedEnded(job, verdict))
+        self._feed(inputs.AdoptedEnded(job, verdict))
 
     def _retry(self, job: Job, verdict: Verdict, was_adopted: bool) -> None:
         assert verdict.tries is not None
@@ -325,22 +262,16 @@ class Shell:
 
     def _stop(self, job: Job, message: str) -> None:
         log_step(Step.CANCELLED, job, message=message)
-        now = self.machine.clock.now()
-        job.stop = StopRecord(max(job.attempt, 1), JobFailureStatus.CANCELLED, now, message)
-        self._attempts.request_stop(job)
-        self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._kill_runner, job, job.attempt)
-
-    def _kill_runner(self, job: Job, attempt: int) -> None:
-        if job.phase is Phase.RUNNING and job.attempt == attempt and job.process is not None:
-            job.process.kill()
+        self._attempts.stop(job, message)
+        self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._attempts.kill_runner, job, job.attempt)
 
     # Ends
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         if job.watched_outputs:
-            self._followers.after_outputs(job, lambda: self._feed(Ended(job, verdict)))
+            self._followers.after_outputs(job, lambda: self._feed(inputs.Ended(job, verdict)))
         else:
-            self._feed(Ended(job, verdict))
+            self._feed(inputs.Ended(job, verdict))
 
     def _cancel(self, job: Job, message: str) -> None:
         log_step(Step.CANCELLED, job, message=message)
@@ -350,7 +281,7 @@ class Shell:
             self._attempts.cancel_waiting(job, JobFailureStatus.CANCELLED, message)
         except (OSError, TenutoError) as error:  # it is cancelled; only its directory does not say so
             message = f"{message}; this could not be recorded: {worded(error)}"
-        self._feed(Ended(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message)))
+        self._feed(inputs.Ended(job, Verdict(JobState.ERROR, JobFailureStatus.CANCELLED, message)))
 
     def _end(self, job: Job, verdict: Verdict) -> None:
         if verdict.state is JobState.ERROR:
@@ -361,12 +292,7 @@ class Shell:
         self._followers.call_completed(job)
 
     def _strand(self, job: Job, cause: Job) -> None:
-        status = cause.failure_status
-        message = cause.standing.message if status is JobFailureStatus.DEPENDENCY else None
-        if not message:
-            reason = status.name if status else cause.state.name
-            message = f"{cause.task_id} {cause.job_id[:12]} failed ({reason})"
-        job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, message)
+        job.set_state(JobState.ERROR, JobFailureStatus.DEPENDENCY, cause.failure_text())
         self._leave(job)
 
     def _leave(self, job: Job) -> None:
@@ -385,18 +311,18 @@ class Shell:
 
     def changed(self) -> None:
         """An owner's wishes changed: the conditions that callers wait for are looked at. From any thread."""
-        self._runner.post(self._ask_who_waits)
+        self._runner.post(self._notify_waiters)
 
     def _notify(self) -> None:
         self._is_to_notify = True
 
-    def _ask_again(self) -> None:
+    def _notify_soon(self) -> None:
         """Have the conditions looked at in a step of its own."""
         if not self._is_asking:
             self._is_asking = True
-            self._runner.post(self._ask_who_waits)
+            self._runner.post(self._notify_waiters)
 
-    def _ask_who_waits(self) -> None:
+    def _notify_waiters(self) -> None:
         """Look at the conditions once everything submitted is known: a callback may just have submitted more.
 
         A job that is found done ends while others are still to be taken in. An owner that was told then that

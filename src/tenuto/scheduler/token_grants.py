@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.shortages import failure
 from tenuto.scheduler.token_decisions import Picks
 from tenuto.scheduler.tokens import Grant
 from tenuto.workspace import job_directory
@@ -19,6 +22,17 @@ from tenuto.workspace.records import TokenUnits
 from tenuto.workspace.tokens import TokenFiles
 
 logger = logging.getLogger("tenuto.scheduler")
+
+
+class Outcome(NamedTuple):
+    """What one look at a queue led to."""
+
+    granted: list[tuple[Job, Grant]]
+    refused: list[tuple[Job, Exception | str]]
+
+    def jobs(self) -> set[Job]:
+        """The jobs that wait no longer."""
+        return {job for job, _ in (*self.granted, *self.refused)}
 
 
 def take(machine: Machine, files: TokenFiles, job: Job, picks: Picks) -> Grant | None:
@@ -67,6 +81,13 @@ def take_again(machine: Machine, files: TokenFiles, job: Job) -> Grant:
     return Grant(None, handles=handles)
 
 
+def declare_missing(files: TokenFiles, job: Job) -> None:
+    """Write the capacities of a job's tokens whose files a person removed."""
+    for token, _ in job.tokens:
+        if token.capacity and files.capacity(token.name) is None:
+            files.declare(token.name, token.capacity)
+
+
 def is_run_by_others(machine: Machine, job: Job, ask: Ask) -> bool:
     """True if another scheduler runs a job, or has run it: then it needs no tokens here.
 
@@ -84,3 +105,10 @@ def is_run_by_others(machine: Machine, job: Job, ask: Ask) -> bool:
         machine, paths, ask=ask
     ).derived  # a job that a cluster has is run without a lock
     return found.external and found.action is Action.WATCH
+
+
+def refusal(job: Job, error: Exception | str) -> Verdict:
+    """The end of a job that can never have the tokens it asks for."""
+    if isinstance(error, str):
+        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, error)
+    return failure(job.job_id, error)

@@ -7,17 +7,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import closing
-from typing import NamedTuple
 
-from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import Verdict
+from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.shortages import failure, shortage, worded
+from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_alarm import Alarm, Loop
 from tenuto.scheduler.token_decisions import Picks, decide, names_of, tokens_of, why_waiting
-from tenuto.scheduler.token_grants import is_run_by_others, take, take_again
+from tenuto.scheduler.token_grants import (
+    Outcome,
+    declare_missing,
+    is_run_by_others,
+    refusal,
+    take,
+    take_again,
+)
 from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.workspace.inotify import DirectoryWatch
@@ -30,14 +35,6 @@ PATIENCE_S = 10.0
 """How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
-
-
-class _Outcome(NamedTuple):
-    granted: list[tuple[Job, Grant]]
-    refused: list[tuple[Job, Exception | str]]
-
-    def jobs(self) -> set[Job]:
-        return {job for job, _ in (*self.granted, *self.refused)}
 
 
 class TokenQueue:
@@ -142,7 +139,7 @@ class TokenQueue:
             self._alarm.rest()
             return
         self._is_pumping = True
-        outcome = _Outcome([], [])
+        outcome = Outcome([], [])
         try:
             mutex = self.files.try_mutex()
             if mutex is None:
@@ -158,17 +155,17 @@ class TokenQueue:
             self._is_pumping = False
         self._settle(outcome)
 
-    def _settle(self, outcome: _Outcome) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         self._waiting -= outcome.jobs()
         for job, grant in outcome.granted:
             self._held[job] = grant
             self._feed(Granted(job, grant))
         for job, error in outcome.refused:
-            self._feed(Ended(job, _refusal(job, error)))
+            self._feed(Ended(job, refusal(job, error)))
         if self._waiting:
             self._alarm.set()
 
-    def _trouble(self, error: Exception, outcome: _Outcome) -> None:
+    def _trouble(self, error: Exception, outcome: Outcome) -> None:
         passing = shortage(error)
         if passing is not None:
             self._alarm.short()
@@ -178,7 +175,7 @@ class TokenQueue:
             else:
                 self._tell(job, f"waits until the machine recovers: {worded(passing)}")
 
-    def _turn(self, outcome: _Outcome) -> None:
+    def _turn(self, outcome: Outcome) -> None:
         """Steps P2 to P7, under the mutex."""
         before = self.files.queue()
         own = self._number()
@@ -285,24 +282,18 @@ class TokenQueue:
                 del self._lines[names]
         return next_number
 
-    def _refuse_impossible(self, states: dict[str, TokenState], outcome: _Outcome) -> None:
+    def _refuse_impossible(self, states: dict[str, TokenState], outcome: Outcome) -> None:
         for job in self._tickets.values():
             for need in job.needs:
                 if states[need.token].capacity is None:  # a person removed the file
-                    self.declare(job)
+                    declare_missing(self.files, job)
                     states[need.token] = self.files.state(need.token)
                 problem = beyond(need, states[need.token].capacity or 0)
                 if problem is not None:
                     outcome.refused.append((job, problem))
                     break
 
-    def declare(self, job: Job) -> None:
-        """Writes the capacities of tokens that nobody declared."""
-        for token, _ in job.tokens:
-            if token.capacity and self.files.capacity(token.name) is None:
-                self.files.declare(token.name, token.capacity)
-
-    def _grant(self, job: Job, picks: Picks, outcome: _Outcome) -> bool:
+    def _grant(self, job: Job, picks: Picks, outcome: Outcome) -> bool:
         try:
             grant = take(self._machine, self.files, job, picks)
         except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
@@ -345,9 +336,9 @@ class TokenQueue:
 
     def _leave_to_others(self, job: Job) -> None:
         self._slots.take(job, to_run=False)
-        self._settle(_Outcome([(job, Grant(None))], []))
+        self._settle(Outcome([(job, Grant(None))], []))
 
-    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: _Outcome) -> None:
+    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: Outcome) -> None:
         """A ticket of another scheduler is gone: it may have been for a job that waits here, too."""
         others = {ticket.number: ticket.needs for ticket in tickets if ticket.scheduler != own}
         gone = {needs for number, needs in self._others.items() if number not in others}
@@ -363,10 +354,3 @@ class TokenQueue:
         except OSError as error:  # it goes on waiting for its tokens; its start will say more
             self._tell(job, f"cannot be looked at: {worded(error)}")
             return False
-
-
-def _refusal(job: Job, error: Exception | str) -> Verdict:
-    """The end of a job that can never have the tokens it asks for."""
-    if isinstance(error, str):
-        return Verdict(JobState.ERROR, JobFailureStatus.FAILED, error)
-    return failure(job.job_id, error)

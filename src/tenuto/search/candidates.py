@@ -21,12 +21,13 @@ from tenuto.search.rows import LogRow, NewCandidate
 from tenuto.search.spaces import Domain, Objects, Space
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.config import Config, copyconfig
+from tenuto.tasks.deserialization import from_state_dict
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
 from tenuto.tasks.location import locate
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.sealing import seal
-from tenuto.tasks.serialization import dumps, from_state_dict, job_document, state_dict
+from tenuto.tasks.serialization import dumps, job_document, state_dict
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 

@@ -64,25 +64,9 @@ class Evolution:
         reproducible: bool = False,
         settings: "Settings | None" = None,
     ) -> None:
-        if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
-            raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
-        if type(seed) is not int:
-            raise SearchError(f"seed={seed!r}: it is a whole number")
-        for key, value, least in (
-            ("max_unfinished_jobs", max_unfinished_jobs, 1),
-            ("max_total_jobs", max_total_jobs, 0),
-            ("stall", stall, 1),
-        ):
-            if value is not None and (type(value) is not int or value < least):
-                raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
-        for key, number in (
-            ("max_seconds", max_seconds),
-            ("max_cost", max_cost),
-            ("target", target),
-            ("walltime_s", walltime_s),
-        ):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-                raise SearchError(f"{key}={number!r} is not a number")
+        _check_name_and_seed(name, seed)
+        _check_counts(max_unfinished_jobs=max_unfinished_jobs, max_total_jobs=max_total_jobs, stall=stall)
+        _check_numbers(max_seconds=max_seconds, max_cost=max_cost, target=target, walltime_s=walltime_s)
         self.name = name
         self.experiment_id = name
         self.task = task
@@ -159,6 +143,26 @@ class Evolution:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def _check_name_and_seed(name: str, seed: int) -> None:
+    if not name or len(name) > _LONGEST_NAME or set(name) - set(_NAME) or name.startswith("."):
+        raise SearchError(f"{name!r:.80} cannot name a search: up to 64 letters, digits, - _ and . only")
+    if type(seed) is not int:
+        raise SearchError(f"seed={seed!r}: it is a whole number")
+
+
+def _check_counts(**given: int | None) -> None:
+    for key, value in given.items():
+        least = 0 if key == "max_total_jobs" else 1
+        if value is not None and (type(value) is not int or value < least):
+            raise SearchError(f"{key}={value!r} is not a whole number of at least {least}")
+
+
+def _check_numbers(**given: float | None) -> None:
+    for key, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise SearchError(f"{key}={value!r} is not a number")
 
 
 def _map_of_programs() -> MapElites:

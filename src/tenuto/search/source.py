@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -33,25 +33,26 @@ from tenuto.lifecycle.source import (
     Row,
     Target,
     Why,
-    row_key,
 )
-from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.lifecycle.states import JobState
 from tenuto.search.archive_panel import archive_panel
 from tenuto.search.export import candidate_of
+from tenuto.search.monitor_rows import (
+    MEANINGS,
+    STATES,
+    attempt_of,
+    group_of,
+    instant,
+    key_of,
+    name_of,
+    result_of,
+    row_of,
+)
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
 
 S = EvolutionStatus
-_STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
-    S.PENDING: (JobState.WAITING, None),
-    S.QUEUED: (JobState.SCHEDULED, None),
-    S.RUNNING: (JobState.RUNNING, None),
-    S.SUCCEEDED: (JobState.DONE, None),
-    S.FAILED: (JobState.ERROR, JobFailureStatus.FAILED),
-    S.CANCELLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
-}
-_PREFIX = f"{Door.SEARCH.value}:"
 MOST_CHILDREN = 100
 _READ_AGAIN = 100
 """Moves before a feed was opened in which a gap may still be filled."""
@@ -69,12 +70,12 @@ class SearchSource:
 
     def groups(self) -> Sequence[Group]:
         query = select(searches).order_by(searches.c.created_at.desc(), searches.c.id)
-        return [_group(row) for row in self._database.read(lambda c: c.execute(query).all())]
+        return [group_of(row) for row in self._database.read(lambda c: c.execute(query).all())]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         after = 0
-        while chunk := self._database.read(lambda c, n=after: _page(c, _name(group), n)):  # type: ignore[misc]
-            yield [_row(row) for row in chunk]
+        while chunk := self._database.read(lambda c, n=after: _page(c, name_of(group), n)):  # type: ignore[misc]
+            yield [row_of(row) for row in chunk]
             after = chunk[-1].number
 
     def feed(self) -> Feed:
@@ -91,10 +92,10 @@ class SearchSource:
         fields = {
             "directory": row.directory,
             "parameters": dict(self.parameters(key)),
-            "dependencies": [_row(one) for one in of[0]],
-            "dependents": [_row(one) for one in of[1]],
-            "attempts": [_attempt(row)] if row.attempt else [],
-            "result": _result(kept) if S(row.status) is S.SUCCEEDED else None,
+            "dependencies": [row_of(one) for one in of[0]],
+            "dependents": [row_of(one) for one in of[1]],
+            "attempts": [attempt_of(row)] if row.attempt else [],
+            "result": result_of(kept) if S(row.status) is S.SUCCEEDED else None,
             "commands": [
                 f"tenuto search show {name}",
                 *(
@@ -104,7 +105,7 @@ class SearchSource:
                 ),
             ],
         }
-        return Detail(_row(row), fields)
+        return Detail(row_of(row), fields)
 
     def parameters(self, key: str) -> Mapping[str, Any]:
         values = json.loads(self._candidate(key).proposal)["values"]
@@ -112,7 +113,7 @@ class SearchSource:
 
     def why(self, key: str) -> Why:
         row = self._candidate(key)
-        sentences = [f"{row.status}: {_MEANINGS[S(row.status)]}"]
+        sentences = [f"{row.status}: {MEANINGS[S(row.status)]}"]
         if row.reused:
             sentences.append("its outcome was known from before, so it was not run")
         if row.message:
@@ -132,11 +133,11 @@ class SearchSource:
         )
 
     def moments(self, group: str) -> Iterator[Moment]:
-        after, name = 0, _name(group)
+        after, name = 0, name_of(group)
         while chunk := self._database.read(lambda c, n=after: _moves(c, n, name)):  # type: ignore[misc]
             for move in chunk:
-                state, reason = _STATES[S(move.status)]
-                yield Moment(_at(move.at), _key(name, move.number), state, move.attempt, reason)
+                state, reason = STATES[S(move.status)]
+                yield Moment(instant(move.at), key_of(name, move.number), state, move.attempt, reason)
             after = chunk[-1].id
 
     def results(self, group: str) -> Iterator[Result]:
@@ -144,7 +145,7 @@ class SearchSource:
             for row in chunk:
                 if row.state is JobState.DONE:
                     kept = candidate_of(self._candidate(row.key)._mapping)
-                    yield Result(row.key, row.task, row.state, row.tags, _result(kept))
+                    yield Result(row.key, row.task, row.state, row.tags, result_of(kept))
 
     def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
         if only not in (None, "archives"):
@@ -180,7 +181,7 @@ class SearchSource:
         return Acted(target.key, ActedAs.RETRIED, attempt=row.attempt)
 
     def _steer(self, action: Action, target: Target, dry_run: bool) -> Acted:
-        name = _name(target.key)
+        name = name_of(target.key)
         if self._store.search(name) is None:
             return Acted(target.key, ActedAs.GONE)
         state = SearchState.PAUSED if action is Action.PAUSE else SearchState.RUNNING
@@ -189,7 +190,7 @@ class SearchSource:
         return Acted(target.key, ActedAs.REFUSED, f"it cannot be {action.value}d now")
 
     def _candidate(self, key: str) -> Any:
-        name, _, number = _name(key).rpartition("/")
+        name, _, number = name_of(key).rpartition("/")
         row = None
         if number.isdecimal() and len(number) < 10:
             query = select(evolution_jobs).where(jobs.search_id == name, jobs.number == int(number))
@@ -197,43 +198,6 @@ class SearchSource:
         if row is None:
             raise NotFound(f"there is no candidate {key!r:.100} of a search")
         return row
-
-
-def _result(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """What a candidate is worth, by column."""
-    measures = {f"measure {place}": value for place, value in enumerate(kept["measures"] or ())}
-    metrics = kept["metrics"] if isinstance(kept["metrics"], dict) else {}
-    return {"objective": kept["objective"], **measures, **metrics, "cost": kept["cost"]}
-
-
-def _attempt(row: Any) -> dict[str, Any]:
-    """The last attempt of a candidate: rows do not keep the others."""
-    state, reason = _STATES[S(row.status)]
-    started, ended = _instant(row.started_at), _instant(row.completed_at)
-    return {
-        "attempt": row.attempt,
-        "started": started.isoformat() if started else None,
-        "ended": ended.isoformat() if ended else None,
-        "state": state.name.lower(),
-        "reason": reason.name.lower() if reason else None,
-        "message": row.message,
-        "exit_code": None,
-        "signal": None,
-        "host": row.worker,
-        "pid": None,
-        "launcher": None,
-        "usage": {},
-    }
-
-
-_MEANINGS = {
-    S.PENDING: "made, and waits to be sent",
-    S.QUEUED: "sent; the next worker with a free slot claims it",
-    S.RUNNING: "a worker evaluates it",
-    S.SUCCEEDED: "evaluated",
-    S.FAILED: "it could not be evaluated",
-    S.CANCELLED: "a person, or the end of the search, did not want it",
-}
 
 
 class SearchFeed:
@@ -256,8 +220,8 @@ class SearchFeed:
             numbers = {move.number for move in moves if move.search_id == name}
             query = select(evolution_jobs).where(jobs.search_id == name, jobs.number.in_(numbers))
             found = self._database.read(lambda c, q=query: c.execute(q).all())  # type: ignore[misc]
-            self._untold.setdefault(name, {}).update((row.number, _row(row)) for row in found)
-        wanted = [self._untold.pop(_name(group), {}) for group in groups]
+            self._untold.setdefault(name, {}).update((row.number, row_of(row)) for row in found)
+        wanted = [self._untold.pop(name_of(group), {}) for group in groups]
         return Changes(rows=[row for rows in wanted for row in rows.values()])
 
     def fileno(self) -> int | None:
@@ -307,57 +271,3 @@ def _moves(
     if name is not None:
         query = query.where(evolution_moves.c.search_id == name)
     return connection.execute(query.order_by(evolution_moves.c.id).limit(limit)).all()
-
-
-def _name(key: str) -> str:
-    return key.removeprefix(_PREFIX)
-
-
-def _key(name: str, number: int) -> str:
-    return row_key(Door.SEARCH, name, str(number))
-
-
-def _at(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def _instant(ms: int | None) -> datetime | None:
-    return None if ms is None else _at(ms)
-
-
-def _group(row: Any) -> Group:
-    state = SearchState(row.state)
-    return Group(
-        f"{_PREFIX}{row.id}",
-        Door.SEARCH,
-        row.id,
-        state=state.value if row.reason is None else f"{state.value} ({row.reason})",
-        live=state is not SearchState.ENDED,
-        started=_at(row.created_at),
-        ended=_instant(row.ended_at),
-        total=row.scheduled,
-        message=row.message,
-    )
-
-
-def _row(row: Any) -> Row:
-    state, reason = _STATES[S(row.status)]
-    if row.failure in JobFailureStatus.__members__:
-        reason = JobFailureStatus[row.failure]
-    return Row(
-        _key(row.search_id, row.number),
-        f"{_PREFIX}{row.search_id}",
-        Door.SEARCH,
-        row.search_id,
-        str(row.number),
-        state,
-        row.status,
-        reason if state is JobState.ERROR else None,
-        row.message,
-        row.attempt,
-        owner=f"search/{row.search_id}",
-        where=row.worker or "",
-        submitted=_at(row.created_at),
-        started=_instant(row.started_at),
-        ended=_instant(row.completed_at),
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.errors import InvalidSetting
 from tenuto.settings.sources import Given
-from tenuto.settings.tree import NAMED_TABLE, TABLE, Origin, Source, declared
+from tenuto.settings.tree import NAMED_TABLE, TABLE, Origin, ValueSource, declared
 
 SERVICES = "services"
 SERVICE_PREFIX = "SERVICE_"
@@ -32,7 +32,7 @@ def from_foreign_variables(
     for row in TABLE.values():
         text = variables.get(row.foreign, "") if row.foreign else ""
         if text.strip() and row.key.partition(".")[0] in sections:
-            given.append(Given(row.key, row.kind.read(text), Origin(Source.FOREIGN, row.foreign), here))
+            given.append(Given(row.key, row.kind.read(text), Origin(ValueSource.FOREIGN, row.foreign), here))
     if SERVICES in sections:
         _add_services(variables, here, given, warnings)
     return given, warnings
@@ -53,7 +53,7 @@ def _add_services(variables: Mapping[str, str], here: Path, given: list[Given], 
             key = f"{SERVICES}.{name}.{_ENDINGS[ending]}"
             row = declared(key)
             value: Any = row.kind.read(text) if row else text
-            given.append(Given(key, value, Origin(Source.FOREIGN, variable), here))
+            given.append(Given(key, value, Origin(ValueSource.FOREIGN, variable), here))
     for name, found in bases.items():
         variable, base = next(iter(found.items()))
         if len(set(found.values())) > 1:
@@ -61,7 +61,7 @@ def _add_services(variables: Mapping[str, str], here: Path, given: list[Given], 
                 f"{', '.join(found)} are not of one node: give all three the same beginning, or write "
                 f"[{SERVICES}.{name}] nodes = [...]"
             )
-        given.append(Given(f"{SERVICES}.{name}.nodes", [base], Origin(Source.FOREIGN, variable), here))
+        given.append(Given(f"{SERVICES}.{name}.nodes", [base], Origin(ValueSource.FOREIGN, variable), here))
 
 
 def _split(rest: str) -> tuple[str, str]:

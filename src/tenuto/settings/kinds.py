@@ -9,10 +9,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tenuto.light import import_module, pattern, shlex
+from tenuto.light import late, pattern, shlex
 from tenuto.settings.urls import Url
+
+if TYPE_CHECKING:
+    import importlib.metadata as metadata
+else:
+    metadata = late("importlib.metadata")
 
 T = TypeVar("T")
 
@@ -200,7 +205,6 @@ def choice_or_plugin(group: str, *words: str) -> Kind[str]:
     def take(value: Any) -> str:
         if value in words:
             return str(value)
-        metadata: Any = import_module("importlib.metadata")
         if not isinstance(value, str) or not metadata.entry_points(group=group, name=value):
             raise Unfit
         return value

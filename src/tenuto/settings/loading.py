@@ -32,7 +32,7 @@ from tenuto.settings.tree import (
     TABLE,
     Origin,
     Settings,
-    Source,
+    ValueSource,
     declared,
     is_entry,
     is_table,
@@ -75,9 +75,9 @@ def load_settings(
     user = user_file(variables, home)
     here = working_directory(start)
     project = project_file(here)
-    files = [(Source.USER, user)] if os.path.isfile(user) else []
+    files = [(ValueSource.USER, user)] if os.path.isfile(user) else []
     if project is not None and not (files and project.samefile(user)):
-        files.append((Source.PROJECT, project))
+        files.append((ValueSource.PROJECT, project))
     given: list[Given] = []
     for source, path in files:
         given += from_file(source, path)
@@ -86,7 +86,7 @@ def load_settings(
     given += from_variables(variables, here)
     given += from_arguments(arguments or {}, here)
     for one in given:
-        by_variable = one.origin.source in (Source.VARIABLE, Source.FOREIGN)
+        by_variable = one.origin.source in (ValueSource.VARIABLE, ValueSource.FOREIGN)
         key = _known_entry(one.key, values) if by_variable else one.key
         if is_entry(key) and one.value == {}:
             values.setdefault(key, None)
@@ -125,9 +125,9 @@ def _anchored(value: Any, base: Path, home: Path) -> Any:
 def _where(given: Given) -> str:
     """``tenuto.toml:3: slots``, or the name of the variable or argument."""
     match given.origin.source:
-        case Source.VARIABLE | Source.FOREIGN:
+        case ValueSource.VARIABLE | ValueSource.FOREIGN:
             return given.origin.place
-        case Source.ARGUMENT:
+        case ValueSource.ARGUMENT:
             return f"argument {given.key!r}"
         case _:
             return f"{given.origin.place}: {given.key}"

@@ -13,7 +13,7 @@ from tenuto.errors import SettingsError
 from tenuto.light import tomllib
 from tenuto.settings.declaration import PREFIX
 from tenuto.settings.toml_lines import key_lines
-from tenuto.settings.tree import FILE_NAME, Origin, Source, declared, is_entry, is_table
+from tenuto.settings.tree import FILE_NAME, Origin, ValueSource, declared, is_entry, is_table
 
 LONGEST_FILE = 1_000_000
 
@@ -83,7 +83,7 @@ def _section_of_pyproject(path: Path) -> Any:
     return tool.get("tenuto") if isinstance(tool, dict) else None
 
 
-def from_file(source: Source, path: Path) -> Iterator[Given]:
+def from_file(source: ValueSource, path: Path) -> Iterator[Given]:
     text = _read(path)
     lines = key_lines(text)
     if path.name == FILE_NAME:
@@ -122,10 +122,10 @@ def from_variables(variables: Mapping[str, str], here: Path) -> Iterator[Given]:
         key = name.removeprefix(PREFIX).lower().replace("__", ".")
         row = declared(key)
         value = row.kind.read(text) if row else text
-        yield Given(key, value, Origin(Source.VARIABLE, name), here)
+        yield Given(key, value, Origin(ValueSource.VARIABLE, name), here)
 
 
 def from_arguments(arguments: Mapping[str, Any], here: Path) -> Iterator[Given]:
     for key, value in arguments.items():
         if value is not None:
-            yield Given(key, value, Origin(Source.ARGUMENT, key), here)
+            yield Given(key, value, Origin(ValueSource.ARGUMENT, key), here)

@@ -95,7 +95,7 @@ class CarbonSettings:
 
 
 @unique
-class Source(Enum):
+class ValueSource(Enum):
     """Where a value can come from, the weakest first."""
 
     DEFAULT = "built-in default"
@@ -109,15 +109,15 @@ class Source(Enum):
 class Origin(NamedTuple):
     """Where a value came from: ``place`` is ``file:line``, or the name of the variable or argument."""
 
-    source: Source
+    source: ValueSource
     place: str = ""
 
     def __str__(self) -> str:
-        named = self.source not in (Source.DEFAULT, Source.ARGUMENT)
+        named = self.source not in (ValueSource.DEFAULT, ValueSource.ARGUMENT)
         return self.place if named else self.source.value
 
 
-_BY_DEFAULT = Origin(Source.DEFAULT)
+_BY_DEFAULT = Origin(ValueSource.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

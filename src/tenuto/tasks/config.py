@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from tenuto.tasks import showing
+    from tenuto.tasks import notebook_table
 else:
-    showing = late("tenuto.tasks.showing")
+    notebook_table = late("tenuto.tasks.notebook_table")
 
 T = TypeVar("T")
 
@@ -384,7 +384,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def _repr_html_(self) -> str:
         """The config in a notebook."""
         # most programs are no notebooks, and every job loads this module
-        shown: str = showing.config_html(self)
+        shown: str = notebook_table.config_html(self)
         return shown
 
     def __repr__(self) -> str:
@@ -455,7 +455,10 @@ def setmeta(config: C, flag: bool) -> C:
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:
-    """Sets a parameter that is not counted, even on a sealed config."""
+    """Sets the parameter `name` of `config` to `value`, even if it is sealed.
+
+    `SealedConfig` for a parameter that counts for the identity, and for a value that holds configs.
+    """
     parameter = schema_of(type(config)).parameters.get(name)
     held = config.__dict__.get(name)
     if parameter is not None and (parameter.counted or any(configs_in([held, value]))):

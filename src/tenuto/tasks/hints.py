@@ -1,5 +1,5 @@
 """What a person writes in the body of a Config class: roles, fields and hints.
-Only declarations; how they are read is `schema`'s business.
+Only declarations; `schema` reads them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Small tables for notebooks: no scripts, hardly any colour, and nothing of others' unescaped.
-It lays out what it is given; what to show is its callers' business.
+It lays out what it is given; its callers decide what to show.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def source_of(classes: Iterable[type], shell: Any) -> str:
         ordered |= _collected(name, definitions, imported, shell)
     for name, value in list(shell.user_ns.items()):
         if isinstance(value, type) and issubclass(value, ConfigBase) and value.__module__ == "__main__":
-            with suppress(ClassNotFound):  # it is no business of these jobs
+            with suppress(ClassNotFound):  # these jobs need none of it
                 ordered |= _collected(name, definitions, imported, shell)
     return "\n\n".join([*stars, *ordered]) + "\n"
 

@@ -22,9 +22,10 @@ _FOR_THE_EYE = frozenset(
 
 
 def progress(value: float, level: int = 0, desc: str | None = None, console: bool = False) -> None:
-    """Reports how far the job is, from 0 to 1; `level` 1 is a loop inside that of level 0, and so on.
+    """Reports how far the job is.
 
-    `console`: it is also printed to standard error, the log of a job.
+    `value`: from 0 to 1. `level`: 1 is a loop inside that of level 0, and so on. `desc`: what is being done,
+    in a few words. `console`: it is also printed to standard error, the log of a job.
     """
     job = current_job.get()
     if console:
@@ -43,8 +44,9 @@ class tqdm(Generic[T]):
         with tqdm(total=1000) as bar:
             bar.update(10)
 
-    A loop inside another reports one level deeper, unless `level` says where. What has no length is passed on
-    without a report, unless `total` says how much it is.
+    `iterable`: what is passed on. A loop inside another reports one level deeper, unless `level` says where.
+    What has no length is passed on without a report, unless `total` says how much it is; `initial` of it is
+    done already. `desc` and `postfix`: shown with the report. `disable`: nothing is reported.
     """
 
     _open: ClassVar[dict[int, WeakSet[tqdm[Any]]]] = {}

@@ -1,5 +1,5 @@
 """Configs in directories: saved with their data files, loaded back, or read from a job.
-What the files contain is `serialization`'s business.
+`serialization` decides what the files contain.
 """
 
 from __future__ import annotations
@@ -14,22 +14,10 @@ from tenuto.errors import MalformedFile, SerializationError
 from tenuto.light import pathlib, shutil
 from tenuto.tasks.base import ConfigBase, is_config
 from tenuto.tasks.config import Config
+from tenuto.tasks.deserialization import Upstream, no_upstream, read_live, read_value, renew
 from tenuto.tasks.live import has_init, instantiate, set_live_state
 from tenuto.tasks.ports import job_context
-from tenuto.tasks.serialization import (
-    MAX_BYTES,
-    PARAMS_FILE,
-    Document,
-    Renewed,
-    Upstream,
-    document,
-    dumps,
-    loads,
-    no_upstream,
-    read_live,
-    read_value,
-    renew,
-)
+from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, Document, Renewed, document, dumps, loads
 from tenuto.tasks.task import LightweightTask, run_to_end
 
 if TYPE_CHECKING:
@@ -75,7 +63,7 @@ def load(directory: Path | str, *, as_instance: bool = False) -> Any:
 
 
 def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[LightweightTask] = ()) -> None:
-    """Saves a config so that `deserialize` gives the live object, after its init tasks."""
+    """Saves `config` to `directory`, so that `deserialize` gives the live object, after its `init_tasks`."""
     save({"config": config, "init_tasks": list(init_tasks)}, directory)
 
 

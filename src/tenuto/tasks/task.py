@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
-from tenuto.light import hashlib, import_module, pathlib
+from tenuto.light import hashlib, late, pathlib
 from tenuto.tasks.arguments import function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
@@ -31,6 +31,7 @@ class Own:
 
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from typing_extensions import TypeVar as DefaultTypeVar
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     Out_co = DefaultTypeVar("Out_co", default=Own, covariant=True)
     OwnTask = TypeVar("OwnTask", bound="Task[Own]")
 else:
+    asyncio = late("asyncio")
     Out_co = TypeVar("Out_co", covariant=True)
 
 
@@ -115,9 +117,13 @@ class Task(Config, Generic[Out_co]):
     ) -> Any:
         """Hands the task to the open experiment, which runs it once, and returns its output at once.
 
-        `requires`: what the job needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the
-        ``__requires__`` of its class; see docs/requirements.md. `priority`: of the jobs that could
-        start, those with the highest start first; in place of the ``__priority__`` of its class.
+        `launcher`: starts the job; also by its name. `workspace`: another one than the experiment's.
+        `run_mode`: another mode than the experiment's; see `RunMode`. `init_tasks`: lightweight tasks that
+        run in the job's process first. `max_retries`: how often a resumable task is started again after a
+        timeout. `transient`: run only if another job needs it; see `TransientMode`. `requires`: what the job
+        needs, as in ``"duration=2h & cpu(cores=4)"``, in place of the ``__requires__`` of its class; see
+        docs/requirements.md. `priority`: of the jobs that could start, those with the highest start first; in
+        place of the ``__priority__`` of its class.
         """
         target = submitter()
         _set_init_tasks(self, init_tasks)
@@ -287,7 +293,7 @@ def run_to_end(returned: Any) -> Any:
     `TypeError` for a generator, of which no line has run.
     """
     if hasattr(returned, "cr_frame"):
-        return import_module("asyncio").run(returned)
+        return asyncio.run(returned)
     if hasattr(returned, "gi_frame") or hasattr(returned, "ag_frame"):
         raise TypeError("execute() is a generator, of which no line has run: return the result instead")
     return returned

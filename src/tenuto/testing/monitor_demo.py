@@ -11,7 +11,7 @@ import threading
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
-from tenuto.jobs.listening import LOCALHOST
+from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -61,20 +61,8 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
     holders = [row.key for row in rows if row.state is JobState.RUNNING][:2]
     rows = [row._replace(tokens={"gpu": 1}) if row.key in holders else row for row in rows]
     for row in rows:
-        source.put(row)
         moments += _moments(row, begun)
-        if row.attempt > 1:
-            source.most_attempts[row.key] = 4
-        source.stored[row.key] = {"lr": row.tags.get("lr"), "epochs": 30, "data": "demo.Mnist"}
-        if row.state is JobState.DONE and row.tags:
-            accuracy = 0.9 + 0.08 * math.sin(len(source.values))
-            source.values[row.key] = {"result.accuracy": accuracy, "result.loss": 1 - accuracy}
-        text = "".join(f"epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for epoch in range(16))
-        source.logs[row.key, "out"] = text.encode()
-        if row.state is JobState.ERROR:
-            source.logs[row.key, "err"] = (
-                b"Traceback (most recent call last):\nValueError: lr must be positive\n"
-            )
+        _put(source, row)
     source.remember(SWEEP, moments)
     running = [row for row in rows if row.state is JobState.RUNNING][:2]
     waiting = [row for row in rows if row.state is JobState.READY][:3]
@@ -94,6 +82,21 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
         },
     )  # fmt: skip
     return source
+
+
+def _put(source: FakeSource, row: Row) -> None:
+    """Shows a job of the sweep, with its parameters, result and logs."""
+    source.put(row)
+    if row.attempt > 1:
+        source.most_attempts[row.key] = 4
+    source.stored[row.key] = {"lr": row.tags.get("lr"), "epochs": 30, "data": "demo.Mnist"}
+    if row.state is JobState.DONE and row.tags:
+        accuracy = 0.9 + 0.08 * math.sin(len(source.values))
+        source.values[row.key] = {"result.accuracy": accuracy, "result.loss": 1 - accuracy}
+    text = "".join(f"epoch {epoch} loss {1 / (epoch + 1):.4f}\n" for epoch in range(16))
+    source.logs[row.key, "out"] = text.encode()
+    if row.state is JobState.ERROR:
+        source.logs[row.key, "err"] = b"Traceback (most recent call last):\nValueError: lr must be positive\n"
 
 
 def _train(number: int, start: datetime, now: datetime) -> list[Row]:

@@ -102,7 +102,7 @@ def preserve(
     """Keep what a task that ended well has left, and return its marker with what is to be known of that.
 
     With `Durability.MARKER` all of it is on the disk on return: the files of the task in the job's directory,
-    what it handed to those who watch, and the result. Raises as `keep_result`, and `OSError` of the disk.
+    what it handed to watchers, and the result. Raises as `keep_result`, and `OSError` of the disk.
     """
     if durability is Durability.MARKER:
         _sync_outputs(files, paths)

@@ -7,7 +7,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.derive_table import ROWS, Action, Claimed, ClusterSays, Facts, Launch, Mark, Row, Runner
+from tenuto.workspace.derive_table import (
+    ROWS,
+    Action,
+    Claimed,
+    ClusterSays,
+    Facts,
+    Launch,
+    Mark,
+    Runner,
+    TableRow,
+)
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness
 from tenuto.workspace.records import Corrupt, LaunchRecord, PidRecord
@@ -107,7 +117,7 @@ def derive_state(evidence: Evidence) -> Derived:
     )
 
 
-def _first_that_fits(facts: Facts) -> Row:
+def _first_that_fits(facts: Facts) -> TableRow:
     return next(row for row in ROWS if row.fits(facts))
 
 

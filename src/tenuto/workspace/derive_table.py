@@ -83,7 +83,7 @@ class Facts(NamedTuple):
     cluster: ClusterSays
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One line of the table. A condition that is None fits anything."""
 
     name: str
@@ -120,11 +120,11 @@ class Row(NamedTuple):
 
 _STARTED = (Runner.ALIVE, Runner.DEAD, Runner.REBOOTED, Runner.UNKNOWN)
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[TableRow, ...] = (
     # A marker of the current attempt is the last word.
-    Row("done", JobState.DONE, Action.KEEP, mark=(Mark.DONE,)),
-    Row("failed", JobState.ERROR, Action.KEEP, mark=(Mark.FAILED,)),
-    Row(
+    TableRow("done", JobState.DONE, Action.KEEP, mark=(Mark.DONE,)),
+    TableRow("failed", JobState.ERROR, Action.KEEP, mark=(Mark.FAILED,)),
+    TableRow(
         "contradiction",
         JobState.ERROR,
         Action.KEEP,
@@ -132,7 +132,7 @@ ROWS: tuple[Row, ...] = (
         message="both .done and .failed exist; .failed counts",
         alarming=True,
     ),
-    Row(
+    TableRow(
         "unreadable marker",
         JobState.ERROR,
         Action.KEEP,
@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
         alarming=True,
     ),
     # The lock is held: a process has the job.
-    Row(
+    TableRow(
         "held after its runner died",
         JobState.ERROR,
         Action.WATCH,
@@ -151,7 +151,7 @@ ROWS: tuple[Row, ...] = (
         reason=JobFailureStatus.LOST,
         message="its runner died; a scheduler that takes it up, or something it left, holds the lock",
     ),
-    Row(
+    TableRow(
         "running, launch record unreadable",
         JobState.RUNNING,
         Action.WATCH,
@@ -160,8 +160,8 @@ ROWS: tuple[Row, ...] = (
         message="launch.json cannot be read",
         alarming=True,
     ),
-    Row("running", JobState.RUNNING, Action.WATCH, locked=True, runner=(Runner.ALIVE, Runner.UNKNOWN)),
-    Row(
+    TableRow("running", JobState.RUNNING, Action.WATCH, locked=True, runner=(Runner.ALIVE, Runner.UNKNOWN)),
+    TableRow(
         "being prepared",
         JobState.SCHEDULED,
         Action.WATCH,
@@ -170,7 +170,7 @@ ROWS: tuple[Row, ...] = (
         message="a scheduler is preparing it",
         payload_may_have_run=False,
     ),
-    Row(
+    TableRow(
         "taken up after a reboot",
         JobState.SCHEDULED,
         Action.WATCH,
@@ -178,9 +178,9 @@ ROWS: tuple[Row, ...] = (
         runner=(Runner.REBOOTED,),
         message="a scheduler is preparing it",
     ),
-    Row("starting", JobState.SCHEDULED, Action.WATCH, locked=True, payload_may_have_run=False),
+    TableRow("starting", JobState.SCHEDULED, Action.WATCH, locked=True, payload_may_have_run=False),
     # The lock is free, but something of the job may still run.
-    Row(
+    TableRow(
         "running, lock file replaced",
         JobState.RUNNING,
         Action.WATCH,
@@ -189,7 +189,7 @@ ROWS: tuple[Row, ...] = (
         message="its runner is alive, but its lock file was deleted or replaced",
         alarming=True,
     ),
-    Row(
+    TableRow(
         "leftovers",
         JobState.ERROR,
         Action.SWEEP,
@@ -199,7 +199,7 @@ ROWS: tuple[Row, ...] = (
         reason=JobFailureStatus.LOST,
         message="its runner is gone, and processes it left still run",
     ),
-    Row(
+    TableRow(
         "leftovers in the cluster",
         JobState.ERROR,
         Action.WATCH,
@@ -210,7 +210,7 @@ ROWS: tuple[Row, ...] = (
         message="its runner is gone, and processes it left still run",
     ),
     # Nothing of it runs here, but a cluster may have it.
-    Row(
+    TableRow(
         "revoked",
         JobState.ERROR,
         Action.START,
@@ -221,7 +221,7 @@ ROWS: tuple[Row, ...] = (
         message="it was given up before it began",
         payload_may_have_run=False,
     ),
-    Row(
+    TableRow(
         "pending in the cluster",
         JobState.SCHEDULED,
         Action.WATCH,
@@ -229,7 +229,7 @@ ROWS: tuple[Row, ...] = (
         locked=False,
         cluster=(ClusterSays.PENDING,),
     ),
-    Row(
+    TableRow(
         "running in the cluster",
         JobState.RUNNING,
         Action.WATCH,
@@ -237,7 +237,7 @@ ROWS: tuple[Row, ...] = (
         locked=False,
         cluster=(ClusterSays.RUNNING,),
     ),
-    Row(
+    TableRow(
         "ended in the cluster, never begun",
         JobState.ERROR,
         Action.START,
@@ -249,7 +249,7 @@ ROWS: tuple[Row, ...] = (
         message="the cluster says it ended, and it never began",
         payload_may_have_run=False,
     ),
-    Row(
+    TableRow(
         "ended in the cluster",
         JobState.ERROR,
         Action.START,
@@ -259,7 +259,7 @@ ROWS: tuple[Row, ...] = (
         reason=JobFailureStatus.LOST,
         message="the cluster says it ended, and it left no marker",
     ),
-    Row(
+    TableRow(
         "cluster silent, seen running",
         JobState.RUNNING,
         Action.WATCH,
@@ -269,7 +269,7 @@ ROWS: tuple[Row, ...] = (
         cluster=(ClusterSays.NOTHING,),
         message="the cluster does not answer",
     ),
-    Row(
+    TableRow(
         "cluster silent",
         JobState.SCHEDULED,
         Action.WATCH,
@@ -279,7 +279,7 @@ ROWS: tuple[Row, ...] = (
         message="the cluster does not answer",
     ),
     # Nothing of it runs anywhere.
-    Row(
+    TableRow(
         "untouched",
         JobState.UNSCHEDULED,
         Action.START,
@@ -287,7 +287,7 @@ ROWS: tuple[Row, ...] = (
         locked=False,
         payload_may_have_run=False,
     ),
-    Row(
+    TableRow(
         "lost, launch record unreadable",
         JobState.ERROR,
         Action.START,
@@ -297,7 +297,7 @@ ROWS: tuple[Row, ...] = (
         message="launch.json cannot be read, and nothing of it runs",
         alarming=True,
     ),
-    Row(
+    TableRow(
         "lost before it started",
         JobState.ERROR,
         Action.START,
@@ -308,7 +308,7 @@ ROWS: tuple[Row, ...] = (
         message="its runner vanished before it reached the task",
         payload_may_have_run=False,
     ),
-    Row(
+    TableRow(
         "lost in a reboot",
         JobState.ERROR,
         Action.START,
@@ -318,7 +318,7 @@ ROWS: tuple[Row, ...] = (
         reason=JobFailureStatus.LOST,
         message="REBOOT: its machine was started again while it ran",
     ),
-    Row(
+    TableRow(
         "lost",
         JobState.ERROR,
         Action.START,

@@ -1,5 +1,5 @@
 """The real disk, by plain system calls.
-Knows nothing of jobs; what a file means is its caller's business.
+Knows nothing of jobs; its caller knows what a file means.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The steps a scheduler and a runner take on a job's directory, each a small function over the ports.
-Decides nothing: what the evidence means is `derive`'s business, when to start is the scheduler's.
+Decides nothing: `derive` says what the evidence means, and the scheduler when to start.
 """
 
 from __future__ import annotations

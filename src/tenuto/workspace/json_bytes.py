@@ -1,5 +1,5 @@
 """JSON as Tenuto keeps it: compact, in UTF-8. The only place in this room that knows how it is spelled.
-What a record holds is `records`' business.
+`records` decides what a record holds.
 """
 
 from __future__ import annotations

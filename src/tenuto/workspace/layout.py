@@ -25,7 +25,7 @@ def directory_name(name: str) -> str:
     decomposed form of an accent stay apart. An id too long for a file system is refused.
 
     Ids that differ only in case meet on a file system that ignores case. Jobs do not collide there, since the
-    identity hash counts the case; experiments ask `same_on_some_disks`.
+    identity hash counts the case.
     """
     if not name or not name.isprintable():
         raise InvalidName(f"{name!r:.100} cannot name a directory: it is empty or has unprintable characters")
@@ -54,11 +54,6 @@ def name_of_directory(directory: str) -> str | None:
 
 def _unspelled(found: re.Match[str]) -> str:
     return bytes.fromhex(found[0].replace("~", "")).decode()
-
-
-def same_on_some_disks(one: str, other: str) -> bool:
-    """Whether two different ids would share a directory on a file system that ignores case."""
-    return one != other and directory_name(one).casefold() == directory_name(other).casefold()
 
 
 def script_name(task_id: str) -> str:

@@ -1,5 +1,5 @@
-"""The files of tokens: capacities, units as bytes of a lock file, the queue of those who wait.
-Reads, writes and locks; who may take what is the scheduler's business.
+"""The files of tokens: capacities, units as bytes of a lock file, the queue of waiting jobs.
+Reads, writes and locks; the scheduler decides which job takes which units.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Ticket(NamedTuple):
     overtaken: Mapping[str, int] = {}
     """How often a later request took units of a token that this one was short of."""
     parked: bool = False
-    """It could not start now even if it had the units, so that nobody waits for it."""
+    """It could not start now even if it had the units, so that no other job waits for it."""
 
 
 class Queue(NamedTuple):

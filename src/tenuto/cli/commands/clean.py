@@ -6,16 +6,16 @@ from functools import partial
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import matching, need_one_of, read_filter
-from tenuto.experiments.users import askers, users
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.job_owners import askers, users
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.former import move, planned_moves
-from tenuto.jobs.outcome import Acted, Outcome, Seen
+from tenuto.jobs.outcome import JobActed, Outcome, Seen
 from tenuto.jobs.removal import delete
 from tenuto.jobs.stop import kill
 from tenuto.jobs.text import counted
@@ -80,20 +80,20 @@ def command(
     return _told(acted, yes, as_json, "deleted")
 
 
-def _told(acted: list[Acted], really: bool, as_json: bool, what: str) -> int:
+def _told(acted: list[JobActed], really: bool, as_json: bool, what: str) -> int:
     if as_json:
         print_json([_plain(one) for one in acted])
     else:
         _show(acted, really, what)
-    return exits.FAILED if any(one.outcome in SPARED for one in acted) else exits.OK
+    return exit_codes.FAILED if any(one.outcome in SPARED for one in acted) else exit_codes.OK
 
 
-def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[Acted]:
+def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobActed]:
     """Stops stray jobs and deletes them; one that a run waits for by now is no stray any more."""
     if not really:
         sizes = {key: directory_size(view.machine.files, view.layout.job(*key).directory) for key in seen}
         return [
-            Acted(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
+            JobActed(key, Outcome.WOULD_DELETE, "it would be stopped first", size=sizes[key]) for key in seen
         ]
     for key, attempt in seen.items():
         if key not in view.listed(live_only=True):
@@ -101,7 +101,7 @@ def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[Acted
     return delete(view, seen, really=True, used=partial(users, view), seen=seen)
 
 
-def _plain(one: Acted) -> dict[str, object]:
+def _plain(one: JobActed) -> dict[str, object]:
     return {
         "task": one.key.task_id,
         "id": one.key.job_id,
@@ -111,7 +111,7 @@ def _plain(one: Acted) -> dict[str, object]:
     }
 
 
-def _show(acted: list[Acted], really: bool, what: str) -> None:
+def _show(acted: list[JobActed], really: bool, what: str) -> None:
     if not acted:
         note("nothing to delete" if what == "deleted" else "nothing to move: no run has met a renamed task")
         return

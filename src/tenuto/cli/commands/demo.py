@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.commands.run import run_request
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.session import Request, tell
@@ -43,7 +43,7 @@ def command(ctx: click.Context, directory: Path, json: bool) -> None:
     program = called_as()
     again = ["demo", *([] if str(directory) == DIRECTORY else ["--dir", str(directory)])]
     code = run_request(Request(str(script)), again, json=json)
-    if code == exits.OK and not json:
+    if code == exit_codes.OK and not json:
         _say_where_to_look(script, shlex.join(program), shlex.join(again))
     ctx.exit(code)
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from tenuto.cli.checks import Check, Verdict, check_machine
+from tenuto.cli.checks import Check, CheckResult, check_machine
 from tenuto.cli.slurm_checks import check_slurm
 from tenuto.errors import SettingsError
 from tenuto.jobs.text import safe, width
 from tenuto.settings import Settings, Url, load_settings, process_environment
-from tenuto.settings.tree import Source
+from tenuto.settings.tree import ValueSource
 
 DOORS = {"service", "node", "search", "database", "queue", "slurm"}
-COLORS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+COLORS = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL: "red"}
 
 
 @click.command()
@@ -36,7 +36,7 @@ def command(ctx: click.Context, workspace: str | None, json: bool) -> None:
     settings = load_settings()
     place = _place(settings, workspace)
     checks = [*check_machine(place, process_environment()), *check_slurm(settings)]
-    failed = any(check.verdict is Verdict.FAIL for check in checks)
+    failed = any(check.verdict is CheckResult.FAIL for check in checks)
     if json:
         click.echo(jsons.dumps({"settings": _settings_json(settings), "checks": _checks_json(checks)}))
     else:
@@ -65,14 +65,16 @@ def _show(settings: Settings, checks: list[Check]) -> None:
         click.echo(f"  {verdict}  {check.name:{names}}  {safe(check.found)}")
         if check.advice:
             click.echo(f"        {'':{names}}  -> {safe(check.advice)}")
-    bad = [check.name for check in checks if check.verdict is Verdict.FAIL]
+    bad = [check.name for check in checks if check.verdict is CheckResult.FAIL]
     click.echo(f"\nJobs cannot run here: {', '.join(bad)}" if bad else "\nJobs can run here.")
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Setting, value and origin; a door whose settings all have their defaults is one row."""
     given = {
-        key.partition(".")[0] for key, _, origin in settings.items() if origin.source is not Source.DEFAULT
+        key.partition(".")[0]
+        for key, _, origin in settings.items()
+        if origin.source is not ValueSource.DEFAULT
     }
     told = set()
     for key, value, origin in settings.items():

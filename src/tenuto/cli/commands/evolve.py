@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
+from tenuto.cli.main_module import run_script
 from tenuto.cli.program import called_as, short_path
 from tenuto.cli.program_options import ProgramOptions, declare, program_options
-from tenuto.cli.script import run_script
 from tenuto.cli.search_screen import LiveReporter
 from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
 from tenuto.errors import TenutoError
@@ -114,12 +114,18 @@ def run(search: Callable[[], object], options: RunOptions, reporter: Reporter | 
     except TenutoError:
         raise
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else exits.FAILED if leaving.code else exits.OK
+        return (
+            leaving.code
+            if isinstance(leaving.code, int)
+            else exit_codes.FAILED
+            if leaving.code
+            else exit_codes.OK
+        )
     except Exception:  # noqa: BLE001  the script's own trouble, shown as Python would
         tell(safe_lines(traceback.format_exc().rstrip()))
-        return exits.FAILED
+        return exit_codes.FAILED
     finally:
         current_reporter.reset(reporting)
         current_options.reset(optional)
@@ -129,10 +135,10 @@ def run(search: Callable[[], object], options: RunOptions, reporter: Reporter | 
 def exit_code(results: list[Any]) -> int:
     """What the searches that were run make of the exit code."""
     if any(result.is_interrupted and result.state != "ENDED" for result in results):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     if any(result.reason == "FAILING" or (result.scheduled and not result.succeeded) for result in results):
-        return exits.FAILED
-    return exits.OK
+        return exit_codes.FAILED
+    return exit_codes.OK
 
 
 def summary(result: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
-from tenuto.jobs.files import JobFile, job_files
+from tenuto.jobs.job_files import JobFile, job_files
 from tenuto.jobs.text import safe
 from tenuto.workspace.ports import FileKind
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.graphs import dot, svg, text_lines
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.selection import jobs_of_runs, matching, read_filter
-from tenuto.jobs.graph import job_nodes, task_nodes
+from tenuto.cli.selection import jobs_of_runs, matching, read_filter, run_option
+from tenuto.jobs.job_graph import job_nodes, task_nodes
 
 MOST_JOBS = 60
 """Jobs that are drawn one by one unless `--all` asks for more."""
@@ -17,13 +16,7 @@ MOST_JOBS = 60
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option(
-    "-r",
-    "--run",
-    metavar="RUN",
-    shell_complete=complete_runs,
-    help="An experiment (its last run), or one of its runs.",
-)
+@run_option
 @click.option("--tasks", is_flag=True, help="A node for each task, and not for each job.")
 @click.option("-a", "--all", "every", is_flag=True, help="A node for each job, however many there are.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print DOT, for Graphviz.")

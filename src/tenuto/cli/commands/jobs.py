@@ -7,12 +7,19 @@ from datetime import datetime
 
 import click
 
-from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.selection import in_order, jobs_of_runs, matching, read_filter
+from tenuto.cli.selection import (
+    all_option,
+    in_order,
+    jobs_of_runs,
+    limit_option,
+    matching,
+    read_filter,
+    run_option,
+)
 from tenuto.jobs.key import JobKey
-from tenuto.jobs.results import ResultReader, ResultRow, cell_text, result_text, varying_parameters
+from tenuto.jobs.result_table import ResultReader, ResultRow, cell_text, result_text, varying_parameters
 from tenuto.jobs.text import duration
 from tenuto.jobs.view import JobsView, JobView, plain_job
 
@@ -24,18 +31,12 @@ MOST_NAMED_JOBS = 1000
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option(
-    "-r",
-    "--run",
-    metavar="RUN",
-    shell_complete=complete_runs,
-    help="An experiment (its last run), or one of its runs.",
-)
-@click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
+@run_option
+@all_option
 @click.option(
     "-s", "--sort", metavar="FIELD", help="Sort by a field, tag, parameter or result; -FIELD: largest first."
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@limit_option
 @workspace_option
 @json_option
 def command(

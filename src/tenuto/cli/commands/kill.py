@@ -8,7 +8,7 @@ import time
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
@@ -69,17 +69,17 @@ def command(
     killed = [kill(view, key, message, attempt=attempt) for key in keys]
     waited = [(one, True if no_wait else wait_for_end(one)) for one in killed]
     _show(waited, no_wait, as_json)
-    return exits.OK if all(_is_fine(one, ended) for one, ended in waited) else exits.FAILED
+    return exit_codes.OK if all(_is_fine(one, ended) for one, ended in waited) else exit_codes.FAILED
 
 
 def _would_kill(keys: list[JobKey], as_json: bool) -> int:
     if as_json:
         print_json([{"task": key.task_id, "id": key.job_id, "outcome": "would_kill"} for key in keys])
-        return exits.OK
+        return exit_codes.OK
     if keys:
         table([Column("id"), Column("task", least=8)], [[key.job_id[:8], key.task_id] for key in keys])
     note(f"{len(keys)} would be killed; add --yes to do it" if keys else "nothing to kill")
-    return exits.OK
+    return exit_codes.OK
 
 
 def _user() -> str:

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
 from tenuto.cli.options import json_option
 from tenuto.experiments.probe import probe
 from tenuto.jobs.text import safe, width
 from tenuto.launchers.catalogue import Offer, offers
 from tenuto.launchers.choice import Launchers
-from tenuto.launchers.finding import Finder, Search
+from tenuto.launchers.finder import Finder, Search
 from tenuto.launchers.requirements import Requirement
 from tenuto.settings import load_settings
 
@@ -57,7 +57,7 @@ def check_command(spec: str, tags: tuple[str, ...], as_json: bool) -> int:
         print_json(_search_json(requirement, found))
     else:
         _show_search(requirement, found)
-    return exits.FAILED if found.chosen is None else exits.OK
+    return exit_codes.FAILED if found.chosen is None else exit_codes.OK
 
 
 @command.command("test")
@@ -89,7 +89,7 @@ def test_command(name: str | None, workspace: str | None, wait_s: float, as_json
             click.echo(f"  {click.style(word, fg=colour)}  {one.name:{names}}  {safe(one.found)}")
             if not one.is_good and one.advice:
                 click.echo(f"        {'':{names}}  -> {safe(one.advice)}")
-    return exits.FAILED if any(one.is_fatal for one in findings) else exits.OK
+    return exit_codes.FAILED if any(one.is_fatal for one in findings) else exit_codes.OK
 
 
 def _list(as_json: bool) -> None:

@@ -6,12 +6,12 @@ import codecs
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import Follower, read_tail
 from tenuto.jobs.text import safe_lines
@@ -50,7 +50,7 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
         whole = tail is not None and tail.is_whole and len(kept) == len(found)
         text = "\n".join(kept) + "\n" * bool(kept)
         print_json({"task": key.task_id, "id": key.job_id, "path": path, "text": text, "whole": whole})
-        return exits.OK
+        return exit_codes.OK
     for line in kept:
         click.echo(safe_lines(line))
     if not follow:
@@ -59,7 +59,7 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
             other = "it printed nothing" if tail else "it has printed nothing yet"
             why = hint(f"tenuto why {key.job_id[:8]}")
             note(f"{other}; try {'without --err' if err else '--err'}, or: {why}")
-        return exits.OK
+        return exit_codes.OK
     return _follow(view, key, Follower(view.machine.files, path, tail))
 
 
@@ -104,7 +104,7 @@ def _follow(view: WorkspaceView, key: JobKey, log: Follower) -> int:
     job = view.job(key)
     reason = f" ({job.reason.name})" if job.reason else ""
     note(f"{key} is {job.state.name.lower()}{reason}")
-    return exits.FAILED if job.state is JobState.ERROR else exits.OK
+    return exit_codes.FAILED if job.state is JobState.ERROR else exit_codes.OK
 
 
 def _has_ended(view: WorkspaceView, key: JobKey) -> bool:

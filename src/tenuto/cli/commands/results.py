@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
-from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.plots import Point, bars, histogram, scatter
 from tenuto.cli.program import hint
-from tenuto.cli.selection import jobs_of_runs, matching, read_filter
+from tenuto.cli.selection import all_option, jobs_of_runs, limit_option, matching, read_filter, run_option
 from tenuto.errors import NotFound
-from tenuto.jobs.results import (
+from tenuto.jobs.result_table import (
     ResultReader,
     ResultRow,
     best_column,
@@ -36,14 +35,8 @@ PLOT_COLUMNS = 80
 
 @click.command()
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
-@click.option(
-    "-r",
-    "--run",
-    metavar="RUN",
-    shell_complete=complete_runs,
-    help="An experiment (its last run), or one of its runs.",
-)
-@click.option("-a", "--all", "every", is_flag=True, help="Every job of the workspace, also of no run.")
+@run_option
+@all_option
 @click.option(
     "-s",
     "--sort",
@@ -56,7 +49,7 @@ PLOT_COLUMNS = 80
     metavar="COLUMN,...",
     help="Show these columns: tags, parameters such as model.lr, result or result.accuracy.",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@limit_option
 @click.option(
     "--plot",
     metavar="COLUMN[,COLUMN]",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
 from tenuto.cli.selection import named, need_one_of
-from tenuto.experiments.actions import failed_jobs
+from tenuto.experiments.retries import failed_jobs
 from tenuto.jobs.outcome import Outcome
-from tenuto.jobs.retry import Prepared, Retrying, prepare, submit
+from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
 from tenuto.jobs.text import safe
 from tenuto.launchers.choice import SLURM, Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
@@ -80,13 +80,13 @@ def command(
         scheduler.drain()
     except KeyboardInterrupt:
         note(f"the jobs go on; see them with: {hint('tenuto status')}")
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     finally:
         launchers.close()
     if as_json:
         print_json(_plain(prepared, submitted))
     done = all(job.state is JobState.DONE for job in submitted)
-    return exits.OK if done and not prepared.refused else exits.FAILED
+    return exit_codes.OK if done and not prepared.refused else exit_codes.FAILED
 
 
 def _ignore(event: Event) -> None:
@@ -100,7 +100,7 @@ def _tell(event: Event) -> None:
         say(f"{styled(state_cell(event.state))} {safe(event.task_id)} {event.job_id[:8]}{reason}")
 
 
-def _plain(prepared: Prepared, submitted: list[Job]) -> list[dict[str, object]]:
+def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, object]]:
     ran: list[dict[str, object]] = [
         {
             "task": job.task_id,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_files
 from tenuto.cli.plans import plan_of
 from tenuto.cli.program import called_as, short_path
@@ -23,7 +23,7 @@ from tenuto.cli.session import (
     output_for_json,
     tell,
 )
-from tenuto.experiments.modes import RunMode
+from tenuto.experiments.run_mode import RunMode
 from tenuto.jobs.text import safe
 from tenuto.workspace.machine import this_machine
 
@@ -167,7 +167,7 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
         click.echo(
             jsons.dumps({"experiments": [plan.as_json() for plan in plans], "problem": session.problem})
         )
-        return exits.OK if is_whole else code
+        return exit_codes.OK if is_whole else code
     for plan in plans:
         for line in plan.lines(everything=everything):
             click.echo(line)
@@ -175,7 +175,7 @@ def show_plan(request: Request, *, json: bool, everything: bool) -> int:
         return code
     if is_whole:
         tell(f"after its experiments the script stopped ({safe(session.problem)}): a plan has no results")
-        return exits.OK
+        return exit_codes.OK
     stopped = f"the script stopped there ({safe(session.problem)})"
     tell(f"{stopped}: it may need results that a plan does not have")
     return code

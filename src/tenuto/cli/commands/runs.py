@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
-from tenuto.experiments.actions import prune_runs
-from tenuto.experiments.run_tags import add_tags, remove_tags
+from tenuto.experiments.pruning import prune_runs
+from tenuto.experiments.run_status import RunState, add_tags, remove_tags
 from tenuto.experiments.runs import RunView, plain_run
-from tenuto.experiments.status import RunState
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.text import duration, energy, safe
 from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.states import JobState
@@ -70,7 +69,7 @@ def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int
     removed = remove_tags(view.machine.files, paths, tags)
     for tag in tags:
         note(f"{safe(found.name)} {'is no longer' if tag in removed else 'was not'} tagged {safe(tag)}")
-    return exits.OK if len(removed) == len(tags) else exits.FAILED
+    return exit_codes.OK if len(removed) == len(tags) else exit_codes.FAILED
 
 
 @command.command("show")
@@ -156,7 +155,7 @@ def prune_command(
             )
         else:
             note(f"{counted} would be removed{'; add --yes to do it' if pruned else ''}")
-    return exits.LOCKED if locked else exits.OK
+    return exit_codes.LOCKED if locked else exit_codes.OK
 
 
 def _experiments(view: WorkspaceView, experiment: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.options import json_option, looks_like_workspace, workspace_option
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
@@ -212,7 +212,7 @@ def remove(ctx: click.Context, name: str, yes: bool, workspace: str | None) -> N
         if not yes:
             scheduled = overview(store, name).scheduled
             tell(f"would remove {safe(name)} with {scheduled} candidates; do it with --yes")
-            ctx.exit(exits.FAILED)
+            ctx.exit(exit_codes.FAILED)
         store.remove(name)
     tell(f"{safe(name)} is removed")
 
@@ -233,7 +233,7 @@ def steering(verb: str, help: str, act: Callable[[Store, str], int | bool], done
 def _tell_changed(ctx: click.Context, name: str, is_changed: bool, done: str) -> None:
     if not is_changed:
         tell(f"{safe(name)}: nothing was changed")
-        ctx.exit(exits.FAILED)
+        ctx.exit(exit_codes.FAILED)
     tell(f"{safe(name)}: {done}")
 
 

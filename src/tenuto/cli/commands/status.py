@@ -10,9 +10,9 @@ import click
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
+from tenuto.experiments.run_status import RunState
 from tenuto.experiments.runs import RunView, plain_run
-from tenuto.experiments.status import RunState
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.text import duration, safe
 from tenuto.jobs.view import JobView, plain_job

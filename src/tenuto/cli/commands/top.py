@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from tenuto import __version__
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
-from tenuto.cli.doors import open_doors
+from tenuto.cli.doors import LOOPBACK, open_doors, person
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
+from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
@@ -23,7 +24,11 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.web.registry import Registration, new_code, registrations
 from tenuto.settings import load_settings, process_environment, state_directory
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+if TYPE_CHECKING:
+    from tenuto.monitor.tui import app
+else:
+    app = late("tenuto.monitor.tui.app")
+
 LOAD_S = 60.0
 """How long an overview waits until all is known."""
 MOST_GROUPS = 1_000
@@ -65,16 +70,16 @@ def command(
             if isinstance(provider, LocalProvider):
                 provider.wait_until_loaded(LOAD_S)
             print_json(provider.overview())
-            return exits.OK
+            return exit_codes.OK
         try:
-            from tenuto.monitor.tui.app import Top
+            make = app.Top
         except ModuleNotFoundError as error:
             raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[tui]'", ctx) from error
         group = _chosen(run, groups) if run is not None else None
         login = provider.login if isinstance(provider, RemoteProvider) else None
-        top = Top(provider, group=group, filter=filter_, read_only=read_only, by=_user(), login=login)
+        top = make(provider, group=group, filter=filter_, read_only=read_only, by=person(), login=login)
         top.run(mouse=False)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _check_terminal(ctx: click.Context) -> None:
@@ -134,10 +139,3 @@ def _chosen(run: str, groups: Sequence[str]) -> str:
             return group
     known = ", ".join(group.partition(":")[2] for group in groups[:5]) or "none"
     raise NotFound(f"no run, service or search is called {run!r}; the newest: {known}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a person"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import stat
 import threading
@@ -13,20 +12,22 @@ from typing import TYPE_CHECKING
 import click
 
 from tenuto import __version__
-from tenuto.cli import exits
+from tenuto.cli import exit_codes
 from tenuto.cli.console import note, print_json
-from tenuto.cli.doors import open_doors, settings_with_service
+from tenuto.cli.doors import LOOPBACK, open_doors, person, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.errors import NotFound
-from tenuto.jobs.listening import LOCALHOST
+from tenuto.jobs.tcp_ports import LOCALHOST
+from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registry import new_code, registrations
 from tenuto.settings import state_directory
 
 if TYPE_CHECKING:
-    from tenuto.monitor.web.serving import WebServer
+    from tenuto.monitor.web import serving
+else:
+    serving = late("tenuto.monitor.web.serving")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST_CODE = 1_000
 
 
@@ -82,15 +83,15 @@ def command(
     view = open_workspace(workspace, settings)
     code = _first_code(code_file, ctx)
     try:
-        from tenuto.monitor.web.serving import WebServer, open_socket
+        open_socket = serving.open_socket
     except ModuleNotFoundError as error:
         raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
     with open_socket(host, port) as listening, open_doors(view, settings) as sources:
         provider = LocalProvider(
             sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
-        server = WebServer(
-            provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=_user()
+        server = serving.WebServer(
+            provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=person()
         )
         if code is None:
             code = server.sessions.new_code()
@@ -110,10 +111,10 @@ def command(
             server.run(ready, os.getpid())
         finally:
             provider.close()
-    return exits.OK
+    return exit_codes.OK
 
 
-def _tell(provider: LocalProvider, server: WebServer, code: str) -> None:
+def _tell(provider: LocalProvider, server: serving.WebServer, code: str) -> None:
     """Print, for a program, where the server is and how a browser logs in."""
     about = provider.about()
     print_json(
@@ -163,14 +164,7 @@ def _login(registry: Path, port: int | None, workspace: str | None, as_json: boo
                     print_json({"url": url, "login": link, "code": code, "port": found.port})
                 else:
                     click.echo(link)
-                return exits.OK
+                return exit_codes.OK
             note(f"the server on port {found.port} does not answer")
     where = f"on port {port}" if port is not None else f"for {workspace}"
     raise NotFound(f"no server of yours runs {where}: start one with tenuto ui")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a person"

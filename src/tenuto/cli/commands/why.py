@@ -11,13 +11,13 @@ from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
-from tenuto.experiments.reasons import explain_job
-from tenuto.experiments.view import WorkspaceView
+from tenuto.experiments.job_past import explain_job
+from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import ABSENT, plain_side
-from tenuto.jobs.results import flat_result, result_of
+from tenuto.jobs.result_table import flat_result, result_of
 from tenuto.jobs.text import duration, energy, safe, truncate
 from tenuto.jobs.view import JobDetail, JobView, plain_job
-from tenuto.jobs.why import Why
+from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.states import JobState
@@ -44,7 +44,7 @@ def command(job: str, workspace: str | None, as_json: bool) -> None:
         _show(view, why)
 
 
-def _plain(view: WorkspaceView, why: Why) -> dict[str, Any]:
+def _plain(view: WorkspaceView, why: JobExplanation) -> dict[str, Any]:
     now = view.machine.clock.now()
     detail = why.detail
     used = _used(detail)
@@ -93,7 +93,19 @@ def _carbon_plan(detail: JobDetail) -> CarbonPlan | None:
         return None
 
 
-def _show(view: WorkspaceView, why: Why) -> None:
+def _show_energy(detail: JobDetail) -> None:
+    used = _used(detail)
+    if used is not None:
+        _bullet(f"used {energy(used)}, as far as it was measured")
+    for attempt, measured in detail.carbon.items():
+        if measured.problem is not None:
+            _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
+    if not detail.carbon and detail.job.state.finished() and (plan := _carbon_plan(detail)) is not None:
+        short = f"a job that runs for less than {plan.after_s:g} s is not (carbon.after_s of the settings)"
+        _bullet(f"its energy was not measured: {short}")
+
+
+def _show(view: WorkspaceView, why: JobExplanation) -> None:
     detail, job = why.detail, why.detail.job
     now = view.machine.clock.now()
     say(f"{safe(job.task_id)} {job.job_id[:12]} is {styled(state_cell(job.state))}")
@@ -106,15 +118,7 @@ def _show(view: WorkspaceView, why: Why) -> None:
         left = job.progress.left_s(now)
         eta = f", ETA {duration(left)}" if left is not None else ""
         _bullet(f"progress {job.progress.fraction:.0%}{eta} {job.progress.words}".rstrip())
-    used = _used(detail)
-    if used is not None:
-        _bullet(f"used {energy(used)}, as far as it was measured")
-    for attempt, measured in detail.carbon.items():
-        if measured.problem is not None:
-            _bullet(f"its energy could not be measured in attempt {attempt}: {measured.problem}")
-    if not detail.carbon and job.state.finished() and (plan := _carbon_plan(detail)) is not None:
-        short = f"a job that runs for less than {plan.after_s:g} s is not (carbon.after_s of the settings)"
-        _bullet(f"its energy was not measured: {short}")
+    _show_energy(detail)
     if detail.launch is not None and detail.launch.retry_count:
         _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
     result = _result(view, detail)

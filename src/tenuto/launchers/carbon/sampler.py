@@ -115,7 +115,7 @@ class Sampler:
                 os.close(told)
 
     def _devices(self) -> dict[str, str]:
-        """Which devices are the job's. What else it was given is no business of the meter's."""
+        """Which devices are the job's. The meter sees nothing else that it was given."""
         return {name: value for name, value in self._environment.items() if name.endswith("_VISIBLE_DEVICES")}
 
     def _take(self, now: float) -> CarbonMetricsData | None:

@@ -5,8 +5,12 @@ Asks nobody on the network; loaded in the meter's process only.
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any, NamedTuple
+
+from tenuto.light import late
+
+codecarbon: Any = late("codecarbon")
+psutil: Any = late("psutil")  # which codecarbon needs itself
 
 JOULES_PER_KWH = 3.6e6
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -40,8 +44,6 @@ class CodecarbonTracker:
     """Measures from one sample to the next, each a task of codecarbon's, and adds up."""
 
     def __init__(self, runner: int, country: str | None) -> None:
-        codecarbon: Any = import_module("codecarbon")
-        self._psutil: Any = import_module("psutil")  # which codecarbon needs itself
         self._runner = runner
         self._visible = next((os.environ[name] for name in VISIBLE_DEVICES if name in os.environ), None)
         self._tracker = codecarbon.OfflineEmissionsTracker(
@@ -82,16 +84,16 @@ class CodecarbonTracker:
         return self._usage()
 
     def _usage(self) -> Usage:
-        times = self._psutil.cpu_times()
+        times = psutil.cpu_times()
         machine = sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
         job = 0.0
-        runner = self._psutil.Process(self._runner)
+        runner = psutil.Process(self._runner)
         for process in [runner, *runner.children(recursive=True)]:
             if process.pid == os.getpid():
                 continue
             try:
                 used = process.cpu_times()
-            except self._psutil.Error:
+            except psutil.Error:
                 continue  # it ended; its parent is charged when it takes note
             job += used.user + used.system + used.children_user + used.children_system
         return Usage(job, machine)

@@ -1,5 +1,5 @@
 """One attempt, from the first line of the runner to its last: the numbered steps of the lifecycle, in order.
-What each step does is another module's business; here is only the order, and what happens if a step fails.
+Holds only the order of the steps, and what happens if one fails; each step is another module's.
 """
 
 import errno
@@ -21,9 +21,9 @@ from tenuto.launchers.runner.interpreter import needs_a_fresh_one
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, Spare, run_payload
+from tenuto.launchers.runner.payload import Payload, PayloadToBe, run_payload
+from tenuto.launchers.runner.payload_setup import close_all_but
 from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.settling import close_all_but
 from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
 from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
@@ -255,7 +255,7 @@ def _start(payload: Payload, inherited: Inherited) -> int:
     return start_afresh(payload, inherited.python) if ahead is None else ahead
 
 
-def _supervise(attempt: Attempt, payload: Payload, child: int, spare: Spare | None) -> int:
+def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:
     logs = BoundedLogs(attempt.paths, attempt.instructions.limits.log_bytes)
     supervisor = Supervisor(payload, child, logs)
     try:

@@ -13,9 +13,9 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.exits import STALE
 from tenuto.launchers.runner.payload import added_variables, run_command
+from tenuto.launchers.runner.python_task import run_task
 from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.task import run_task
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace.job_directory import read_launch, take_lock
 from tenuto.workspace.layout import JobPaths
@@ -55,7 +55,7 @@ def run_by_hand(paths: JobPaths) -> int:
         launch.attempt,
         machine=machine,
     )
-    exit_code = run_task(assignment, Reporter(report))
+    exit_code = run_task(assignment, ReportWriter(report))
     said = read_report(report)
     if said.done and said.result is not None:
         print(said.result)  # noqa: T201  a person is looking

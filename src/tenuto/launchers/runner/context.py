@@ -16,11 +16,11 @@ from tenuto.tasks.base import ConfigBase
 if TYPE_CHECKING:
     from tenuto.launchers import outputs
     from tenuto.launchers.outputs import OutputsWriter
-    from tenuto.launchers.runner import reports, upstream
-    from tenuto.launchers.runner.reports import ProgressReports
+    from tenuto.launchers.runner import progress_reports, upstream
+    from tenuto.launchers.runner.progress_reports import ProgressReports
 else:
     outputs = late("tenuto.launchers.outputs")
-    reports = late("tenuto.launchers.runner.reports")
+    progress_reports = late("tenuto.launchers.runner.progress_reports")
     upstream = late("tenuto.launchers.runner.upstream")
 
 
@@ -61,7 +61,7 @@ class RunningJob:
     def progress(self, value: float, level: int, desc: str | None) -> None:
         with self._lock:
             if self._reports is None:
-                self._reports = reports.ProgressReports(self._assignment)
+                self._reports = progress_reports.ProgressReports(self._assignment)
                 assert self._reports is not None
         self._reports.report(value, level, desc)
 

@@ -1,5 +1,5 @@
 """How a runner starts a payload in a fresh interpreter: a plain one of the environment, for a task in Python.
-What happens there is `begin`'s business.
+`fresh_payload` says what happens there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def payload_arguments(
     memory_bytes: int | None,
     nonce: str,
 ) -> list[str | bytes]:
-    """The command line of a payload in a fresh interpreter, as `begin` reads it."""
+    """The command line of a payload in a fresh interpreter, as `fresh_payload` reads it."""
     memory = "" if memory_bytes is None else memory_bytes
     settling = map(str, (runner, report, descendants, memory, nonce))
     return [python, *PLAIN, ENTRY, "--payload", *settling, *assignment.arguments()]

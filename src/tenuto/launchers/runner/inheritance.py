@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from tenuto.launchers.runner.payload import Preloaded, Spare
+from tenuto.launchers.runner.payload import PayloadToBe, Preloaded
 from tenuto.workspace.ports import Machine
 
 
@@ -34,7 +34,7 @@ class Inherited(NamedTuple):
     """How long a cluster lets the runner run, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
-    spare: Spare | None = None
+    spare: PayloadToBe | None = None
     """The payload-to-be, if the runner waited for its job beside one."""
     bell: str | None = None
     """The file of an external launcher's that is told of the beginning and the end."""

@@ -10,8 +10,8 @@ from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.memory import MemoryLimit
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
+from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import late, signal
@@ -21,10 +21,10 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import confinement, task
+    from tenuto.launchers.runner import confinement, python_task
 else:
     confinement = late("tenuto.launchers.runner.confinement")
-    task = late("tenuto.launchers.runner.task")
+    python_task = late("tenuto.launchers.runner.python_task")
 
 ATTEMPT = "JOB_ATTEMPT"
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
@@ -49,7 +49,7 @@ class Preloaded(Protocol):
         ...
 
 
-class Spare(Protocol):
+class PayloadToBe(Protocol):
     """A child of the runner that has begun to import the task's modules before there was a job."""
 
     def descriptors(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Payload(NamedTuple):
 def run_payload(payload: Payload) -> int:
     """In the forked child: become the job. Returns its exit code, unless it becomes another program."""
     live_no_longer_than(payload.parent)
-    reporter = Reporter(payload.report)
+    reporter = ReportWriter(payload.report)
     try:
         _settle_in(payload)
     except OSError as error:
@@ -105,7 +105,7 @@ def run_payload(payload: Payload) -> int:
     if program is not None:
         variables = added_variables(payload.instructions, payload.launch)
         return run_command(program, reporter, variables, payload.parent)
-    return task.run_task(Assignment.of(payload), reporter)
+    return python_task.run_task(Assignment.of(payload), reporter)
 
 
 def _settle_in(payload: Payload) -> None:
@@ -138,7 +138,7 @@ def release_signals() -> None:
 
 def run_command(
     command: Command,
-    reporter: Reporter | None,
+    reporter: ReportWriter | None,
     variables: Mapping[str, str] | None = None,
     runner: int | None = None,
 ) -> int:

@@ -1,4 +1,4 @@
-"""What a payload told its supervisor (see `reporter`), as the supervisor reads it.
+"""What a payload told its supervisor (see `report_writer`), as the supervisor reads it.
 A payload may die at any point, so a line counts only if it is whole, and the exit status outranks them all.
 """
 

@@ -1,5 +1,5 @@
 """The signals that a runner takes, one after another, instead of being interrupted; what it says itself.
-What each of them means is the supervisor's business.
+The supervisor decides what each of them means.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For a runner: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
 for a runner that a cluster starts: --claim PYTHON MANIFEST INDEX TIME_S (see `claimed`);
 for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
-for a payload in a fresh interpreter: --payload and what `begin` says;
+for a payload in a fresh interpreter: --payload and what `fresh_payload` says;
 for a runner that waits for its job: --spare SOCKET PID, the pid being that of the launcher;
 for the payload beside it: --spare-payload SOCKET PID, the pid being that of the runner.
 """
@@ -16,29 +16,37 @@ from typing import TYPE_CHECKING, NoReturn
 from tenuto.light import late
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import attempt, begin, claimed, exits, inheritance, interpreter, leaving
-    from tenuto.launchers.warm import serving, spare_payload, spare_runner
+    from tenuto.launchers.runner import (
+        attempt,
+        claimed,
+        exits,
+        fresh_payload,
+        inheritance,
+        interpreter,
+        process_end,
+    )
+    from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
-    begin = late("tenuto.launchers.runner.begin")
+    fresh_payload = late("tenuto.launchers.runner.fresh_payload")
     claimed = late("tenuto.launchers.runner.claimed")
     exits = late("tenuto.launchers.runner.exits")
     inheritance = late("tenuto.launchers.runner.inheritance")
     interpreter = late("tenuto.launchers.runner.interpreter")
-    leaving = late("tenuto.launchers.runner.leaving")
-    serving = late("tenuto.launchers.warm.serving")
+    process_end = late("tenuto.launchers.runner.process_end")
+    parent_process = late("tenuto.launchers.warm.parent_process")
     spare_payload = late("tenuto.launchers.warm.spare_payload")
     spare_runner = late("tenuto.launchers.warm.spare_runner")
 
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        exit_code = begin.be_payload(*arguments)
-        leaving.leave(exit_code, fully=True)
+        exit_code = fresh_payload.be_payload(*arguments)
+        process_end.leave(exit_code, fully=True)
     if kind == "--spare-payload":
-        leaving.leave(spare_payload.be_spare(*arguments))
+        process_end.leave(spare_payload.be_spare(*arguments))
     if kind == "--warm":
-        parent = serving.Parent(*map(int, arguments))
+        parent = parent_process.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
         if inherited is None:
             os._exit(0)
@@ -61,4 +69,4 @@ def start(kind: str, *arguments: str) -> NoReturn:
     exit_code = attempt.run(inherited)
     if os.getpid() == runner:
         os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
-    leaving.leave(exit_code)
+    process_end.leave(exit_code)

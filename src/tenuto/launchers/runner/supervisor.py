@@ -23,16 +23,14 @@ from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import beats, beside, lease
-    from tenuto.launchers.runner.beats import Beats
-    from tenuto.launchers.runner.beside import Beside
-    from tenuto.launchers.runner.lease import Lease
+    from tenuto.launchers.runner import beats, process_events
+    from tenuto.launchers.runner.beats import Beats, Lease
+    from tenuto.launchers.runner.process_events import ProcessEvents
 else:
     beats = late("tenuto.launchers.runner.beats")
-    beside = late("tenuto.launchers.runner.beside")
-    lease = late("tenuto.launchers.runner.lease")
+    process_events = late("tenuto.launchers.runner.process_events")
 
-_BESIDE_AFTER_S = 1.0
+_EVENTS_AFTER_S = 1.0
 """Shorter jobs leave no events of their own: their marker says everything, and a no-op would pay double."""
 _KILL_AGAIN_S = 0.1
 _PATIENCE_S = 0.5
@@ -66,9 +64,9 @@ class Supervisor:
         self._kills_before: int | None = None
         self._lease: Lease | None = None
         if self._limits.lease_path is not None:
-            self._lease = lease.Lease(self._limits, self._began)
-        self._beside: Beside | None = None
-        self._beside_due = self._began + _BESIDE_AFTER_S
+            self._lease = beats.Lease(self._limits, self._began)
+        self._events: ProcessEvents | None = None
+        self._events_due = self._began + _EVENTS_AFTER_S
         self._beats: Beats | None = None
         self._unexplained = False
         if payload.beat_s is not None:  # a cluster started this runner
@@ -84,8 +82,8 @@ class Supervisor:
             self._reap()
             if self._status is None:
                 self._act_on_time(self._clock.monotonic())
-        if self._beside is not None:
-            self._beside.payload_gone()
+        if self._events is not None:
+            self._events.payload_gone()
         if self._beats is not None and self._stop is None:
             self._hear_of_the_end(self._status)
         self._end_leftovers()
@@ -117,7 +115,7 @@ class Supervisor:
             os.kill(self._child, taken.si_signo)
 
     def _asked(self, signal_name: str) -> Stop:
-        """Who asked for the end, according to `stop.json`."""
+        """What `stop.json` says of the end that was asked for."""
         wish = self._wish()
         self._unexplained |= wish is None and self._beats is not None
         return wish or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
@@ -158,12 +156,12 @@ class Supervisor:
                     os.killpg(self._child, number)
                 else:
                     os.kill(self._child, number)
-        self._stand_beside().stopping()
+        self._process_events().stopping()
 
     # Time.
 
     def _due(self) -> list[float]:
-        due = [self._look_at_logs, self._beside_due]
+        due = [self._look_at_logs, self._events_due]
         if self._beats is not None:
             due.append(self._beats.due)
         if self._lease is not None:
@@ -191,11 +189,11 @@ class Supervisor:
             self._bound_logs()
             self._look_at_directory(now)
             self._look_at_logs = now + self._logs.pause_s
-        if now >= self._beside_due:
-            beside = self._stand_beside()
-            if now >= beside.due:
-                beside.act(now)
-            self._beside_due = beside.due
+        if now >= self._events_due:
+            events = self._process_events()
+            if now >= events.due:
+                events.act(now)
+            self._events_due = events.due
 
     def _beat(self, beats: Beats, now: float) -> None:
         beats.act(now)
@@ -209,7 +207,7 @@ class Supervisor:
         """End the payload at once if the job's directory was deleted: another may begin in a new one."""
         lock = self._payload.lock
         if lock is not None and is_unlinked(lock):
-            self._beside = None  # the journal is the next runner's
+            self._events = None  # the journal is the next runner's
             self._end_at_once(Stop(JobFailureStatus.DELETED, "DIR_GONE: its directory was deleted"), now)
 
     def _end_at_once(self, stop: Stop, now: float) -> None:
@@ -236,13 +234,13 @@ class Supervisor:
             request_stop(payload.machine.files, payload.paths, record)
         self._end(stop)
 
-    def _stand_beside(self) -> Beside:
+    def _process_events(self) -> ProcessEvents:
         """For jobs that have run for a moment: a shorter one pays nothing for it, not even the import."""
-        if self._beside is None:
-            self._beside = beside.Beside(self._payload, self._began)
-            assert self._beside is not None
-            self._beside_due = self._beside.due
-        return self._beside
+        if self._events is None:
+            self._events = process_events.ProcessEvents(self._payload, self._began)
+            assert self._events is not None
+            self._events_due = self._events.due
+        return self._events
 
     def _bound_logs(self) -> None:
         try:
@@ -261,7 +259,7 @@ class Supervisor:
                 return False
             if pid == 0:
                 return True
-            if self._beside is not None and self._beside.took_leave(pid):
+            if self._events is not None and self._events.took_leave(pid):
                 continue
             self._cpu_s[0] += usage.ru_utime
             self._cpu_s[1] += usage.ru_stime
@@ -286,7 +284,7 @@ class Supervisor:
 
     def _anything_left(self) -> bool:
         """Whether a process of the payload is left; for one of our own nobody waits."""
-        return self._reap() and (self._beside is None or not self._beside.is_alone())
+        return self._reap() and (self._events is None or not self._events.is_alone())
 
     def _note_leftovers(self) -> None:
         if self._stop is None and "leftovers" not in self._flags:
@@ -295,8 +293,8 @@ class Supervisor:
     def _ending(self, status: int) -> Ending:
         code = os.waitstatus_to_exitcode(status)
         exit_code, number = (code, None) if code >= 0 else (None, -code)
-        if self._beside is not None:
-            self._beside.ended(exit_code, number)
+        if self._events is not None:
+            self._events.ended(exit_code, number)
         memory = self._payload.memory
         out_of_memory = memory is not None and memory.kills() > 0
         if looks_killed(exit_code, number) and is_large(self._max_rss * 1024):

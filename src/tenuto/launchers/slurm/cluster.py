@@ -54,7 +54,7 @@ class SlurmCluster:
         clock, calls = self.machine.clock, Calls(ASKING)
         self._roster = Roster(self.machine)
         self._poller = Poller(self._roster, calls, clock, self.settings.poll_s, self.hurry)
-        self._wishes = Wishes(self._roster, calls, clock)
+        self._wishes = Wishes(self._roster, calls, clock, self.hurry)
         self._listening: list[str] = []
         self._thread: threading.Thread | None = None
         self._wake_end, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

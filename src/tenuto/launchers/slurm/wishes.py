@@ -5,6 +5,7 @@ Decides nothing; a wish is kept until the id of its job is known, and told again
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -25,10 +26,12 @@ AGAIN_S = 1.0
 class Wishes:
     """The wishes of one process."""
 
-    def __init__(self, roster: Roster, calls: Calls, clock: Clock) -> None:
+    def __init__(self, roster: Roster, calls: Calls, clock: Clock, hurry: Callable[[], None]) -> None:
+        """`hurry`: wakes the thread that calls `grant`."""
         self._roster = roster
         self._calls = calls
         self._clock = clock
+        self._hurry = hurry
         self._told: set[Future[Any]] = set()
         self._again_at = 0.0
 
@@ -75,6 +78,7 @@ class Wishes:
             self._again_at = self._clock.monotonic() + AGAIN_S
             for attempt in wanted:
                 self._roster.wish_again(attempt)
+            self._hurry()
         self._told.discard(call)
 
 

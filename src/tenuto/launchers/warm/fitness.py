@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tenuto.launchers.warm.belongings import held_by_users_modules
-from tenuto.launchers.warm.watching import Asked
+from tenuto.launchers.warm.import_watch import ImportQuestions
 
 MEMORY_LIMIT = 2 << 30
 """Of memory that only the parent has: the kernel copies its page tables in 18 ms a GB, twice for each job. An
@@ -37,7 +37,7 @@ def before() -> Before:
     return Before(frozenset(_descriptors()), _signals(), _random_words())
 
 
-def why_unfit(then: Before, asked: Asked, memory_limit: int = MEMORY_LIMIT) -> str | None:
+def why_unfit(then: Before, asked: ImportQuestions, memory_limit: int = MEMORY_LIMIT) -> str | None:
     """The first rule that is broken; None if the process may be forked."""
     rules: list[Callable[[], str | None]] = [
         lambda: _uses_gpu(then),
@@ -67,7 +67,7 @@ def private_bytes() -> int:
     return int(fields[b"Private_Dirty:"]) << 10
 
 
-def why_not_ahead(then: Before, asked: Asked) -> str | None:
+def why_not_ahead(then: Before, asked: ImportQuestions) -> str | None:
     """The reason why modules cannot be imported before there is a job, even for one that is never forked."""
     rules: list[Callable[[], str | None]] = [
         _starts_processes,

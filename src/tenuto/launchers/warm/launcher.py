@@ -11,7 +11,7 @@ from tenuto.launchers.forking import ForkingLauncher, retire
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.warm.needs import Environment, Needs, needs_of
+from tenuto.launchers.warm.needs import Needs, ProcessVariables, needs_of
 from tenuto.launchers.warm.spares import Spares
 
 
@@ -36,12 +36,12 @@ class WarmLauncher(ForkingLauncher):
         self._spares.close()
         super().close()
 
-    def _needs(self, order: StartOrder, environment: Environment) -> Needs:
+    def _needs(self, order: StartOrder, environment: ProcessVariables) -> Needs:
         instructions = Instructions.of(order.launch)
         return needs_of(self._machine.files, order.paths, instructions, environment, order.params)
 
     def _started_ahead(
-        self, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+        self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         started = self._spares.start(self.name, needs, order, environment, why_fresh)
         self._spares.prepare(needs, environment, order.behind)

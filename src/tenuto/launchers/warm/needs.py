@@ -24,7 +24,7 @@ _LARGEST_PARAMS = 1 << 20
 """Reading more takes as long as starting an interpreter."""
 
 
-class Environment(NamedTuple):
+class ProcessVariables(NamedTuple):
     """The variables of this process at one moment."""
 
     variables: Mapping[str, str]
@@ -32,7 +32,7 @@ class Environment(NamedTuple):
     """Those with one of the `PREFIXES`, in the order of their names."""
 
     @classmethod
-    def of(cls, variables: Mapping[str, str]) -> Environment:
+    def of(cls, variables: Mapping[str, str]) -> ProcessVariables:
         decisive = sorted(item for item in variables.items() if item[0].startswith(PREFIXES))
         return cls(dict(variables), tuple(decisive))
 
@@ -42,12 +42,12 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._encoded: dict[bytes, bytes] | None = None
-        self._known = Environment({}, ())
+        self._known = ProcessVariables({}, ())
 
-    def now(self) -> Environment:
+    def now(self) -> ProcessVariables:
         encoded = getattr(os.environ, "_data", None)
         if encoded is None or encoded != self._encoded:
-            self._known = Environment.of(os.environ)
+            self._known = ProcessVariables.of(os.environ)
             self._encoded = None if encoded is None else dict(encoded)
         return self._known
 
@@ -85,7 +85,7 @@ def needs_of(
     files: Files,
     paths: JobPaths,
     instructions: Instructions,
-    environment: Environment,
+    environment: ProcessVariables,
     params: bytes | None = None,
 ) -> Needs:
     """The needs of a job that is ready to start; `LEAN` if a fresh interpreter is better.

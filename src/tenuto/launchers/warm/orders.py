@@ -1,5 +1,5 @@
 """How a process that is to be a runner takes on the job of an order: its variables, its log, its locks.
-Starts nothing; the runner itself is `attempt`'s business.
+Starts nothing; `attempt` is the runner itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tenuto.workspace.modes import file_mode
 from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner.payload import Preloaded, Spare
+    from tenuto.launchers.runner.payload import PayloadToBe, Preloaded
 
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -25,7 +25,7 @@ def take_on(
     python: str,
     machine: Machine,
     preloaded: Preloaded | None = None,
-    spare: Spare | None = None,
+    spare: PayloadToBe | None = None,
 ) -> Inherited:
     """Put on what the launcher's environment is by now, and the job's log; what the runner inherits."""
     apply_variables(order.content["environment"])

@@ -1,5 +1,5 @@
 """A warm parent, seen from the launcher: started, given orders, let go.
-What it answers is told as it is; what to do about it is `launcher`'s business.
+Passes the parent's answers on as they are; `launcher` decides what follows.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class WarmParent:
     # enough for both. Only an answer that is late is listened for.
 
     async def _until_up(self, word: Readable) -> None:
-        """Return once a runner said that it is up, or nobody is left who could, or after a while."""
+        """Return once a runner said that it is up, or no process is left that could, or after a while."""
         loop = asyncio.get_running_loop()
         up: asyncio.Future[None] = loop.create_future()
         word.add(up)
@@ -230,7 +230,7 @@ class WarmParent:
             number = received.content["number"]
             handle = received.descriptors[0] if received.descriptors else None
             if not self._settle(number, Answer(received.content, handle)):
-                close_all(received.descriptors)  # who asked has gone
+                close_all(received.descriptors)  # the asker has gone
         return True
 
     def _settle(self, number: int, answer: Answer) -> bool:

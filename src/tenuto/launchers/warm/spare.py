@@ -1,5 +1,5 @@
 """One spare, seen from the launcher: a runner that waits for a job beside an interpreter that imports ahead.
-How many there are, and for which jobs, is `spares`' business.
+`spares` decides how many there are, and for which jobs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.fresh import BARE, ENTRY
 from tenuto.launchers.runner.signals import SIGNALS
-from tenuto.launchers.warm.needs import Environment, Needs
+from tenuto.launchers.warm.needs import Needs, ProcessVariables
 from tenuto.launchers.warm.parent import changed_variables
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.ports import Machine
@@ -25,7 +25,7 @@ _GONE = (BrokenPipeError, ConnectionResetError)
 class Spare:
     """A runner without a job."""
 
-    def __init__(self, machine: Machine, python: str, needs: Needs, environment: Environment) -> None:
+    def __init__(self, machine: Machine, python: str, needs: Needs, environment: ProcessVariables) -> None:
         """Raises `OSError` if it cannot be started."""
         self.needs = needs
         self.environment = environment
@@ -98,7 +98,7 @@ class Spare:
         return self.changed != self.needs.changed()
 
     def start(
-        self, launcher: str, order: StartOrder, environment: Environment, why_fresh: str
+        self, launcher: str, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """Make it the runner of a job; None if it cannot be, and nothing was started. It is used up then."""
         content = {

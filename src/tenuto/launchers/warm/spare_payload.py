@@ -11,20 +11,20 @@ from _socket import MSG_DONTWAIT, MSG_PEEK, socket
 from typing import NoReturn
 
 from tenuto.launchers.leftovers import SPARE_NAME
-from tenuto.launchers.runner import leaving
+from tenuto.launchers.runner import process_end
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.failures import not_begun
 from tenuto.launchers.runner.fresh import payload_arguments
 from tenuto.launchers.runner.memory import limit_in_force
-from tenuto.launchers.runner.reporter import Reporter
-from tenuto.launchers.runner.settling import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than
+from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than
+from tenuto.launchers.runner.python_task import run_task
+from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.launchers.runner.signals import SIGNALS
-from tenuto.launchers.runner.task import run_task
 from tenuto.launchers.warm import fitness
-from tenuto.launchers.warm.loading import digests_of, import_classes, look_like_a_job
+from tenuto.launchers.warm.import_watch import ImportQuestions
 from tenuto.launchers.warm.orders import apply_variables
-from tenuto.launchers.warm.sources import Sources
-from tenuto.launchers.warm.watching import Asked
+from tenuto.launchers.warm.preload import digests_of, import_classes, look_like_a_job
+from tenuto.launchers.warm.source_files import Sources
 from tenuto.launchers.warm.wire import Received, receive, send
 from tenuto.light import signal
 
@@ -37,7 +37,7 @@ READY, LATE = "ready", "late"
 class Ahead:
     """What was imported ahead of time: the `Preloaded` of a payload that nobody forked."""
 
-    def __init__(self, asked: Asked, sources: Sources, digests: dict[str, str]) -> None:
+    def __init__(self, asked: ImportQuestions, sources: Sources, digests: dict[str, str]) -> None:
         self.asked = asked
         self.sources = sources
         self.digests = digests
@@ -91,7 +91,7 @@ def _import_ahead(
     look_like_a_job(import_path)
     os.environ.update(environment)
     then = fitness.before()
-    asked = Asked()
+    asked = ImportQuestions()
     asked.watch()
     try:
         import_classes(classes)
@@ -100,7 +100,7 @@ def _import_ahead(
     finally:
         asked.stop()
     if fitness.keeps_files_open(then):
-        leaving.ask_for_full_end()  # what a module wrote into a file that it keeps open must not be lost
+        process_end.ask_for_full_end()  # what a module wrote into a file that it keeps open must not be lost
     why = fitness.why_not_ahead(then, asked)
     return why or Ahead(asked, Sources(began_ns), digests_of(classes))
 
@@ -134,7 +134,7 @@ class _Job:
         self._assignment = Assignment(**order.content["assignment"])
 
     def run(self, ahead: Ahead) -> int:
-        reporter = Reporter(self._report)
+        reporter = ReportWriter(self._report)
         self._assignment.preloaded = ahead
         try:
             self._settle_in()

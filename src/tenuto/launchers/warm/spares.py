@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.warm.needs import Environment, Needs
+from tenuto.launchers.warm.needs import Needs, ProcessVariables
 from tenuto.launchers.warm.spare import Spare
 from tenuto.workspace.ports import Machine
 
@@ -56,7 +56,7 @@ class Spares:
         return needs in self._unfit
 
     def start(
-        self, launcher: str, needs: Needs, order: StartOrder, environment: Environment, why_fresh: str
+        self, launcher: str, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         """A runner that was a spare until now; None if there is none for this job."""
         self._look()
@@ -69,7 +69,7 @@ class Spares:
             self._retire(spare)
         return None
 
-    def prepare(self, needs: Needs, environment: Environment, behind: int) -> None:
+    def prepare(self, needs: Needs, environment: ProcessVariables, behind: int) -> None:
         """Begin a spare for the next job with these needs, if one is likely to come, and there is room.
 
         `behind`: how many jobs wait.

@@ -17,7 +17,7 @@ import uvicorn
 
 from tenuto.clock import SystemClock
 from tenuto.errors import PortTaken
-from tenuto.jobs.listening import LOCALHOST, listen
+from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
 from tenuto.monitor.web.registry import Registration, register, unregister

@@ -1,0 +1,48 @@
+"""Owns the driver of W12 that needs no Slurm: the processor time of no-op jobs, by runners of a cluster.
+
+slurm_processor.py COUNT, in an empty directory
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+from bench_tasks import Work
+
+from tenuto.launchers.manifest import Header, Order, encode_manifest
+from tenuto.launchers.runner.fresh import ENTRY, PLAIN
+from tenuto.testing.jobs import JobBench
+from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Durability
+
+BEAT_S = 30.0
+
+
+def main(count):
+    bench = JobBench(f"{os.getcwd()}/ws", this_machine(), launcher="slurm", external=True)
+    jobs = [bench.task(Work.C(number=number), durability=Durability.MARKER) for number in range(count)]
+    orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
+    with open("manifest", "wb") as manifest:
+        manifest.write(encode_manifest(Header(BEAT_S), orders))
+    runner = [sys.executable, *PLAIN, ENTRY, "--claim", sys.executable, os.path.abspath("manifest")]
+    bare = [sys.executable, "-c", "import tenuto"]
+    costs = {
+        "bare_s": cpu_s([bare] * count),
+        "job_s": cpu_s([[*runner, str(index), "-"] for index in range(count)]),
+    }
+    print(json.dumps({name: cost / count for name, cost in costs.items()}))
+
+
+def cpu_s(commands):
+    """The processor time of commands, and of all that they started, one after another."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for command in commands:
+        subprocess.run(command, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

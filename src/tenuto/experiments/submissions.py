@@ -1,0 +1,160 @@
+"""The tasks that are submitted to one experiment: each becomes a job that is run, planned or written.
+Starts nothing: the scheduler does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import ParameterError
+from tenuto.experiments.checked_arguments import checked
+from tenuto.experiments.hooks import SubmitHook, ask_hooks
+from tenuto.experiments.job_defaults import JobDefaults
+from tenuto.experiments.plan import Intent, PlannedJob, plan_job
+from tenuto.experiments.reporter import say
+from tenuto.experiments.run import Run
+from tenuto.experiments.run_mode import RunMode, imposed_mode
+from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.former import FormerJobs
+from tenuto.jobs.inquiry import Inquiry
+from tenuto.jobs.preparation import Preparations
+from tenuto.jobs.reuse import Validity
+from tenuto.jobs.submission import check_script, make_job
+from tenuto.jobs.text import counted
+from tenuto.launchers.carbon.carbon_plan import carbon_plan
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.script import job_script
+from tenuto.light import late
+from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.jobs import Job
+from tenuto.settings import Settings
+from tenuto.tasks.base import caller
+from tenuto.tasks.ports import Submission
+from tenuto.workspace import job_directory
+from tenuto.workspace.layout import Layout
+
+if TYPE_CHECKING:
+    from tenuto.jobs import notebook_cells, placement
+else:
+    notebook_cells = late("tenuto.jobs.notebook_cells")
+
+
+class Submissions:
+    """Makes jobs of the tasks of one experiment, by the mode of the experiment or of the submission."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        workspace: Workspace,
+        mode: RunMode,
+        launcher: Launcher | str | None,
+        hooks: list[SubmitHook],
+        declare_gpus: placement.DeclareGpus,
+        *,
+        reruns_changed: bool,
+    ) -> None:
+        """`launcher`: the one that the script chose; `hooks`: asked before each submission, in order."""
+        self._scheduler = scheduler
+        self._settings = settings
+        self._workspace = workspace
+        self._imposed_mode = imposed_mode.get()
+        self._mode = mode
+        self._hooks = hooks
+        self.carbon_plan = carbon_plan(settings.carbon)
+        self.validity = Validity(scheduler.machine.files, rerun_changed=reruns_changed)
+        self.former = FormerJobs(scheduler.machine)
+        self.defaults = JobDefaults(
+            settings, launcher, self.carbon_plan, self.validity, self.former, declare_gpus
+        )
+        self.preparations = Preparations(scheduler.machine, say)
+        self.plan: list[PlannedJob] = []
+        """What a dry run found, job by job."""
+        self.not_run: dict[str, Job] = {}
+        """The jobs of tasks that were submitted in a mode that runs none, by key."""
+        self._inquiry = Inquiry(scheduler.machine)
+        self._checked: set[type] = set()
+        """The classes of tasks whose ids no other script of the workspace has."""
+
+    def submit(
+        self, task: Any, submission: Submission, environment: Mapping[str, str], run: Run | None
+    ) -> Job:
+        """The job of a sealed task, which the scheduler was given if the mode is `NORMAL`.
+
+        `environment`: variables for the job's process. `run`: the owner of the job; None where none is open.
+        """
+        submission = self._completed(task, submission)
+        mode = self._imposed_mode or submission.run_mode or self._mode
+        layout = (submission.workspace or self._workspace).layout
+        job = self._make(task, submission, environment, layout, mode)
+        if mode is not RunMode.NORMAL:
+            if job.key in self.not_run:
+                return self.not_run[job.key]
+            self.not_run[job.key] = job
+        if mode is RunMode.DRY_RUN:
+            return self._planned(job)
+        if type(task) not in self._checked:
+            check_script(self._scheduler.machine.files, layout, task)
+            self._checked.add(type(task))
+        if mode in (RunMode.NORMAL, RunMode.PREPARE):
+            self.preparations.prepare(task, layout)
+        if mode is RunMode.NORMAL:
+            if run is None:
+                raise ParameterError(
+                    f"submit(run_mode=NORMAL) in an experiment which runs nothing ({self._mode.name}), "
+                    f"at {caller()}: give the mode to the experiment"
+                )
+            self.former.record(layout, task, job)
+            return self._scheduler.submit(job, run)
+        if mode is RunMode.GENERATE_ONLY:
+            self._generate(job)
+        return job
+
+    def prepared_text(self) -> str:
+        """What `PREPARE` came to, in words."""
+        jobs = counted(len(self.not_run), "job")
+        return f"{len(self.preparations.done_here)} prepared; {jobs} looked at, none started"
+
+    def _completed(self, task: Any, submission: Submission) -> Submission:
+        """The submission after all hooks, checked, with its launcher."""
+        if self._hooks:
+            submission = ask_hooks(self._hooks, task, submission)
+        submission = checked(submission, self._settings)
+        if isinstance(submission.launcher, str):
+            submission = submission._replace(launcher=self.defaults.named(submission.launcher))
+        return submission
+
+    def _make(
+        self,
+        task: Any,
+        submission: Submission,
+        environment: Mapping[str, str],
+        layout: Layout,
+        mode: RunMode,
+    ) -> Job:
+        machine = self._scheduler.machine
+        defaults = self.defaults.get()
+        if "IPython" in sys.modules:
+            notebook_cells.keep_cells(machine.files, layout, task, really=mode is not RunMode.DRY_RUN)
+        return make_job(
+            task, submission, layout=layout, defaults=defaults, environment=environment, clock=machine.clock
+        )
+
+    def _planned(self, job: Job) -> Job:
+        planned = plan_job(self._scheduler.machine, job, self.validity, self._inquiry)
+        if planned.intent is Intent.REUSE:
+            job.scheduler = self._scheduler  # its result can be read; others would never come
+        self.plan.append(planned)
+        return job
+
+    def _generate(self, job: Job) -> None:
+        """Write the directory of a job, ready to be run by hand, unless a runner has it."""
+        machine = self._scheduler.machine
+        lock = job_directory.take_lock(machine, job.paths)
+        if lock is not None:
+            with contextlib.closing(lock):
+                job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
+                job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))

@@ -1,0 +1,70 @@
+"""The place of a task that needs something: its launcher, and what its requirement allots to it there.
+Decides for one task; starts nothing. Loaded when the first requirement is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tenuto.errors import LauncherNotFound, RequirementError
+from tenuto.jobs.submission import Placement
+from tenuto.launchers.allotment import limits_with, thread_variables
+from tenuto.launchers.finder import Finder
+from tenuto.launchers.instructions import Limits
+from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.requirements import Alternative, Requirement
+from tenuto.launchers.this_host import fitting_devices
+from tenuto.scheduler.tokens import GpuToken, TokenDependency
+from tenuto.settings import process_environment
+from tenuto.tasks.base import class_name
+
+DeclareGpus = Callable[[Mapping[int, str]], GpuToken]
+"""Makes a token of GPUs: number on this machine -> name."""
+
+
+class Placer(NamedTuple):
+    """Finds the place of each task of an experiment that needs something."""
+
+    finder: Finder
+    limits: Limits
+    """Of a job whose requirement leaves them open."""
+    declare_gpus: DeclareGpus
+
+    def place(self, task: Any, given: Any, launcher: Launcher | None, set_: Mapping[str, str]) -> Placement:
+        """The place of one task.
+
+        `given`: the requirement of its submission, or None; `launcher`: the one that a script chose; `set_`:
+        variables of the experiment. Raises `LauncherNotFound` if nothing satisfies the requirement.
+        """
+        requirement = requirement_of(task, given)
+        try:
+            chosen, alternative, _ = self.finder.choose(requirement, launcher)
+        except LauncherNotFound as error:
+            raise LauncherNotFound(f"{class_name(task)}: {error}") from None
+        if chosen.external:
+            return Placement(chosen, self.limits, thread_variables(alternative, set_))
+        return Placement(
+            chosen,
+            limits_with(self.limits, alternative),
+            thread_variables(alternative, set_, process_environment()),
+            alternative.cores or 1,
+            self._gpus(alternative),
+        )
+
+    def _gpus(self, alternative: Alternative) -> tuple[TokenDependency, ...]:
+        """Units of this machine's GPUs: a job that asks for one has it to itself."""
+        if alternative.gpus is None:
+            return ()
+        token = self.declare_gpus(fitting_devices(alternative.gpus.memory_bytes))
+        return (token.dependency(alternative.gpus.count),)
+
+
+def requirement_of(task: Any, given: Any) -> Requirement:
+    """What a task needs: as its submission says, or else its class."""
+    where = "__requires__" if given is None else "requires"
+    try:
+        return Requirement.parse(type(task).__requires__ if given is None else given)
+    except RequirementError as error:
+        told = f"{where} of {class_name(task)} cannot be read:\n{error}"
+        raise RequirementError(told, error.text, error.position) from None
