@@ -8,6 +8,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tenuto.launchers.runner import attempt  # noqa: F401  or each runner would load it after its order
 from tenuto.launchers.runner.inheritance import Inherited
 from tenuto.launchers.warm.wire import Received
 from tenuto.workspace.layout import JobPaths
