@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
 from tenuto.launchers.leftovers import STAMP
 from tenuto.launchers.protocols import Launcher
+from tenuto.launchers.runner import confinement
+from tenuto.launchers.runner.payload import run_command
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -130,6 +133,23 @@ def test_a_command_of_another_user_has_that_users_rights_only(
     assert marker.reason is None, Path(job.paths.err).read_text()
     assert out(job) == [str(UID), str(UID + 1), str(UID + 1), str(UID)]
     assert Path(job.paths.err).read_text().count("denied") == 2
+
+
+def test_a_confined_command_needs_no_module_any_more() -> None:
+    """Its user may not be allowed to read them: an interpreter in root's home, and Python 3.13."""
+
+    def confine(_: Confinement) -> None:
+        sys.meta_path.clear()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            sys.modules.pop("warnings")
+            confinement.confine = confine  # type: ignore[assignment]
+            run_command(Command(("true",), confinement=Confinement()), None, PATH)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @as_root

@@ -167,12 +167,14 @@ def run_command(
 def _execute(command: Command, variables: Mapping[str, str], runner: int | None) -> NoReturn:
     if command.confinement is None:
         os.execvp(command.arguments[0], command.arguments)
+    environment = dict(variables)
+    os.get_exec_path(environment)  # or `execvpe` loads a module for it, which the command's user may not read
     confinement.confine(command.confinement)
     if runner is not None:
         # Once more: to become another user took the first promise back, and the payload of a runner that was
         # killed then ran on.
         live_no_longer_than(runner)
-    os.execvpe(command.arguments[0], command.arguments, dict(variables))
+    os.execvpe(command.arguments[0], command.arguments, environment)
 
 
 def _place(source: str, name: str) -> None:
