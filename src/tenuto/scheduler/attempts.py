@@ -63,31 +63,6 @@ class Attempts(Watches):
                 return await self._until_others_ended(job)
             return await self._start(job, grant.lock, grant)
 
-    def mend(self, job: Job, found: Settled, lock: LockHandle | None = None) -> bool:
-        """Writes the parameters of a job that is done once more, if a power loss took them.
-
-        And the status of one that runs once, if its runner was killed before it wrote that; an experiment
-        does so when it ends, for its job may be one of ten thousand that are found done.
-        `lock`: the job's, if the caller has it. False if it is needed, and another has it.
-        """
-        marker = found.derived.marker
-        if job.once and marker is not None:
-            self._mend_status(job, lock)
-        if marker is None or found.derived.state is not JobState.DONE:
-            return True
-        if job_directory.has_its_params(self.machine.files, job.paths, marker):
-            return True
-        taken = lock or job_directory.take_lock(self.machine, job.paths)
-        if taken is None:
-            return False
-        try:
-            params = job.work.params(job.layout, job.paths)
-            self.machine.files.replace(job.paths.params, params, durable=True)
-        finally:
-            if lock is None:
-                taken.close()
-        return True
-
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
 

@@ -52,9 +52,11 @@ class Watches(Verdicts):
             found = self.look(job)
             job.attempt = found.derived.attempt
             if has_answer(job, found):
-                if job.process is None or job.process.exit_code != ENDED:
-                    self._mend_status(job)
-                return self._verdict(job, found)
+                if self._is_whole(job, found):
+                    return self._verdict(job, found)
+                await self.changed(job.paths.directory, pause)
+                pause = min(2 * pause, POLL_S)
+                continue
             if known and found.derived.action is Action.START and not found.derived.attempt:
                 return Verdict(JobState.ERROR, JobFailureStatus.DELETED, DIRECTORY_GONE)
             known = max(known, found.derived.attempt)
@@ -75,6 +77,18 @@ class Watches(Verdicts):
                 return Verdict(JobState.ERROR, JobFailureStatus.LOST, message)
             await self.changed(job.paths.directory, pause)
             pause = min(2 * pause, POLL_S)
+
+    def _is_whole(self, job: Job, found: Settled) -> bool:
+        """Whether what a job with a final state has left is whole; mended, unless its own runner ended here.
+
+        False while another process, which has the lock, mends it.
+        """
+        if job.process is not None and job.process.exit_code == ENDED:
+            return True
+        if not self.mend(job, found):
+            return False
+        self._mend_status(job)
+        return True
 
     async def _judge(self, job: Job) -> Verdict | None:
         """The job is free and without a final state: decided under the lock; None if another took it."""
@@ -191,6 +205,31 @@ class Watches(Verdicts):
                 pass
             finally:
                 loop.remove_reader(watch.fileno())
+
+    def mend(self, job: Job, found: Settled, lock: LockHandle | None = None) -> bool:
+        """Writes the parameters of a job that is done once more, if a power loss took them.
+
+        And the status of one that runs once, if its runner was killed before it wrote that; an experiment
+        does so when it ends, for its job may be one of ten thousand that are found done.
+        `lock`: the job's, if the caller has it. False if it is needed, and another has it.
+        """
+        marker = found.derived.marker
+        if job.once and marker is not None:
+            self._mend_status(job, lock)
+        if marker is None or found.derived.state is not JobState.DONE:
+            return True
+        if job_directory.has_its_params(self.machine.files, job.paths, marker):
+            return True
+        taken = lock or job_directory.take_lock(self.machine, job.paths)
+        if taken is None:
+            return False
+        try:
+            params = job.work.params(job.layout, job.paths)
+            self.machine.files.replace(job.paths.params, params, durable=True)
+        finally:
+            if lock is None:
+                taken.close()
+        return True
 
     def _mend_status(self, job: Job, lock: LockHandle | None = None) -> None:
         """Writes the status as the marker says; a courtesy, as every reader of ours derives the state."""
