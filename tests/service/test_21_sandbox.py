@@ -148,7 +148,7 @@ def test_a_payload_of_a_node_that_is_not_root_cannot_harm_it_either(require: Cal
         "from tests.service.test_21_sandbox import choose, could, ends; "
         "import os; assert os.geteuid(); "
         "sandbox, home = choose('bwrap', sys.argv[1], must=True), Path(sys.argv[1]); "
-        "ends(sandbox, home / 'ends'); print(could(sandbox, home))"
+        "ends(sandbox, home / 'ends', with_bomb=False); print(could(sandbox, home))"
     )
     with tempfile.TemporaryDirectory(prefix="tn-user-", dir="/tmp") as home:
         said = subprocess.run(
@@ -168,8 +168,11 @@ def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: P
     ends(sandbox, directory)
 
 
-def ends(sandbox: Sandbox, directory: Path) -> None:
-    """Runs payloads that never end, or take all they can get; each is Failed."""
+def ends(sandbox: Sandbox, directory: Path, *, with_bomb: bool = True) -> None:
+    """Runs payloads that never end, or take all they can get; each is Failed.
+
+    `with_bomb`: whether one makes processes; of a user who is root outside the namespace the kernel counts none.
+    """
     directory.mkdir(exist_ok=True)
 
     async def main() -> None:
@@ -190,7 +193,7 @@ def ends(sandbox: Sandbox, directory: Path) -> None:
             ("code", "exit 7\n", P.FAILED, "7"),
             ("never", "trap '' TERM; while :; do sleep 1; done\n", P.FAILED, ""),
             ("memory", "head -c 500000000 /dev/zero | tail\n", P.FAILED, "memory" if counted else "code 1"),
-            ("bomb", "b() { b | b & }; b; sleep 0.3; exit 3\n", P.FAILED, ""),
+            *([("bomb", "b() { b | b & }; b; sleep 0.3; exit 3\n", P.FAILED, "")] if with_bomb else []),
         ]:
             sent = job(directory, script, key)._replace(service=services.get(key, ""))
             status = await node.submit(sent)
