@@ -171,7 +171,7 @@ def test_a_payload_in_a_sandbox_ends_as_others_do(sandbox: Sandbox, directory: P
 def ends(sandbox: Sandbox, directory: Path, *, with_bomb: bool = True) -> None:
     """Runs payloads that never end, or take all they can get; each is Failed.
 
-    `with_bomb`: whether one makes processes; of a user who is root outside the namespace the kernel counts none.
+    `with_bomb`: one makes processes without end; the kernel counts none of a user who is root elsewhere.
     """
     directory.mkdir(exist_ok=True)
 
