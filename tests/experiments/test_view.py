@@ -398,6 +398,7 @@ def test_a_directory_tells_the_id_it_was_named_for(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.prove("it measures time")
 def test_ten_thousand_jobs_are_counted_in_a_part_of_a_second(workspace: Builder) -> None:
     lines = [line(f"{number:05}") for number in range(10_000)]
     marker = Marker(1, "0" * 32, endtime=NOW).encode()

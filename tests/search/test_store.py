@@ -47,6 +47,22 @@ def test_opening_twice_gives_the_same_search(store: Store) -> None:
     assert store.view("other") is None
 
 
+def test_a_search_that_two_processes_make_at_once_is_that_of_the_first(postgresql_url: str) -> None:
+    database, other = Database(postgresql_url), Database(postgresql_url)
+    migrate(database, MIGRATIONS)
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    row = "INSERT INTO searches (id, definition, seed, state, created_at) VALUES ('s', '{}', 7, 'RUNNING', 1)"
+    with ThreadPoolExecutor() as pool:
+        with database._engine.begin() as first:
+            first.execute(text(row))
+            second = pool.submit(Store(other).open, "s", {"a": 1}, 8)
+            while not database.read(lambda connection: connection.execute(waiting).scalar_one()):
+                assert not second.done()
+        assert second.result(30).seed == 7
+    database.close()
+    other.close()
+
+
 # -- none -> PENDING, SUCCEEDED --------------------------------------------------------------------
 
 

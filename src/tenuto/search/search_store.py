@@ -5,10 +5,12 @@ Each method is one transaction; what happens to candidates is in the other store
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, bindparam, case, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
@@ -33,11 +35,12 @@ class SearchStore:
             if found is not None:
                 return found
             text = json.dumps(definition)
-            connection.execute(
-                insert(searches).values(
-                    id=name, definition=text, seed=seed, state=SearchState.RUNNING.value, created_at=now_ms()
-                )
+            row = insert(searches).values(
+                id=name, definition=text, seed=seed, state=SearchState.RUNNING.value, created_at=now_ms()
             )
+            # PostgreSQL lets two processes get here at once: the second one finds the row of the first.
+            with suppress(IntegrityError), connection.begin_nested():
+                connection.execute(row)
             made = read_search(connection, name)
             assert made is not None
             return made
