@@ -86,7 +86,7 @@ def run(python: Path, suite: Sequence[str]) -> None:
     # What is missing there (numpy for a very new Python) skips, also in CI: the suite itself runs with it.
     variables = {name: value for name, value in os.environ.items() if name != "CI"}
     without = ("-p", "no:cacheprovider", "-p", "no:tests.parts.fixtures")
-    command = [python, "-m", "pytest", "-q", "-x", "-m", "not slow", *without, *suite]
+    command = [python, "-m", "pytest", "-q", "-x", *without, *suite]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -633,8 +633,9 @@ def test_only_the_codec_of_results_uses_pickle_and_no_file_its_like() -> None:
     """A task with `__pickle_result__` asks for it; see docs/experiments.md."""
     banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "_pickle"}
     found = []
-    for file in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    texts = {file: file.read_text("utf-8") for file in SOURCES.rglob("*.py")}
+    for file, text in texts.items():
+        for node in ast.walk(ast.parse(text)) if any(name in text for name in banned) else ():
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
