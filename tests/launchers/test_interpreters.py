@@ -35,7 +35,15 @@ CORE = (
             "test_zombies_are_buried",
         )
     ),
-    *SUITE[1:2],
+    *(
+        f"tests/launchers/test_local_contract.py::TestSpares::{name}"
+        for name in (
+            "test_a_job_runs_and_leaves_its_marker",
+            "test_a_second_attempt_takes_over_the_directory",
+            "test_a_job_is_stopped_for_the_reason_given",
+            "test_a_killed_runner_leaves_no_marker_and_no_lock",
+        )
+    ),
     *SUITE[3:],
 )
 """What another Python could do in another way; that each case is handled is shown by this one."""
