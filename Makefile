@@ -8,7 +8,18 @@ READY   := .venv/.ready
 # Half as many again as processors: tests wait for processes, brokers and clocks most of their time.
 WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 
-.PHONY: help setup demo test check bench prove
+.PHONY: help setup demo test check bench prove another-python
+
+# A caller that names an interpreter of another version than that of .venv gets .venv made anew.
+VERSION := import sys; print(*sys.version_info[:2])
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard $(BIN)/python),)
+ifneq ($(shell $(PYTHON) -c '$(VERSION)'),$(shell $(BIN)/python -c '$(VERSION)'))
+$(READY): another-python
+STALE := .venv
+endif
+endif
+endif
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +29,7 @@ setup: $(READY)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Tenuto needs Python 3.11 or newer, and '$(PYTHON)' is not; try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(if $(STALE),rm -rf $(STALE))
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "Could not create .venv; on Debian and Ubuntu, install the python3-venv package." >&2; \
 	  rm -rf .venv; exit 1; }
