@@ -102,6 +102,14 @@ def warning(result: Result) -> str:
     )
 
 
+def conditions(result: Result) -> str:
+    """Of the tables: the interpreter, and the shape of the script."""
+    return (
+        f"Python {result.around['python']}; tasks in a module of their own, but for the README's script, "
+        "which has task and experiment in one file."
+    )
+
+
 def figures(result: Result) -> str:
     """The part of the page that is drawn."""
     stem, rows = result.stem, result.rows
@@ -112,16 +120,17 @@ def figures(result: Result) -> str:
         bullets({name: value for name, value in result.around.items() if name != "changed_lines"}),
         "### Against the targets",
         verdict(rows),
+        conditions(result),
         columns((row for row in rows if row.target), "System", "Load", "Note"),
     ]
     if any(row.system not in {OURS, FLOOR} for row in rows):
-        parts += ["### Beside others", compared(rows)]
+        parts += ["### Beside others", conditions(result), compared(rows)]
     if any(row.system not in {OURS, FLOOR} for row in rows if row.workload not in COMPARED):
         parts.append(others(rows))
     drawn = [workload for workload in PLOTS if (RESULTS / f"{stem}-{workload}.svg").exists()]
     parts += [f"![{PLOTS[workload]}](../bench/results/{stem}-{workload}.svg)" for workload in drawn]
     if any(row.system == FLOOR for row in rows):
-        parts += ["### What the parts cost, bare", floors(rows)]
+        parts += ["### What the parts cost, bare", f"Python {result.around['python']}.", floors(rows)]
     if result.left_out:
         parts += ["### Left out of this run", "\n".join(f"- {what}" for what in result.left_out)]
     return "\n\n".join(part for part in parts if part)
@@ -134,6 +143,7 @@ def slurm_figures(result: Result) -> str:
         age.sentence(result.around, age.MEASURED),
         f"From [{result.stem}.json](../bench/results/{result.stem}.json).",
         warning(result),
+        conditions(result),
         columns(rows, "Workload", "System", "One job", "x ref, wall", "x ref, CPU", "Spread"),
     ]
     return "\n\n".join(part for part in parts if part)

@@ -13,7 +13,13 @@ from bench.rows import FLOOR, OURS, missing, refs_each, timed
 
 PAGE = docs.PAGE.read_text(encoding="utf-8")
 SLURM_PAGE = docs.SLURM_PAGE.read_text(encoding="utf-8")
-AROUND = {"started": "2026-11-15T10:11:12+00:00", "scale": "full", "load_before": 0.1, "cores": 2}
+AROUND = {
+    "started": "2026-11-15T10:11:12+00:00",
+    "scale": "full",
+    "python": "3.11.7",
+    "load_before": 0.1,
+    "cores": 2,
+}
 
 
 def measured(wall_s: float) -> Measured:
@@ -88,3 +94,5 @@ def test_the_figures_have_a_part_for_each_kind_of_row() -> None:
         assert f"### {heading}" in text
     alone = docs.figures(Result(AROUND, rows[1:2]))
     assert "Beside others" not in alone
+    assert text.count("Python 3.11.7") == 3  # above each table
+    assert text.count("README's script") == 2
