@@ -28,6 +28,7 @@ CORE = (
         for name in (
             "test_a_task_is_forked_from_a_parent_that_imported_it",
             "test_a_module_is_imported_once",
+            "test_a_task_that_does_nothing_imports_nothing_after_the_fork_and_is_not_taken_apart",
             "test_random_numbers_differ_between_jobs",
             "test_changed_source_is_picked_up",
             "test_what_a_fork_would_share_goes_to_a_fresh_interpreter_and_is_said_once[threads]",
