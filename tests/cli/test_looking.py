@@ -121,6 +121,7 @@ def test_why_says_that_a_job_was_not_forked(shell: Shell) -> None:
     shell.experiment("sweep", 1, 0.1)
     because = " ".join(shell.json("why", shell.id("task~train"))["because"])
     assert "fresh interpreter, since its module seeds `random`" in because
+    assert "make generators in execute()" in because
     (marker,) = shell.workspace.glob("jobs/script.Train/*/*.done")
     marker.write_text(marker.read_text().replace('"fresh":', '"spare":"ready","fresh":'))
     because = " ".join(shell.json("why", shell.id("task~train"))["because"])

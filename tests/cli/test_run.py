@@ -105,6 +105,7 @@ def test_the_summary_says_which_jobs_were_not_forked_and_why(place: Place) -> No
     result = run(tenuto("run", "--json", script), place.directory)
     (remark,) = json.loads(result.stdout)["remarks"]
     assert "starts in a fresh interpreter, since it seeds `random`" in remark
+    assert "make generators in execute()" in remark
 
 
 def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:

@@ -379,6 +379,7 @@ def test_what_a_fork_would_share_goes_to_a_fresh_interpreter_and_is_said_once(
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert said in record.getMessage()
+    assert "execute()" in record.getMessage()  # the remedy
     assert launcher.remarks() == [record.getMessage()]
     assert job.paths.directory not in record.getMessage()
     assert not parents(launcher)

@@ -13,6 +13,7 @@ from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
 from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.launchers.warm.remedies import remedy_of
 from tenuto.lifecycle.states import JobState
 
 _LARGEST_CODE = 32 << 20
@@ -63,7 +64,7 @@ def _because(detail: JobDetail) -> Iterator[str]:
     if marker is not None and "fresh" in marker.provenance:
         why = marker.provenance["fresh"]
         how = "from a spare" if "spare" in marker.provenance else "in a fresh interpreter"
-        yield f"it started {how}, since its module {why} (docs/warm.md)"
+        yield f"it started {how}, since its module {why}{remedy_of(why)} (docs/warm.md)"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
             yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"

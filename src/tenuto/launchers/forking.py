@@ -33,6 +33,7 @@ from tenuto.launchers.warm.parent import (
     changed_variables,
     said_ready,
 )
+from tenuto.launchers.warm.remedies import remedy_of
 from tenuto.launchers.warm.spare import Spare
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
@@ -356,7 +357,8 @@ class ForkingLauncher:
         names = ", ".join(needs.modules())
         if (names, why) not in self._told:
             remark = (
-                f"each job of {names} starts in a fresh interpreter, since it {why}{how}; see docs/warm.md"
+                f"each job of {names} starts in a fresh interpreter, since it {why}{how}{remedy_of(why)}; "
+                "see docs/warm.md"
             )
             self._told[names, why] = remark
             logger.warning("%s", remark, extra={"action": "not_warm"})
