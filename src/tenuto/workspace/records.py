@@ -50,7 +50,9 @@ class LaunchRecord(NamedTuple):
     retry_count: int = 0
     """Restarts after a timeout, so far."""
     lost_count: int = 0
-    """Restarts after the runner was lost, so far."""
+    """Restarts after the runner was lost, so far, but for those below."""
+    blameless_count: int = 0
+    """Restarts after its cluster lost the runner, so far."""
     withdrawn: bool = False
     """Nothing was started: the machine was short of something."""
     owner: str | None = None
@@ -77,6 +79,7 @@ class LaunchRecord(NamedTuple):
             external=fields.flag("external"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
+            blameless_count=fields.integer("blameless_count", default=0),
             withdrawn=fields.flag("withdrawn"),
             owner=fields.optional_text("owner"),
             instructions=fields.mapping("instructions"),
