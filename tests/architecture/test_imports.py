@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"errors", "light"},
     "clock": {"errors"},
     "tasks": {"errors", "light"},
-    "lifecycle": {"errors"},
+    "lifecycle": {"errors", "light"},
     "workspace": GROUND | {"lifecycle"},
     "launchers": GROUND | {"lifecycle", "workspace", "tasks"},
     "scheduler": CORE - {"scheduler"},
