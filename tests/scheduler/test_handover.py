@@ -12,6 +12,7 @@ import pytest
 
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Command, Limits
+from tenuto.launchers.observation import Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
@@ -98,6 +99,13 @@ class World:
         assert (job.state, job.attempt) == (JobState.RUNNING, attempt)
         how(self.cluster.jobs[max(self.cluster.jobs, key=int)])
         self.running = 0
+
+
+def preempt(job: ClusterJob) -> None:
+    """A more urgent job gets the node of a job, which is killed."""
+    for runner in job.runners:
+        runner.kill()
+    job.sighting = Sighting(Seen.ENDED, message="PREEMPTED", blameless=True)
 
 
 @pytest.fixture
@@ -225,7 +233,7 @@ def test_a_job_preempted_too_often_is_lost_and_says_why(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=9)), owner)
     for attempt in range(1, MAX_BLAMELESS + 2):
-        world.lose(job, attempt, world.cluster.preempt)
+        world.lose(job, attempt, preempt)
     scheduler.wait(owner, HOUR_S)
     assert (job.failure_status, world.begun) == (JobFailureStatus.LOST, 1 + MAX_BLAMELESS)
     assert "PREEMPTED" in (job.standing.message or "")
@@ -235,10 +243,10 @@ def test_preemptions_and_losses_of_its_own_use_up_retries_of_their_own(world: Wo
     world.duration_s = 1000.0
     owner, scheduler = FakeOwner(), world.scheduler()
     job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=1)), owner)
-    world.lose(job, 1, world.cluster.preempt)
-    world.lose(job, 2, world.cluster.preempt)
+    world.lose(job, 1, preempt)
+    world.lose(job, 2, preempt)
     world.lose(job, 3, lambda known: known.runners[0].kill())
-    world.lose(job, 4, world.cluster.preempt)
+    world.lose(job, 4, preempt)
     world.sleep(HOUR_S)
     assert (job.state, job.attempt, world.begun) == (JobState.DONE, 5, 5)
     launch = job_directory.read_launch(world.host.machine().files, world.paths)
@@ -251,7 +259,7 @@ def test_another_scheduler_goes_on_counting_preemptions(world: World) -> None:
     for attempt in range(1, MAX_BLAMELESS + 2):
         owner, scheduler = FakeOwner(), world.scheduler()
         job = scheduler.submit(world.job(), owner)
-        world.lose(job, attempt, world.cluster.preempt)
+        world.lose(job, attempt, preempt)
         if attempt <= MAX_BLAMELESS:
             scheduler.kill()
     scheduler.wait(owner, HOUR_S)

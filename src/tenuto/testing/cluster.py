@@ -175,12 +175,6 @@ class FakeCluster:
             runner.kill()
         self._ended(job, message="NODE_FAIL", confirmed=False, blameless=True)
 
-    def preempt(self, job: ClusterJob) -> None:
-        """A more urgent job gets the node of a job, which is killed."""
-        for runner in job.runners:
-            runner.kill()
-        self._ended(job, message="PREEMPTED", blameless=True)
-
     def _ended(self, job: ClusterJob, **said: Any) -> None:
         job.sighting = Sighting(Seen.ENDED, **said)
 

@@ -336,11 +336,8 @@ def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
 
 
 def _record(fields: dict[str, Any]) -> bytes:
-    return to_json({"version": RECORD_VERSION, **_without_none(fields)}) + b"\n"
-
-
-def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    known = {name: value for name, value in fields.items() if value is not None}
+    return to_json({"version": RECORD_VERSION, **known}) + b"\n"
 
 
 def _decoded(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
