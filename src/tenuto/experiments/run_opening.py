@@ -79,7 +79,7 @@ def disk_explained(root: str, consequence: str) -> Iterator[None]:
 
 
 def check_agreement(xp: experiment, others: Iterable[experiment]) -> None:
-    """Refuse an experiment that makes identities in another way than those that are open beside it.
+    """An experiment that makes identities in another way than an open experiment is refused.
 
     Whether paths count is a switch of the process: experiments that are open together must agree.
     """

@@ -103,5 +103,5 @@ def add_tags(files: Files, run: RunPaths, tags: Iterable[str]) -> None:
 
 
 def remove_tags(files: Files, run: RunPaths, tags: Iterable[str]) -> list[str]:
-    """Takes tags away; returns those that it had."""
+    """The run loses these tags; returns the tags that it had."""
     return [tag for tag in tags if files.remove(run.tag(tag))]

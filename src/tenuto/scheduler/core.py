@@ -66,7 +66,7 @@ class Core:
         self._do: Callable[[Effect], None] = list[Effect]().append
 
     def step(self, input: Input) -> list[Effect]:
-        """Take in what happened, and say what is to be done, in this order."""
+        """The core takes in one input; the shell carries out the effects, in their order."""
         effects: list[Effect] = []
         self._do = effects.append
         getattr(self, _STEPS[type(input)])(*input)

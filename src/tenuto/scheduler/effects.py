@@ -111,7 +111,7 @@ class Disown(NamedTuple):
 
 
 class GiveOutTokens(NamedTuple):
-    """A slot is free: jobs that wait for tokens may have it before those that are ready."""
+    """Jobs that wait for tokens may have a free slot, before jobs that are ready."""
 
 
 class Notify(NamedTuple):

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.clusters import Clusters
@@ -33,6 +34,7 @@ from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shared_slots import SharedSlots
 from tenuto.scheduler.shortages import failure, shortage, worded
+from tenuto.scheduler.token_queue import TokenQueue
 from tenuto.scheduler.token_queues import TokenQueues
 from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant
@@ -82,7 +84,9 @@ class Shell:
         self._shared_slots = SharedSlots(machine, loop, watch, lambda: self._feed(inputs.SlotFree()))
         self._pauses = Pauses(machine, self._core.slots, loop, self._feed)
         slots = TokenSlots(self._core.slots, self._shared_slots)
-        self._tokens = TokenQueues(machine, slots, loop, watch, handovers.ask, self._feed)
+        self._tokens = TokenQueues(
+            machine, partial(TokenQueue, machine, slots, loop, watch, handovers.ask, self._feed)
+        )
         self._arrivals = Arrivals(
             machine, self._registry, self._tokens, self._attempts, self._feed, self._followers.call_completed
         )

@@ -43,12 +43,12 @@ class TokenQueue:
     def __init__(
         self,
         machine: Machine,
-        place: TokenPlace,
         slots: TokenSlots,
         loop: Loop,
         watch: Callable[[str], DirectoryWatch | None],
         ask: Ask,
         feed: Callable[[Input], None],
+        place: TokenPlace,
     ) -> None:
         """`ask` asks the cluster of an attempt; `feed` tells the core."""
         self.files = TokenFiles(machine, place)

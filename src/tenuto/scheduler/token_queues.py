@@ -7,14 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenuto.errors import TokenError
-from tenuto.scheduler.inputs import Input
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.token_alarm import Loop
 from tenuto.scheduler.token_queue import TokenQueue
-from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond, place_of
-from tenuto.workspace.inotify import DirectoryWatch
-from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.tokens import MOST_UNITS, TokenFiles
@@ -23,19 +18,9 @@ from tenuto.workspace.tokens import MOST_UNITS, TokenFiles
 class TokenQueues:
     """All queues of one scheduler; a job goes to that of its tokens."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        slots: TokenSlots,
-        loop: Loop,
-        watch: Callable[[str], DirectoryWatch | None],
-        ask: Ask,
-        feed: Callable[[Input], None],
-    ) -> None:
-        """`ask` asks the cluster of an attempt; `feed` tells the core."""
-        self._make: Callable[[TokenPlace], TokenQueue] = lambda place: TokenQueue(
-            machine, place, slots, loop, watch, ask, feed
-        )
+    def __init__(self, machine: Machine, make: Callable[[TokenPlace], TokenQueue]) -> None:
+        """`make` makes the queue of a directory of tokens."""
+        self._make = make
         self._machine = machine
         self._queues: dict[str, TokenQueue] = {}
 
@@ -66,7 +51,7 @@ class TokenQueues:
         return grant is None or self._queue(job).holds(job, grant)
 
     def pump(self) -> None:
-        """A slot is free: jobs that wait with tokens may have it before those that are ready."""
+        """Jobs that wait with tokens may have a free slot, before jobs that are ready."""
         for queue in self._queues.values():
             if not queue.is_idle:
                 queue.pump()

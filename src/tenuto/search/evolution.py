@@ -2,11 +2,12 @@
 Loaded by every job of the search: imports nothing heavy; what runs the search is loaded by its methods.
 """
 
-from collections.abc import Callable, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
+from tenuto.light import late
 from tenuto.search.map_elites import MapElites
 from tenuto.search.outcome import check_direction
 from tenuto.search.plain_samplers import RandomSearch
@@ -18,6 +19,7 @@ from tenuto.search.study import domain_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tenuto.search import open_search, running
     from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import Console
     from tenuto.search.open_search import OpenSearch
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from tenuto.search.result import SearchResult
     from tenuto.search.sampling import MapElitesSampler
     from tenuto.settings import Settings
+else:
+    open_search = late("tenuto.search.open_search")
+    running = late("tenuto.search.running")
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _LONGEST_NAME = 64
@@ -96,8 +101,9 @@ class Evolution:
     @property
     def settings(self) -> "Settings":
         """The settings, with the arguments of this search."""
-        settings: Settings = _open_search().settings_of(self)
-        return settings
+        with _extra():
+            settings_of = open_search.settings_of
+        return settings_of(self)
 
     @property
     def sampler(self) -> "MapElitesSampler":
@@ -110,7 +116,9 @@ class Evolution:
         Raises `SearchDiffers` if a search of this name was declared otherwise, `SearchInJob` inside a job.
         """
         if self._opened is None:
-            self._opened = _open_search().OpenSearch(self)
+            with _extra():
+                kind = open_search.OpenSearch
+            self._opened = kind(self)
         return self._opened
 
     def run(self, slots: int | None = None, console: "Console | None" = None) -> "SearchResult":
@@ -118,8 +126,9 @@ class Evolution:
 
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
-        result: SearchResult = _running().run(self, slots, console)
-        return result
+        with _extra():
+            run = running.run
+        return run(self, slots, console)
 
     def enqueue(self, values: Any, priority: int = 0) -> int:
         """Adds a candidate of your own, beyond `max_unfinished_jobs`; its number.
@@ -170,23 +179,12 @@ def _map_of_programs() -> MapElites:
     return MapElites(cells=[10] * len(ranges), ranges=ranges, measures=DEFAULT_MEASURES)
 
 
-def _running() -> ModuleType:
+@contextmanager
+def _extra() -> Iterator[None]:
+    """The first use of a module that needs the extra `search` says so if the extra is missing."""
     try:
-        from tenuto.search import running  # noqa: PLC0415  needs the extra `search`
+        yield
     except ModuleNotFoundError as error:
-        raise _without_extra(error) from None
-    return running
-
-
-def _open_search() -> ModuleType:
-    try:
-        from tenuto.search import open_search  # noqa: PLC0415  needs the extra `search`
-    except ModuleNotFoundError as error:
-        raise _without_extra(error) from None
-    return open_search
-
-
-def _without_extra(error: ModuleNotFoundError) -> Exception:
-    if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
-        return SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'")
-    return error
+        if error.name and error.name.partition(".")[0] in ("sqlalchemy", "alembic", "loguru"):
+            raise SearchError(f"a search needs {error.name}: pip install 'tenuto[search]'") from None
+        raise

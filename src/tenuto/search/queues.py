@@ -4,11 +4,18 @@ Here the protocol, the queue for a search without a broker, and the choice; Dram
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from tenuto.errors import SearchError
+from tenuto.light import late
 from tenuto.settings import Settings
+
+if TYPE_CHECKING:
+    from tenuto.search import dramatiq_queue
+else:
+    dramatiq_queue = late("tenuto.search.dramatiq_queue")
 
 
 class Queue(Protocol):
@@ -42,8 +49,9 @@ def open_queue(settings: Settings) -> Queue:
     url = settings.queue.url
     if url is None:
         return NoQueue()
-    queue: Queue = _dramatiq().DramatiqQueue(url, settings.queue.namespace)
-    return queue
+    with _extra():
+        kind = dramatiq_queue.DramatiqQueue
+    return kind(url, settings.queue.namespace)
 
 
 def open_listener(settings: Settings, wake: Callable[[], None]) -> Listener:
@@ -51,19 +59,21 @@ def open_listener(settings: Settings, wake: Callable[[], None]) -> Listener:
     url = settings.queue.url
     if url is None:
         return NoQueue()
-    listener: Any = _dramatiq().DramatiqListener(url, settings.queue.namespace, wake)
+    with _extra():
+        kind = dramatiq_queue.DramatiqListener
+    listener = kind(url, settings.queue.namespace, wake)
     listener.start()
-    heard: Listener = listener
-    return heard
+    return listener
 
 
-def _dramatiq() -> Any:
+@contextmanager
+def _extra() -> Iterator[None]:
+    """The first use of Dramatiq says so if the extra is missing."""
     try:
-        from tenuto.search import dramatiq_queue  # noqa: PLC0415  needs the extra `dramatiq`
+        yield
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("tenuto"):
             raise
         raise SearchError(
             f"[queue] url needs Dramatiq ({error.name} is missing): pip install 'tenuto[dramatiq]'"
         ) from None
-    return dramatiq_queue

@@ -21,7 +21,7 @@ class Inherited(NamedTuple):
     lock: int
     descendants: int
     ready: int | None
-    """Where to say that the pid record is written; None if nobody listens."""
+    """The runner writes here once its pid record is written; None if no launcher listens."""
     tokens: tuple[int, ...] = ()
     """Never looked at: to have them open is to hold the tokens."""
     machine: Machine | None = None

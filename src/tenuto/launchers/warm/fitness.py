@@ -163,7 +163,7 @@ def _random_words() -> tuple[int, ...]:
 
 
 def _threads() -> int:
-    """How many threads this process has, less those that no child misses."""
+    """The process has so many threads, not counting those that no child misses."""
     return sum(_thread_name(task) not in _MENDED for task in os.listdir("/proc/self/task"))
 
 
