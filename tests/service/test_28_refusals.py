@@ -167,6 +167,9 @@ def test_a_second_server_on_the_same_data(tenuto: Tenuto, start: Callable[..., P
 def test_without_the_extra(tenuto: Tenuto, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("tenuto.cli.commands", "tenuto.service"))]:
         monkeypatch.delitem(sys.modules, name)
+    for package, name in ((sys.modules["tenuto"], "service"), (sys.modules["tenuto.cli"], "commands")):
+        # Put back at the end: a package that was imported anew would stay where names are looked up.
+        monkeypatch.setattr(package, name, getattr(package, name, None), raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     ended = tenuto("serve")
     assert ended.returncode == 2

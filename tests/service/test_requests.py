@@ -17,6 +17,7 @@ from sqlalchemy import delete, event, text
 from tenuto.database import Database, migrate
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ACTIVE, SERVICE_TRANSITIONS, ServiceState
+from tenuto.service import requests as rows
 from tenuto.service import statements, tables
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.requests import Requests
@@ -151,7 +152,7 @@ def test_a_wish_for_the_end_outlives_a_move_at_the_same_time(
             mover.join(0.5)  # it has moved the job, or waits for the lock
         return statements.now(connection)
 
-    monkeypatch.setattr("tenuto.service.requests.now", now)
+    monkeypatch.setattr(rows, "now", now)
     requests.terminate(claimed.id)
     mover.join(30)
     row = requests.get(claimed.id)
