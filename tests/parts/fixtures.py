@@ -28,7 +28,7 @@ def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind: the contract suites run on both."""
     if request.param == "sqlite":

@@ -554,7 +554,9 @@ def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
     world.sleep(0.1)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 25))]
+)
 def test_whoever_is_killed_nothing_leaks_and_nothing_is_given_out_twice(world: World, seed: int) -> None:
     random = Random(seed)
     world.tokens |= {"c": world.token("c", 3)}

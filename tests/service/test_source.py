@@ -153,6 +153,7 @@ def test_a_server_asks_again_for_the_slots_of_its_nodes(
             for slots in (2, 5):
                 node.slots_now = slots
                 await asyncio.to_thread(eventually, partial(are_noted, history, [slots]))
+                assert are_noted(history, [slots])
         finally:
             await server.close()
 

@@ -109,7 +109,7 @@ class Driver:
         self._calls = directory / "calls"
         self._open: list[subprocess.Popen[str]] = []
         self._is_queue_closed = False
-        self._jobs_before = max((_number(job) for job, _ in self._rows()), default=0)
+        self.jobs_before = max((_number(job) for job, _ in self._rows()), default=0)
         """Slurm's number of the last job before this driver's: tests share a cluster, and its queue."""
         for name in ("sbatch", "squeue", "scancel", "sacct", "scontrol"):
             self.shim(name)
@@ -226,7 +226,7 @@ class Driver:
 
     def queue(self) -> list[tuple[str, str]]:
         """Id and state of each job of this test that Slurm shows, ended ones too."""
-        return [(job, state) for job, state in self._rows() if _number(job) > self._jobs_before]
+        return [(job, state) for job, state in self._rows() if _number(job) > self.jobs_before]
 
     def in_state(self, state: str) -> list[str]:
         """The jobs of this test that Slurm shows in a state."""

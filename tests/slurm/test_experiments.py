@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from itertools import accumulate
 
@@ -55,6 +56,40 @@ with experiment(HERE / "ws", "x"):
     done = map(int, (driver.directory / "done").read_text().split())
     unfinished = [submitted - ended for submitted, ended in zip(accumulate(sizes), done, strict=True)]
     assert max(unfinished) <= 4, "max_jobs"
+
+
+LINGERS = """[slurm]
+wrap = "sh -c '\\"$@\\"; while ! test -e {leave}; do sleep 0.05; done' sh"
+"""
+"""Has the jobs of a driver stay in Slurm's queue after their markers, until a file lets them leave."""
+COUNTS = """
+there=$({squeue} -h -r -o %A | awk '$1 > {before}' | wc -l)
+size=$(echo "$*" | sed -nE 's/.*--array=0-([0-9]+).*/\\1/p')
+echo $((there + ${{size:-0}} + 1)) >> "$HERE/counts"
+"""
+"""An sbatch that notes how many jobs the queue will have with it."""
+
+
+def test_a_job_counts_until_it_has_left_the_queue(driver: Driver) -> None:
+    (driver.directory / "tenuto.toml").write_text(LINGERS.replace("{leave}", f"{driver.directory}/leave"))
+    driver.shim("sbatch", COUNTS.format(squeue=shutil.which("squeue"), before=driver.jobs_before))
+    process = driver.start(
+        driver.script("""
+with experiment(HERE / "ws", "x"):
+    for i in range(5):
+        Note.C(name=f"n{i}").submit()
+"""),
+        TENUTO_SLURM__MAX_JOBS="2",
+    )
+    eventually(lambda: len(list(driver.workspace.glob("jobs/*/*/*.done"))) == 2, "two markers")
+    asked = len(driver.calls("squeue"))
+    eventually(lambda: len(driver.calls("squeue")) >= asked + 4, "four more looks of the driver")
+    assert len(driver.began()) == 2, "jobs that have left their markers are still in the queue"
+    (driver.directory / "leave").touch()
+    driver.ended(process)
+    assert len(driver.began()) == 5
+    counts = list(map(int, (driver.directory / "counts").read_text().split()))
+    assert max(counts) == 2, "max_jobs, as Slurm counts at each sbatch"
 
 
 def test_a_refused_job_is_rejected_with_slurms_words(driver: Driver) -> None:

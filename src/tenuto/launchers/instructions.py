@@ -5,8 +5,9 @@ The same for every launcher; of a job's parameters nothing is repeated here but 
 import os.path
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+from tenuto.light import NamedTuple
 from tenuto.workspace.layout import ROOT_FROM_JOB, JobPaths, Layout
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.records import LaunchRecord

@@ -6,9 +6,9 @@ the job: its lock, its stamp, its logs, or the session of its runner.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterable, Iterator
 
+from tenuto.light import signal
 from tenuto.workspace.attempt_files import read_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Liveness, Machine, ProcessHandle

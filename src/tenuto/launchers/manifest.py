@@ -3,8 +3,8 @@ Both sides of the format are here: a launcher writes it, a runner seeks its own 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import Fields

@@ -3,9 +3,9 @@ Holds no owner: what an owner does is in `scheduler.owners`.
 """
 
 from enum import Enum, unique
-from typing import NamedTuple
 
 from tenuto.errors import InvalidName
+from tenuto.light import NamedTuple
 
 
 @unique

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, IntEnum, unique
 from types import MappingProxyType
-from typing import NamedTuple
 
 from tenuto.errors import IllegalTransition
+from tenuto.light import NamedTuple
 
 
 @unique

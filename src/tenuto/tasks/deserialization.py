@@ -5,10 +5,10 @@ Reads values in memory; files are read by `saving` and by the runner.
 import os.path
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ClassNotFound, MalformedFile, ParameterError
-from tenuto.light import pathlib
+from tenuto.light import NamedTuple, pathlib
 from tenuto.tasks.base import ConfigBase, class_name, shown, state_of
 from tenuto.tasks.config import Config, assign, config_class, fill_factories, open_config, replaced
 from tenuto.tasks.live import alive, instantiate

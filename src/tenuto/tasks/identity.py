@@ -15,10 +15,10 @@ task it came from, and its init tasks in order.
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenuto.errors import MissingValue
-from tenuto.light import pathlib, sha256, struct
+from tenuto.light import NamedTuple, pathlib, sha256, struct
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET

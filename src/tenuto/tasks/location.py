@@ -8,10 +8,10 @@ import os.path
 import re
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ClassNotFound
-from tenuto.light import import_module, importlib_util, late
+from tenuto.light import NamedTuple, import_module, importlib_util, late
 
 if TYPE_CHECKING:
     from tenuto.tasks import notebook

@@ -4,9 +4,10 @@ Protocols and one context variable each; `experiments` sets the first, the runne
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenuto.errors import NoExperiment, NotInJob
+from tenuto.light import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ It reads classes; it never touches a config object.
 import sys
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, ForwardRef, NamedTuple, TypeVar
+from typing import Any, ForwardRef, TypeVar
 
 from tenuto.errors import DeclarationError
-from tenuto.light import difflib, pathlib, pattern
+from tenuto.light import NamedTuple, difflib, pathlib, pattern
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
 from tenuto.tasks.location import class_id

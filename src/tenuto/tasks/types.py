@@ -8,10 +8,10 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
 
 from tenuto.errors import DeclarationError
-from tenuto.light import pathlib
+from tenuto.light import NamedTuple, pathlib
 from tenuto.tasks.base import ConfigBase, is_config, key_text, shown
 from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from tenuto.light import sha256
+from tenuto.light import NamedTuple, sha256
 from tenuto.tasks.base import ConfigBase, brief, is_config
 from tenuto.tasks.graph import configs_in, edges, postorder
 from tenuto.tasks.hints import Role

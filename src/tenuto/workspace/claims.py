@@ -4,8 +4,8 @@ Decides nothing: runners make it before a payload begins, schedulers before they
 
 from datetime import datetime
 from enum import Enum, unique
-from typing import NamedTuple
 
+from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine

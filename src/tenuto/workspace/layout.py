@@ -4,10 +4,10 @@ Only joins strings; creates and reads nothing.
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from tenuto.errors import InvalidName
 from tenuto.lifecycle.owners import Door, OwnerName
+from tenuto.light import NamedTuple
 
 _LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, unique
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import to_json
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files

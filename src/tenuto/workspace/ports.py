@@ -6,9 +6,10 @@ Missing files, full disks and the like surface as the `OSError` of the system ca
 
 from collections.abc import Callable, Sequence
 from enum import Enum, unique
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tenuto.clock import Clock, Randomness
+from tenuto.light import NamedTuple
 
 RUNNER_BYTE = 0
 """The byte of a job's lock file that its runner (or a scheduler preparing it) holds."""

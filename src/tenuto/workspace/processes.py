@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import select
-import signal as signals
 
+from tenuto.light import signal as signals
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 
 _STATE = 0

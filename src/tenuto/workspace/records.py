@@ -4,10 +4,11 @@ Whatever lies on the disk, it answers `Corrupt` and never raises.
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tenuto.errors import FileTooLarge, NotRegularFile
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
+from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import from_json, to_json
 from tenuto.workspace.ports import Files, ProcessIdentity
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
@@ -29,7 +29,7 @@ from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
 from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.light import signal
+from tenuto.light import NamedTuple, signal
 from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import os
-import signal
 
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.payload import Payload, added_variables
 from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.light import signal
 
 ENTRY = f"{__file__.rpartition('/')[0]}/__main__.py"
 BARE = ("-I", "-S")

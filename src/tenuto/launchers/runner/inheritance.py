@@ -4,9 +4,9 @@ Values only, and the bell by which a runner tells its launcher something; nothin
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
 
 from tenuto.launchers.runner.payload import PayloadToBe, Preloaded
+from tenuto.light import NamedTuple
 from tenuto.workspace.ports import Machine
 
 

@@ -5,7 +5,9 @@ Also answers whether the kernel killed something for want of memory, limit or no
 import os
 import resource
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from tenuto.light import NamedTuple
 
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_PREFIX = "tenuto-"

@@ -4,7 +4,7 @@ Loads nothing for a Python task before the fork; `task` is loaded here, in the c
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
@@ -14,7 +14,7 @@ from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, NOT_FOUND, liv
 from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.launchers.runner.verdict import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.light import late, signal
+from tenuto.light import NamedTuple, late, signal
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.modes import directory_mode, file_mode
 from tenuto.workspace.ports import Machine

@@ -4,9 +4,10 @@ A payload may die at any point, so a line counts only if it is whole, and the ex
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import NamedTuple
 from tenuto.workspace.json_bytes import from_json
 
 

@@ -5,7 +5,6 @@ Single-threaded, and all signals are taken by `sigtimedwait`: no handler ever ru
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,10 @@ from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
 from tenuto.launchers.runner.memory import group_kills, is_large, machine_kills
 from tenuto.launchers.runner.payload import Payload
 from tenuto.launchers.runner.report import read_report
-from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN
+from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN, signal_name
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.light import late
+from tenuto.light import late, signal
 from tenuto.workspace.attempt_files import read_stop, request_stop
 from tenuto.workspace.records import StopRecord
 
@@ -108,7 +107,7 @@ class Supervisor:
         if taken is None:
             return
         if taken.si_signo in ENDING:
-            self._end(self._asked(signal.Signals(taken.si_signo).name))
+            self._end(self._asked(signal_name(taken.si_signo)))
         elif taken.si_signo == signal.SIGUSR1 and self._beats is not None:
             self._time_is_up("its cluster says that its time is nearly up")
         elif taken.si_signo in PASSED_ON:

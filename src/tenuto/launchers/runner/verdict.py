@@ -3,16 +3,16 @@ Reads nothing; the supervisor collects, and writes the marker.
 """
 
 import errno
-from signal import SIGKILL, Signals
-from typing import NamedTuple
 
 from tenuto.launchers.runner.report import Report
+from tenuto.launchers.runner.signals import signal_name
 from tenuto.lifecycle.states import JobFailureStatus
+from tenuto.light import NamedTuple, signal
 
 PASSING = frozenset((errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT))
 """Errors that a machine recovers from: what it refused with one of them is tried again."""
 # What a shell answers when a program it ran was killed.
-_KILLED_IN_SHELL = 128 + SIGKILL
+_KILLED_IN_SHELL = 128 + signal.SIGKILL
 
 
 class Stop(NamedTuple):
@@ -72,9 +72,9 @@ def judge(ending: Ending) -> Verdict:
     return Verdict(JobFailureStatus.FAILED, _how(ending))
 
 
-def looks_killed(exit_code: int | None, signal: int | None) -> bool:
+def looks_killed(exit_code: int | None, number: int | None) -> bool:
     """Whether the payload, or what a shell ran for it, was ended by KILL."""
-    return signal == SIGKILL or exit_code == _KILLED_IN_SHELL
+    return number == signal.SIGKILL or exit_code == _KILLED_IN_SHELL
 
 
 def disk_message(error: OSError) -> str:
@@ -87,6 +87,6 @@ def _how(ending: Ending) -> str:
     if ending.signal is None:
         return f"exited with code {ending.exit_code}"
     try:
-        return f"was ended by {Signals(ending.signal).name}"
+        return f"was ended by {signal_name(ending.signal)}"
     except ValueError:  # a real-time signal has a number only
         return f"was ended by signal {ending.signal}"

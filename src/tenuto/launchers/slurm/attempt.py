@@ -49,6 +49,7 @@ class Attempt:
         "found",
         "granted",
         "has_begun",
+        "has_lost_id",
         "has_vanished",
         "is_forgotten",
         "is_marked",
@@ -89,6 +90,8 @@ class Attempt:
         self.is_forgotten = False
         """True if Slurm has forgotten the job."""
         self.has_begun = False
+        self.has_lost_id = False
+        """True if another job was seen under its id: Slurm must not be told to end that."""
         self.is_marked = False
         self.has_vanished = False
         """True if its pilot says that its runner left no marker."""
@@ -139,6 +142,7 @@ class Attempt:
         """A row, if it is of this attempt: Slurm gives ids out again after its controller lost its state."""
         if row is None or self.found is None or row.name.endswith(self.found.place.suffix):
             return row
+        self.has_lost_id = True
         return None
 
     def tell_listeners(self) -> None:
@@ -188,7 +192,8 @@ class Attempt:
         """What Slurm's list says of it; `claimed` is the job whose runner began it."""
         if claimed is not None and claimed != self.job:
             # An answer of sbatch was lost, or the order came twice: that job is the one.
-            self.job, self.row, self.missing, self.is_forgotten = claimed, None, 0, False
+            self.job, self.row, self.missing = claimed, None, 0
+            self.is_forgotten = self.has_lost_id = False
         if self.has_vanished:
             message = f"KILLED: its runner vanished in pilot {self.job} without leaving a marker"
             return Sighting(Seen.ENDED, message=message)

@@ -22,6 +22,7 @@ from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.places import OpenPlaces
 from tenuto.launchers.slurm.poller import Poller
 from tenuto.launchers.slurm.process import SlurmProcess
+from tenuto.launchers.slurm.room import Room
 from tenuto.launchers.slurm.roster import Roster
 from tenuto.launchers.slurm.wishes import Wishes
 from tenuto.settings import load_settings
@@ -52,6 +53,7 @@ class SlurmCluster:
         self.settings = settings or SlurmSettings()
         self.machine = machine or this_machine()
         clock, calls = self.machine.clock, Calls(ASKING)
+        self.room = Room(clock)
         self._roster = Roster(self.machine)
         self._poller = Poller(self._roster, calls, clock, self.settings.poll_s, self.hurry)
         self._wishes = Wishes(self._roster, calls, clock, self.hurry)

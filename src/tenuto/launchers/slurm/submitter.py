@@ -31,6 +31,9 @@ from tenuto.workspace.layout import Layout
 logger = logging.getLogger("tenuto.slurm")
 
 AT_ONCE = 2
+FIRST_LOOK_S = 0.2
+LONGEST_LOOK_S = 2.0
+"""How long squeue is not asked again for room in the queue."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 _LARGEST_ARRAY = 1001
@@ -72,8 +75,9 @@ class Submitter:
 
     def _submit_all(self, orders: list[Handed], options: SlurmOptions, answer: Answer) -> None:
         size = self._array_size()
-        for first in range(0, len(orders), size):
-            part = orders[first : first + size]
+        while orders:
+            count = self._await_room(orders[:size])
+            part, orders = orders[:count], orders[count:]
             try:
                 self._submit(part, options, answer)
             except OSError as error:  # the workspace cannot be written
@@ -81,6 +85,25 @@ class Submitter:
             except Exception as error:
                 logger.exception("a submission failed", extra={"action": "slurm_submission_failed"})
                 self._give_up(part, LaunchRefused(f"the submission failed: {error}"), answer)
+            finally:
+                self._cluster.room.release(count)
+
+    def _await_room(self, orders: list[Handed]) -> int:
+        """Waits until the queue has room for one of these orders; returns for how many it has."""
+        room, most = self._cluster.room, self._settings.max_jobs
+        pause_s = FIRST_LOOK_S
+        while not (count := room.reserve(len(orders), most)):
+            asked = self._cluster.machine.clock.monotonic()
+            with suppress(SlurmError):
+                room.look(commands.queue(), asked)
+                if count := room.reserve(len(orders), most):
+                    break
+            self._pause.wait(pause_s)
+            if pause_s < LONGEST_LOOK_S <= 2 * pause_s:
+                problem = f"it has {most} jobs of this process, as many as max_jobs allows"
+                self._cluster.explain([handed.attempt for handed in orders], problem)
+            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+        return count
 
     def _array_size(self) -> int:
         largest = commands.leading_number(
@@ -145,6 +168,7 @@ class Submitter:
     def _take(
         self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
     ) -> None:
+        self._cluster.room.queue(place, len(orders))
         if job is not None:
             # A command that found every job of it ended may have cleared the directory away by now.
             with suppress(OSError):

@@ -45,7 +45,7 @@ class Wishes:
             is_of_pilot = attempt.found is not None and attempt.found.is_pilot
             if attempt.found is not None and is_of_pilot and attempt.wish is Wish.KILL:
                 append(attempt.found.place.manifest, [KILL, attempt.launch.nonce])
-            if is_of_pilot or not attempt.may_be_in_queue:
+            if is_of_pilot or attempt.has_lost_id or not attempt.may_be_in_queue:
                 attempt.granted = attempt.wish
         ready = [attempt for attempt in wanted if attempt.wish > attempt.granted and attempt.job is not None]
         self._tell(ready, Wish.STOP)
