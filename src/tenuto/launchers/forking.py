@@ -356,10 +356,8 @@ class ForkingLauncher:
     def _say(self, needs: Needs, why: str, how: str = "") -> None:
         names = ", ".join(needs.modules())
         if (names, why) not in self._told:
-            remark = (
-                f"each job of {names} starts in a fresh interpreter, since it {why}{how}{remedy_of(why)}; "
-                "see docs/warm.md"
-            )
+            reason = f"since it {why}{how}{remedy_of(why)}; see docs/warm.md"
+            remark = f"each job of {names} starts in a fresh interpreter, {reason}"
             self._told[names, why] = remark
             logger.warning("%s", remark, extra={"action": "not_warm"})
 
