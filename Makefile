@@ -31,11 +31,11 @@ demo: $(READY) ## a small sweep, run for real; again, and everything is reused
 test: $(READY) ## every test, slow ones included
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-check: $(READY) ## before each commit: format, lint, types, fast tests (under two minutes; the fault tests are in `test`)
+check: $(READY) ## before each commit: format, lint, types, fast tests (under two minutes; programs are driven in `test`)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m 'not slow' --ignore tests/faults
+	HYPOTHESIS_PROFILE=check $(BIN)/python -m pytest -n $$(nproc) --dist loadfile -q -p no:schemathesis -m 'not slow'
 
 bench: $(READY) ## measure against the targets and peers; QUICK=1 for small sizes, ARGS='--only W7 --no-peers'
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)

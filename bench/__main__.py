@@ -32,7 +32,7 @@ from bench import (
 )
 from bench.measure import reference
 from bench.peers.environments import version
-from bench.peers.systems import PEERS
+from bench.peers.systems import ALL
 from bench.places import ROOT, clear
 from bench.rows import REF_S, Row
 from bench.scale import LIMITS, SLOTS, Budget, Options, Scale
@@ -122,7 +122,8 @@ def run(options: Options, only: Sequence[str]) -> list[Row]:
             rows.append(row)
             _tell(row)
     for name in only if options.peers else ():
-        if options.scale is Scale.QUICK and name not in PEERS_WHEN_QUICK and WORKLOADS[name].has_peers:
+        is_short = options.scale is Scale.QUICK and options.peers == peers.NAMES  # those that are named run
+        if is_short and name not in PEERS_WHEN_QUICK and WORKLOADS[name].has_peers:
             options.budget.leave_out(name, "is not part of the short form", "peers")
             continue
         print(f"{name} of the peers", file=sys.stderr, flush=True)
@@ -140,7 +141,7 @@ def _tell(row: Row) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     given = arguments(argv)
-    for peer in () if given.no_peers else PEERS:
+    for peer in () if given.no_peers else ALL:
         if peer.name in (given.peers or peers.NAMES):
             version(peer)  # installs it now, so that this takes no time of the run
     ref = reference(20)
@@ -148,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     began = time.monotonic()
     around = results.circumstances(options)
     around["ref"] = f"{time_text(ref.wall_s)} wall, {time_text(ref.cpu_s)} CPU"
-    around["peers"] = {p.name: version(p) for p in PEERS if p.name in options.peers} or "left out by request"
+    around["peers"] = {p.name: version(p) for p in ALL if p.name in options.peers} or "left out by request"
     try:
         rows = run(options, given.only or list(WORKLOADS))
         around["load_after"] = round(os.getloadavg()[0], 2)

@@ -16,7 +16,8 @@ from pathlib import Path
 from bench import ours
 from bench.measure import Broken, tree
 from bench.peers.environments import interpreter, surroundings
-from bench.peers.peer import DRIVERS, Peer, PeerAbsent
+from bench.peers.peer import PeerAbsent
+from bench.peers.systems import OPENEVOLVE
 from bench.places import fresh
 from bench.rows import OURS, Row, missing, plain
 from bench.scale import Options, Scale, Sizes
@@ -31,16 +32,6 @@ OVER_EXPERIMENT = 1.5
 TICK_S = 0.020
 RESTART_S = 10.0
 STATEMENTS = 30.0
-OPENEVOLVE = Peer(
-    "OpenEvolve, no-op agent",
-    "openevolve",
-    "openevolve",
-    lambda python, _shape, count: [str(python), str(DRIVERS / "search_openevolve.py"), str(count)],
-    start_s=3.0,
-    job_s=0.1,
-    hop_s=0.1,
-    note="evaluates in its own processes; no directory or row for a candidate",
-)
 STEADY = Sizes((10,), (300,), (10_000,))
 IDLE_PERCENT = 0.5
 
@@ -138,7 +129,8 @@ def peers(options: Options) -> Iterator[Row]:
         finally:
             if server is not None:
                 server.end()
-    yield _openevolve(options, case, size)
+    if OPENEVOLVE.name in options.peers:
+        yield _openevolve(options, case, size)
 
 
 def _openevolve(options: Options, case: str, size: int) -> Row:

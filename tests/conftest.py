@@ -25,9 +25,9 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # No deadline: on a shared machine a slow example says nothing about the code.
 settings.register_profile("dev", deadline=None, print_blob=True, derandomize=False, max_examples=100)
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=200)
+settings.register_profile("check", settings.get_profile("dev"), max_examples=20)
 settings.register_profile("prove", settings.get_profile("dev"), max_examples=10_000)
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev")
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "dev"
 settings.load_profile(PROFILE)
 
 # -- the watchdog ----------------------------------------------------------------------------------
@@ -69,10 +69,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # -- what is left to `make test` and `make prove` ----------------------------------------------------
 
-PROGRAMS = (
-    "bench database docs experiments proof search service slurm typing monitor/page monitor/tui".split()
-)
-"""Rooms whose tests drive whole programs (scripts, servers, browsers): `make check` leaves them out."""
+PROGRAMS = """
+    bench database docs experiments faults proof search service slurm typing monitor/page monitor/tui
+    cli/test_run.py launchers/test_exits.py launchers/test_habits.py launchers/test_interpreters.py
+    launchers/test_libraries.py launchers/test_plugins.py launchers/test_spares.py launchers/test_warm.py
+    tasks/test_script_identity.py
+""".split()
+"""Rooms and files whose tests drive whole programs (scripts, servers, browsers): left out of `make check`."""
 QUICK = """
     experiments/test_actions.py experiments/test_disk_errors.py experiments/test_history.py
     experiments/test_run_id.py experiments/test_yaml_file.py
@@ -84,9 +87,18 @@ QUICK = """
 
 
 def drives_programs(path: Path) -> bool:
-    """Whether the tests of a file drive whole programs."""
+    """Whether the tests of a file, or all tests of a folder, drive whole programs."""
     within = path.relative_to(Path(__file__).parent).as_posix() if path.is_absolute() else path.as_posix()
-    return within not in QUICK and any(within.startswith(f"{room}/") for room in PROGRAMS)
+    if any(f"{quick}/".startswith(f"{within}/") for quick in QUICK):
+        return False
+    return any(f"{within}/".startswith(f"{place}/") for place in PROGRAMS)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave unread what `make check` leaves out: each worker imports what it collects."""
+    if config.option.markexpr != "not slow" or Path(__file__).parent not in collection_path.parents:
+        return None
+    return drives_programs(collection_path) or None
 
 
 @pytest.hookimpl(tryfirst=True)

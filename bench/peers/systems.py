@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.peers.peer import JOB, Peer, script
+from bench.peers.peer import DRIVERS, JOB, Peer, script
 
 PYTHON = sys.executable
 
@@ -179,4 +179,16 @@ PEERS = (
         note="fresh interpreter, directory, marker",
     ),
 )
-NAMES = tuple(dict.fromkeys(peer.name for peer in PEERS))
+OPENEVOLVE = Peer(
+    "OpenEvolve, no-op agent",
+    "openevolve",
+    "openevolve",
+    lambda python, _shape, count: [str(python), str(DRIVERS / "search_openevolve.py"), str(count)],
+    start_s=3.0,
+    job_s=0.1,
+    hop_s=0.1,
+    note="evaluates in its own processes; no directory or row for a candidate",
+)
+"""Searches, and runs no jobs: W9 alone measures it."""
+ALL = (*PEERS, OPENEVOLVE)
+NAMES = tuple(dict.fromkeys(peer.name for peer in ALL))

@@ -1,4 +1,4 @@
-"""Owns a rule of the tests: each asserts something that can fail, itself or by a function of the tests."""
+"""Owns a rule of the tests: each asserts something that can fail, in its own lines and not in a helper's."""
 
 from __future__ import annotations
 
@@ -6,72 +6,66 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PLACES = ("tests", "proof", "src/tenuto/testing")
-BY_NAME = {"raises", "warns", "fail", "expect"}
-"""Calls that assert: pytest's, and Playwright's."""
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+ASSERTING = {"raises", "warns", "fail", "expect", "run_state_machine_as_test"}
+"""Calls that assert: pytest's, Playwright's and Hypothesis'."""
 
 
-def functions(tree: ast.AST) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def found_in(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The tests of a module and of its classes."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from found_in(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node
 
 
-def called(function: Function) -> set[str]:
-    """The names of what a function calls, or hands over to be called; of a fixture it is the argument's."""
-    nodes = list(ast.walk(function))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return names | {node.func.attr for node in nodes if isinstance(node, ast.Call) and is_method(node.func)}
+def asserts(node: ast.AST) -> bool:
+    """Whether a statement can fail a test; one of a contract, called by `super()`, does so itself."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in ASSERTING or name.startswith("test_")
+    return isinstance(node, ast.Assert)
 
 
-def is_method(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute)
-
-
-def asserts_itself(function: Function) -> bool:
-    return any(
-        isinstance(node, ast.Assert)
-        or (
-            isinstance(node, ast.Raise) and node.exc is not None and "AssertionError" in ast.unparse(node.exc)
-        )
-        or (isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME)
-        for node in ast.walk(function)
-    )
-
-
-def idle(texts: dict[str, str]) -> list[str]:
-    """The tests, among sources by path, of which nothing could fail but what they call."""
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    known = [function for tree in trees.values() for function in functions(tree)]
-    asserting = {function.name for function in known if asserts_itself(function)}
-    calls = [(function.name, called(function)) for function in known if function.name not in asserting]
-    while more := {name for name, names in calls if names & asserting} - asserting:
-        asserting |= more
+def idle(text: str) -> list[str]:
+    """The tests of a source that assert nothing themselves."""
     return [
-        f"{path}:{function.lineno} {function.name}"
-        for path, tree in trees.items()
-        for function in functions(tree)
-        if function.name.startswith("test_")
-        and not asserts_itself(function)
-        and not (called(function) - (VAGUE - {one.name for one in functions(tree)})) & asserting
+        f"{test.lineno} {test.name}"
+        for test in found_in(ast.parse(text))
+        if not any(asserts(node) for node in ast.walk(test))
     ]
 
 
-VAGUE = set("name text run list read close event main value kill print draw wait settings prepare".split())
-"""Names of functions that assert somewhere, and of others that do not: they count in their own file only."""
-
-
-def test_every_test_asserts_something() -> None:
-    texts = {
-        str(path.relative_to(ROOT)): path.read_text("utf-8")
+def test_every_test_asserts_something_itself() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{test}"
         for place in PLACES
         for path in sorted((ROOT / place).rglob("*.py"))
-    }
-    assert not (found := idle(texts)), "\n".join(found)
+        if "def test_" in (text := path.read_text("utf-8"))
+        for test in idle(text)
+    ]
+    assert not found, "let the helper return what the test asserts:\n" + "\n".join(found)
 
 
-def test_the_rule_sees_helpers_and_what_only_calls() -> None:
-    helper = "def checked(x):\n    assert x\n"
-    assert idle({"a.py": f"{helper}def test_a():\n    checked(1)\n"}) == []
-    assert idle({"a.py": f"{helper}def test_a():\n    len([])\n"}) == ["a.py:3 test_a"]
-    assert idle({"a.py": "def test_a():\n    with pytest.raises(OSError):\n        open('')\n"}) == []
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert checked(1)",
+        "pytest.fail('no')",
+        "super().test_a()",
+        "with pytest.raises(OSError): open('')",
+        "async def scenario():\n        assert await seen()",
+    ],
+)
+def test_an_assertion_is_seen_however_it_is_written(line: str) -> None:
+    assert idle(f"class A:\n  def test_a(self):\n    {line}\n") == []
+
+
+@pytest.mark.parametrize("line", ["len([])", "checked(1)", "assert_all_is_well()"])
+def test_a_test_that_leaves_it_to_a_helper_is_seen(line: str) -> None:
+    helpers = "def checked(x):\n  assert x\ndef assert_all_is_well():\n  assert 0\n"
+    assert idle(f"{helpers}def test_a():\n  {line}\n") == ["5 test_a"]

@@ -6,6 +6,7 @@ Everybody else is handed what they need as a value, so that a test, a service an
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,13 @@ SRC = Path(__file__).parents[2] / "src" / "tenuto"
 READERS = ("settings/", "launchers/", "examples/program/agent.py")  # an agent is a program of its own
 OF_OS = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 ANYWHERE = {"expanduser", "expandvars"}  # of os.path and of Path: they read HOME and the rest
+MENTIONED = re.compile("|".join(("home", *OF_OS, *ANYWHERE)))
+"""In a source without any of these there is nothing to find."""
 
 
 def reads(source: str) -> Iterator[str]:
     """The places in a module that read or change the environment."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if MENTIONED.search(source) else ():
         if isinstance(node, ast.Attribute):
             of_os = isinstance(node.value, ast.Name) and node.value.id in {"os", "posix"}
             if (of_os and node.attr in OF_OS) or node.attr in ANYWHERE:

@@ -65,6 +65,7 @@ def test_a_variable_holds_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert workspace_path(None, load_settings(), tmp_path) == tmp_path / "ws", "said beats found"
 
 
+@pytest.mark.slow
 def test_after_a_script_the_commands_find_its_workspace_and_their_hints_work(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.scripts import run, tenuto
+from tests.experiments.scripts import environment, run, tenuto
+
+from .calls import call
 
 
 def test_the_launchers_are_listed(tmp_path: Path) -> None:
-    found = run(tenuto("launchers", "list", "--json"), tmp_path, TENUTO_SLOTS="3")
+    found = call(["launchers", "list", "--json"], tmp_path, environment(TENUTO_SLOTS="3"))
     rows = {row["name"]: row for row in json.loads(found.stdout)}
     assert rows["warm"]["usable"]
     assert rows["warm"]["default"]
     assert "3 slots" in rows["warm"]["offers"]
     assert "there is no" in rows["launchers.py"]["why"]
-    shown = run(tenuto("launchers"), tmp_path)
+    shown = call(["launchers"], tmp_path, environment())
     assert "warm" in shown.stdout
     assert "spawn" in shown.stdout
 
@@ -30,7 +32,8 @@ def test_the_launchers_are_listed(tmp_path: Path) -> None:
     ],
 )
 def test_check_says_where_a_requirement_leads(tmp_path: Path, spec: str, code: int, chosen: object) -> None:
-    found = run(tenuto("launchers", "check", spec, "--json"), tmp_path, TENUTO_SLOTS="2", PATH="/nowhere")
+    small = environment(TENUTO_SLOTS="2", PATH="/nowhere")
+    found = call(["launchers", "check", spec, "--json"], tmp_path, small)
     assert found.returncode == code, found.stderr
     answer = json.loads(found.stdout)
     assert answer["requirement"] == spec
@@ -45,13 +48,14 @@ def test_check_says_where_a_requirement_leads(tmp_path: Path, spec: str, code: i
 
 
 def test_check_points_at_what_it_cannot_read(tmp_path: Path) -> None:
-    found = run(tenuto("launchers", "check", "duration=4 & cuda"), tmp_path)
+    found = call(["launchers", "check", "duration=4 & cuda"], tmp_path, environment())
     assert found.returncode == 2
     lines = found.stderr.splitlines()
     assert lines[0] == "tenuto: duration=4 & cuda"
     assert lines[1].index("^") == lines[0].index(" & cuda")
 
 
+@pytest.mark.slow
 def test_check_asks_launchers_py_with_the_tags(tmp_path: Path) -> None:
     (tmp_path / "tenuto").mkdir()
     (tmp_path / "tenuto" / "launchers.py").write_text(
@@ -67,6 +71,7 @@ def test_check_asks_launchers_py_with_the_tags(tmp_path: Path) -> None:
     assert "it returned None" in found.stdout
 
 
+@pytest.mark.slow
 def test_a_probe_of_this_machine_leaves_nothing(tmp_path: Path) -> None:
     found = run(tenuto("launchers", "test", "spawn", "--json"), tmp_path)
     assert found.returncode == 0, found.stderr

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 from collections.abc import Sequence
 
 import pytest
 
 from tenuto.jobs.text import width
 
+from .calls import call_at_terminal
 from .conftest import ESCAPES, TENUTO, Shell
 
 JOB_KEYS = (
@@ -32,29 +29,11 @@ HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")
 
 def on_terminal(shell: Shell, columns: int, *arguments: str) -> str:
     """What a command writes to a terminal of that width."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = subprocess.Popen(
-        [*TENUTO, *arguments, "-w", str(shell.workspace)],
-        env={**shell.environment, "TERM": "xterm-256color", "COLUMNS": str(columns), "NO_COLOR": "1"},
-        cwd=shell.here,
-        stdin=follower,
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(follower)
-    written = b""
-    while True:
-        try:
-            chunk = os.read(leader, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not chunk:
-            break
-        written += chunk
-    os.close(leader)
-    assert process.wait(30) == 0
-    return written.decode().replace("\r\n", "\n")
+    environment = {**shell.environment, "TERM": "xterm-256color", "NO_COLOR": "1"}
+    given = [*arguments, "-w", str(shell.workspace)]
+    code, written = call_at_terminal(given, shell.here, environment, columns)
+    assert code == 0, written
+    return written
 
 
 # -- what they show ----------------------------------------------------------------------------------
@@ -126,6 +105,7 @@ def test_why_of_a_stranded_job_leads_to_the_cause(ended: Shell) -> None:
     assert why["next"] == [f"tenuto why {cause[:8]}"]
 
 
+@pytest.mark.slow
 def test_why_says_that_the_code_changed(shell: Shell) -> None:
     shell.experiment("sweep", 1, 0.1)
     job = shell.id("task~train")
@@ -135,6 +115,7 @@ def test_why_says_that_the_code_changed(shell: Shell) -> None:
     assert "has changed since it ran" in sentence
 
 
+@pytest.mark.slow
 def test_why_says_that_a_job_was_not_forked(shell: Shell) -> None:
     shell.script.write_text(f"import random\nrandom.seed(3)\n{shell.script.read_text()}")
     shell.experiment("sweep", 1, 0.1)
@@ -159,6 +140,7 @@ def test_logs_show_the_tail_of_either_stream(ended: Shell) -> None:
     assert log["whole"] is True
 
 
+@pytest.mark.slow
 def test_logs_are_followed_until_the_job_ends(shell: Shell) -> None:
     shell.hold()
     following = shell.start(*TENUTO, "logs", "-f", "Hold", "-w", str(shell.workspace))
@@ -169,6 +151,7 @@ def test_logs_are_followed_until_the_job_ends(shell: Shell) -> None:
     assert following.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_a_live_run_shows_what_runs_and_what_waits(shell: Shell) -> None:
     shell.hold()
     status = shell.json("status")
@@ -184,6 +167,7 @@ def test_a_live_run_shows_what_runs_and_what_waits(shell: Shell) -> None:
     assert "script.Hold" in waiting["message"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_counts_as_interrupted(shell: Shell) -> None:
     process = shell.hold()
     process.kill()

@@ -121,8 +121,7 @@ def module_name(path: Path) -> str:
 )
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     result = run(page.read_text(encoding="utf-8"), tmp_path, module_name(page))
-    if result.returncode:
-        pytest.fail(f"{relative(page)} (same line numbers):\n{result.stdout}{result.stderr}", pytrace=False)
+    assert not result.returncode, f"{relative(page)} (same line numbers):\n{result.stdout}{result.stderr}"
 
 
 @pytest.mark.parametrize("page", LINKED, ids=relative)

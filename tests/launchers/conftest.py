@@ -59,9 +59,12 @@ def bench(tmp_path: Path, machine: Machine) -> Iterator[JobBench]:
             runner.close()
 
 
-@pytest.fixture(params=["spawn", "warm"])
+@pytest.fixture(params=["spawn", pytest.param("warm", marks=pytest.mark.slow)])
 def launcher(request: pytest.FixtureRequest, machine: Machine) -> Iterator[LocalLauncher]:
-    """Each of the launchers of this machine: what holds for one holds for the other."""
+    """Each of the launchers of this machine: what holds for one holds for the other.
+
+    Slow is the one that imports a test's module in a parent first; its contract is part of `make check`.
+    """
     launcher = LAUNCHERS[request.param](machine)
     yield launcher
     launcher.close()

@@ -391,6 +391,7 @@ def test_with_the_extra_jobs_are_measured_unless_it_is_switched_off(monkeypatch:
 # The real one
 
 
+@pytest.mark.slow
 def test_codecarbon_charges_a_process_for_its_work(require: Callable[[str], None]) -> None:
     require("codecarbon")
     script = """

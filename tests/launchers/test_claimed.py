@@ -202,6 +202,7 @@ def test_a_task_is_forked_from_the_interpreter_of_its_runner(task: Any, begin: A
 
 
 @pytest.mark.parametrize("why", ["bare", "variable", "thread", "file"])
+@pytest.mark.slow
 def test_a_task_has_a_fresh_interpreter_where_a_fork_is_not_as_good(
     task: Any, begin: Any, tmp_path: Path, why: str
 ) -> None:

@@ -38,6 +38,7 @@ class ProgramBench(JobBench):
         return self.task(task, import_path=self._import_path, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["spare"], indirect=True)
 class TestSpares(LocalLauncherContract):
     @pytest.fixture

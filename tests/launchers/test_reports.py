@@ -91,6 +91,7 @@ def test_the_end_is_told_at_once_and_once(reports: ProgressReports, heard: Any) 
     assert heard() == [(0.5, 0), (1.0, 0)]
 
 
+@pytest.mark.slow
 def test_the_journal_of_a_job_of_many_days_stays_small(
     reports: ProgressReports, heard: Any, clock: FakeClock
 ) -> None:

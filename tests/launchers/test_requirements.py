@@ -252,7 +252,8 @@ def test_random_texts_are_read_or_refused(count: int) -> None:
 @pytest.mark.hypothesis
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    read(text)
+    found = read(text)
+    assert found is None or Requirement.parse(str(found)) == found
 
 
 # -- hosts -----------------------------------------------------------------------------------------

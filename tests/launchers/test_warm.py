@@ -476,6 +476,7 @@ def test_a_parent_that_is_slow_to_end_is_buried_by_the_next_launcher(
     launcher.close()
     os.kill(parent.pid, signal.SIGCONT)
     until(lambda: (WarmLauncher(machine).close(), not Path(f"/proc/{parent.pid}").exists())[1])
+    assert not parents(launcher)
 
 
 # The death of a parent.
@@ -735,12 +736,12 @@ os.kill(os.getpid(), signal.SIGKILL)
     pid = int(done.stdout)
     until(lambda: not alive(pid), "the end of the parent")
     paths = bench.layout.job("bench.work", "job-1")
-    until(lambda: Path(paths.done).exists(), "the marker of the job that went on")
+    assert until(lambda: Path(paths.done).exists(), "the marker of the job that went on")
 
 
 def test_zombies_are_buried(bench: JobBench, ended: Ended, launcher: WarmLauncher, until: Until) -> None:
     for _ in range(3):
-        ended(bench.command("true"))
+        assert ended(bench.command("true")).reason is None
     (parent,) = launcher._parents.values()
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
     until(lambda: not children.read_text(), "the burial")

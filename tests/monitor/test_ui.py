@@ -246,6 +246,7 @@ def agree(place: Place, client: Client) -> None:
         assert {name: one[name] for name in names} == {name: other[name] for name in names}
 
 
+@pytest.mark.slow
 def test_line_01_what_cannot_be_served_has_an_exit_code(place: Place) -> None:
     assert place.run("ui", "-w", str(place.directory / "nothing")).returncode == 3
     (place.workspace / "jobs").mkdir(parents=True)

@@ -10,6 +10,7 @@ import pytest
 from tests.parts.postgresql import PostgreSQL
 from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
+from tests.parts.tmux import Tmux
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind: the contract suites run on both."""
     if request.param == "sqlite":
@@ -52,3 +53,12 @@ def rabbitmq(require: Callable[[str], None]) -> Iterator[RabbitMQ]:
     server = RabbitMQ()
     yield server
     server.end()
+
+
+@pytest.fixture
+def tmux(require: Callable[[str], None], tmp_path: Path) -> Iterator[Tmux]:
+    """A terminal of its own."""
+    require("tmux")
+    made = Tmux(tmp_path)
+    yield made
+    made.close()

@@ -237,6 +237,7 @@ def test_an_owner_that_waits_is_told_that_it_has_nothing_left(server: Server) ->
         await waiting
 
     run(serve())
+    assert server.scheduler.counts(server.owner).unfinished == 0
 
 
 def test_a_running_job_is_stopped_when_its_only_owner_withdraws(bench: Bench, tmp_path: Path) -> None:

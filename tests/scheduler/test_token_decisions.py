@@ -105,7 +105,9 @@ def test_a_smaller_capacity_takes_effect_as_units_fall_free() -> None:
     assert TokenState(None, frozenset()).free() == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 40))]
+)
 def test_no_request_is_overtaken_more_than_ten_times(seed: int) -> None:
     """Requests come and holders leave at random, and each scheduler looks in turn."""
     random = Random(seed)

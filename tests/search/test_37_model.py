@@ -17,15 +17,9 @@ from tests.search.builders import new, opened, status, succeeded, tell_all
 
 S = EvolutionStatus
 CAPS = Caps(max_unfinished=4, max_total=12)
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            "add stale dispatch claim finish fail lost again renew back dead tell cancel retry send".split()
-        ),
-        st.integers(0, 5),
-    ),
-    max_size=50,
-)
+# `rest` is first, and a failing course shrinks to it: left to itself, Hypothesis makes courses of five steps.
+NAMES = "rest add moved dispatch claim finish fail lost again renew back dead tell cancel retry send".split()
+STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 5)), min_size=50, max_size=50)
 
 
 class Model:
@@ -51,8 +45,8 @@ class Model:
         self.held.remove(row)
         self.stale.append(row)
 
-    def step(self, name: str, at: int) -> None:
-        getattr(self, name)(at)
+    def rest(self, at: int) -> None:
+        """Nothing moves."""
 
     def add(self, at: int) -> None:
         search = self.store.search("s")
@@ -67,11 +61,9 @@ class Model:
             assert isinstance(result, Added)
             self.status[number] = S.PENDING
 
-    def stale_add(self) -> None:
+    def moved(self, at: int) -> None:
+        """A proposal of a moment that has passed."""
         assert self.store.add("s", new(99, 0, "other"), CAPS) in (Refusal.MOVED, Refusal.TOTAL)
-
-    def stale_(self, at: int) -> None:
-        self.stale_add()
 
     def dispatch(self, at: int) -> None:
         sent = self.store.dispatch("s", at)
@@ -161,7 +153,6 @@ class Model:
         search = self.store.search("s")
         assert search is not None
         assert search.scheduled == len(self.status) <= 12
-        assert self.store.count_unfinished("s") == self.unfinished
 
 
 @given(steps=STEPS)
@@ -173,8 +164,9 @@ def test_37_the_store_agrees_with_a_dictionary(store: Store, steps: list[tuple[s
     store.database.write(lambda c: c.execute(text("DELETE FROM searches")))
     model = Model(opened(store))
     for name, at in steps:
-        model.step(name if name != "stale" else "stale_", at)
+        getattr(model, name)(at)
     model.check()
+    assert store.count_unfinished("s") == model.unfinished
 
 
 @pytest.mark.parametrize("status", list(S))

@@ -18,6 +18,7 @@ from tenuto.database import Database, migrate
 from tenuto.search.opening import MIGRATIONS
 from tenuto.search.rows import Added
 from tenuto.search.store import Store
+from tests.parts.postgresql import PostgreSQL
 from tests.parts.redis import Redis
 from tests.search.builders import ANY, new, opened
 from tests.search.killed import OF_SCHEDULERS, OF_WORKERS
@@ -28,18 +29,25 @@ PAIRS = list(itertools.product(OF_SCHEDULERS, OF_WORKERS))
 TOTAL = 6
 
 
-def judge(theatre: Theatre, total: int) -> None:
-    """Every candidate ended well and was told once, and ran once."""
+Outcome = tuple[list[tuple[int, str, float]], list[int], int, int]
+NUMBERS = list(range(1, TOTAL + 1))
+WELL: Outcome = ([(number, "SUCCEEDED", 1.0) for number in NUMBERS], NUMBERS, TOTAL, TOTAL)
+"""Every candidate ended well and was told once, and ran once."""
+
+
+def outcome(theatre: Theatre) -> Outcome:
+    """The rows of the candidates, the order in which they were told, and how many began and ended."""
     rows = theatre.rows()
-    assert [row["number"] for row in rows] == list(range(1, total + 1))
-    assert [row["status"] for row in rows] == ["SUCCEEDED"] * total
-    assert sorted(row["told"] for row in rows) == list(range(1, total + 1))
-    assert [row["cost"] for row in rows] == [1.0] * total
-    assert len(theatre.noted("start")) == len(theatre.noted("end")) == total
+    return (
+        [(row["number"], row["status"], row["cost"]) for row in rows],
+        sorted(row["told"] for row in rows),
+        len(theatre.noted("start")),
+        len(theatre.noted("end")),
+    )
 
 
-def killed_at(theatre: Theatre, scheduler_step: str, worker_step: str) -> None:
-    """A scheduler and a worker die after a step each; others take over."""
+def killed_at(theatre: Theatre, scheduler_step: str, worker_step: str) -> Outcome:
+    """A scheduler and a worker die after a step each; others take over, and this is how it ends."""
     evolve = ("evolve", "--no-workers", "slow.py", str(TOTAL), "0.1", str(theatre.log))
     first = [
         theatre.start_module("tests.search.killed", scheduler_step, "2", *evolve),
@@ -58,12 +66,12 @@ def killed_at(theatre: Theatre, scheduler_step: str, worker_step: str) -> None:
     _, said = second.communicate(timeout=90)
     assert second.returncode == 0, said
     assert first[0].wait(90) in (-signal.SIGKILL, 0)
-    judge(theatre, TOTAL)
+    return outcome(theatre)
 
 
 @pytest.mark.slow
 def test_7_scheduler_and_worker_that_are_killed_lose_nothing(stage: Callable[..., Theatre]) -> None:
-    killed_at(stage(), "row in", "submitted")
+    assert killed_at(stage(), "row in", "submitted") == WELL
 
 
 @pytest.mark.prove("sixteen pairs of kill points, some ten seconds each")
@@ -71,7 +79,7 @@ def test_7_scheduler_and_worker_that_are_killed_lose_nothing(stage: Callable[...
 def test_7_whatever_step_they_are_killed_at(
     stage: Callable[..., Theatre], scheduler_step: str, worker_step: str
 ) -> None:
-    killed_at(stage(), scheduler_step, worker_step)
+    assert killed_at(stage(), scheduler_step, worker_step) == WELL
 
 
 @pytest.fixture
@@ -139,20 +147,20 @@ def test_12_a_frozen_scheduler_inside_a_transaction_holds_others_up_for_fifteen_
 
 
 @pytest.mark.prove("five minutes of kills, freezes and restarts")
-def test_38_soak(stage: Callable[..., Theatre], redis: Redis) -> None:
+def test_38_soak(stage: Callable[..., Theatre], redis: Redis, postgresql: PostgreSQL) -> None:
     seconds = float(os.environ.get("SOAK_S", "300"))
     theatre = stage(redis.url, TENUTO_SEARCH__LEASE_S="4")
     theatre.is_logged = True
     total = int(seconds * 4)
-    actors = Actors(theatre, total)
+    actors = Actors(theatre, total, redis, postgresql)
     began = time.monotonic()
     while time.monotonic() - began < seconds:
         time.sleep(0.5)
         view = theatre.store.view("slow")
         assert view is None or view.counts.unfinished <= 6, "the cap"
-        actors.strike(redis)
+        actors.strike()
     actors.thaw()
-    theatre.until(lambda rows: len(rows) == total and all(row["told"] for row in rows), 600)
+    theatre.until_told(total)
     rows = theatre.rows()
     assert [row["number"] for row in rows] == list(range(1, total + 1))
     assert [row["number"] for row in rows if row["status"] != "SUCCEEDED"] == []
@@ -167,9 +175,11 @@ def test_38_soak(stage: Callable[..., Theatre], redis: Redis) -> None:
 class Actors:
     """Two schedulers and three workers on two workspaces, of which one after the other is struck."""
 
-    def __init__(self, theatre: Theatre, total: int) -> None:
+    def __init__(self, theatre: Theatre, total: int, redis: Redis, postgresql: PostgreSQL) -> None:
         self._theatre = theatre
         self._total = total
+        self._redis = redis
+        self._postgresql = postgresql
         self._rng = random.Random(38)
         self._living = [self._start(kind) for kind in ["scheduler"] * 2 + ["worker"] * 3]
         self._frozen: list[subprocess.Popen[str]] = []
@@ -180,15 +190,17 @@ class Actors:
         workspace = f"w{self._rng.randrange(2)}"
         return kind, self._theatre.worker("--slots", "2", workspace=workspace)
 
-    def strike(self, redis: Redis) -> None:
-        """A kill, a freeze until the next strike, or a restart of the broker."""
+    def strike(self) -> None:
+        """A kill, a freeze until the next strike, or a restart of the broker or, as a crash, the database."""
         self.thaw()
         at = self._rng.randrange(len(self._living))
         kind, process = self._living[at]
-        strike = self._rng.choice(["kill", "kill", "freeze", "broker"])
+        strike = self._rng.choice(["kill", "kill", "kill", "freeze", "freeze", "broker", "database"])
         if strike == "broker":
-            redis.stop()
-            redis.start()
+            self._redis.stop()
+            self._redis.start()
+        elif strike == "database":
+            self._postgresql.restart()
         elif strike == "freeze":
             process.send_signal(signal.SIGSTOP)
             self._frozen.append(process)

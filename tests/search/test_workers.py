@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tenuto.search.dramatiq_queue import DramatiqQueue
+from tenuto.settings import Url
 from tests.parts.postgresql import PostgreSQL
 from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
@@ -30,6 +32,10 @@ def test_8_workers_lose_nothing_whatever_happens_to_the_broker(
     workers = [theatre.worker("--slots", "2") for _ in range(2)]
     theatre.until(lambda rows: any(row["started"] for row in rows))
     broker.empty()
+    queue = DramatiqQueue(Url(broker.url), "tenuto")
+    for row in [*reversed(theatre.rows()), *theatre.rows()]:  # late, repeated and out of order
+        queue.send(row["id"])
+    queue.close()
     theatre.until(lambda rows: sum(row["status"] == "SUCCEEDED" for row in rows) >= 6)
     broker.stop()
     theatre.until(lambda rows: theatre.moved("could not be sent") or scheduler.poll() is not None)

@@ -126,6 +126,14 @@ class Theatre:
             ]
             time.sleep(0.1)
 
+    def until_told(self, total: int, silence_s: float = 90) -> None:
+        """Waits for the last of so many candidates, as long as now and then one of them is told."""
+        told = 0
+        while told < total:
+            before = told
+            self.until(lambda rows: sum(bool(row["told"]) for row in rows) > before, silence_s)  # noqa: B023
+            told = sum(bool(row["told"]) for row in self.rows())
+
     def moved(self, message: str) -> bool:
         """True once a row moved for this reason."""
         return any(move.message == message for move in self.moves())

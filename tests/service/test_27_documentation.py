@@ -31,11 +31,11 @@ def test_the_four_lines_of_curl_work(
     require("unzip")
     server = start("serve", "--with-node")
     for id, page in enumerate(("README.md", "docs/service.md"), 1):
-        four_lines(server, tmp_path / str(id), id, page)
+        assert four_lines(server, tmp_path / str(id), id, page).endswith("HELLO\n")
 
 
-def four_lines(server: Process, directory: Path, id: int, page: str) -> None:
-    """Runs the lines of a page in a new directory; they upload the job of that number."""
+def four_lines(server: Process, directory: Path, id: int, page: str) -> str:
+    """What the lines of a page say in a new directory; they upload the job of that number."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (lines,) = [
         block.lines for block in blocks(text) if block.language == "sh" and "curl -s -o" in str(block.lines)
@@ -45,7 +45,7 @@ def four_lines(server: Process, directory: Path, id: int, page: str) -> None:
     directory.mkdir()
     script = script.replace("/download/1", f"/download/{id}")  # the page's server is a fresh one
     said = subprocess.run(["bash", "-ec", script], cwd=directory, capture_output=True, text=True, check=True)
-    assert said.stdout.endswith("HELLO\n"), said
+    return said.stdout
 
 
 @pytest.mark.prove("it fills a new environment by pip")
@@ -58,7 +58,7 @@ def test_27_the_four_lines_work_on_a_fresh_machine(tmp_path: Path, require: Call
     subprocess.run(install, cwd=tmp_path, check=True)
     server = Process("serve", "--with-node", "--port", "0", cwd=tmp_path, python=str(python))
     try:
-        four_lines(server, tmp_path / "first", 1, "README.md")
+        assert four_lines(server, tmp_path / "first", 1, "README.md").endswith("HELLO\n")
     finally:
         server.close()
 

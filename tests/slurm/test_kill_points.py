@@ -51,8 +51,11 @@ SUBMITTED = ("sbatch", "id")
 ALIKE = pytest.mark.prove("the next point looks the same to the next driver")
 
 
-def run_all(driver: Driver, points: tuple[str, ...]) -> None:
-    """Runs a driver for each point, which is killed there if it gets so far, and a last one to its end."""
+def run_all(driver: Driver, points: tuple[str, ...]) -> list[str]:
+    """Runs a driver for each point, which is killed there if it gets so far, and a last one to its end.
+
+    The states in which the jobs end.
+    """
     script = driver.script(GATHERED + NOTES, classes=ALONE)
     array = {"TENUTO_SLURM__ARRAY_SIZE": "2"}
     is_submitted = False
@@ -65,14 +68,14 @@ def run_all(driver: Driver, points: tuple[str, ...]) -> None:
     driver.ended(driver.start(script, **array))
     assert {line.split()[0] for line in driver.ledger()} == {"a", "b"}
     assert len(driver.ledger()) == 2, "each payload began once"
-    assert [job["state"] for job in driver.jobs()] == ["done"] * 2
+    return [job["state"] for job in driver.jobs()]
 
 
 @pytest.mark.parametrize(
     "point", [pytest.param("launch", marks=ALIKE), "manifest", "sbatch", pytest.param("id", marks=ALIKE)]
 )
 def test_a_driver_that_is_killed_between_two_steps_loses_no_job(driver: Driver, point: str) -> None:
-    run_all(driver, (point,))
+    assert run_all(driver, (point,)) == ["done"] * 2
     assert len(driver.calls("sbatch")) == 1, "what Slurm has is not submitted again"
 
 
@@ -83,4 +86,4 @@ def test_a_driver_that_is_killed_between_two_steps_loses_no_job(driver: Driver, 
 def test_two_drivers_that_are_killed_one_after_another_lose_no_job(
     driver: Driver, points: tuple[str, ...]
 ) -> None:
-    run_all(driver, points)
+    assert run_all(driver, points) == ["done"] * 2

@@ -109,6 +109,7 @@ def test_a_file_is_no_directory(tmp_path: Path, watches: DirectoryWatches) -> No
     assert not watches.add(str(tmp_path / "file"))
 
 
+@pytest.mark.slow
 def test_when_the_kernel_dropped_changes_anything_may_have_changed(
     tmp_path: Path, watches: DirectoryWatches
 ) -> None:

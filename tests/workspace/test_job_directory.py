@@ -435,8 +435,8 @@ def every_step_of_a_life() -> range:
     return range(len(host.disk.operations))
 
 
-def check_that_life_goes_on(host: FakeHost) -> None:
-    """From whatever a death left, a new scheduler reaches a done job, and no attempt repeats a number."""
+def state_after(host: FakeHost) -> JobState:
+    """The state to which a new scheduler brings what a death left; no attempt repeats a number."""
     machine = host.machine(host.start())
     lock = taken(machine)
     found = steps.settle(machine, JOB, lock)
@@ -444,14 +444,14 @@ def check_that_life_goes_on(host: FakeHost) -> None:
     if found.derived.state is JobState.DONE:
         assert isinstance(found.derived.marker, Marker)
         assert steps.read_result(machine.files, JOB, found.derived.marker) == "x" * 3000
-        return
+        return JobState.DONE
     assert found.derived.action in (Action.START, Action.KEEP)
     before = steps.read_launch(machine.files, JOB)
     launch = steps.open_attempt(machine, JOB, lock, found, launcher="spawn", job_name="job")
     assert before is None or launch.attempt > before.attempt
     assert steps.settle(machine, JOB, lock).derived.row == "lost before it started"
     write_marker(machine.files, JOB, Marker(launch.attempt, launch.nonce))
-    assert steps.settle(machine, JOB, lock).derived.state is JobState.DONE
+    return steps.settle(machine, JOB, lock).derived.state
 
 
 def test_a_death_at_any_step_leaves_a_directory_that_can_be_taken_up() -> None:
@@ -462,7 +462,7 @@ def test_a_death_at_any_step_leaves_a_directory_that_can_be_taken_up() -> None:
         with pytest.raises(Crash):
             whole_life(host.machine(process))
         host.end(process)
-        check_that_life_goes_on(host)
+        assert state_after(host) is JobState.DONE
 
 
 @pytest.mark.parametrize("survives", [lambda path: False, lambda path: len(path) % 2 == 0, lambda path: True])
@@ -528,7 +528,7 @@ def test_a_failure_of_any_step_leaves_a_directory_that_can_be_taken_up(code: int
             whole_life(host.machine(process))
         host.disk.heal()
         host.end(process)
-        check_that_life_goes_on(host)
+        assert state_after(host) is JobState.DONE
 
 
 def test_the_same_life_on_a_real_disk(tmp_path: Path) -> None:

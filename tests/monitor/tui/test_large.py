@@ -92,7 +92,7 @@ def test_a_server_elsewhere_is_shown_and_steered_as_one_here() -> None:
                 await terminal.until("attempt 2")
                 await terminal.press("y")
                 await terminal.until("was asked to stop")
-                await terminal.until("✗ error")
+                assert "▶ running" not in await terminal.until("✗ error")
 
             show(remote, scenario)
             remote.close()
@@ -132,7 +132,7 @@ def test_a_server_elsewhere_that_was_started_again_is_logged_into_again() -> Non
             await terminal.until("code:")
             await terminal.type(code)
             await terminal.press("enter")
-            await terminal.until("live ●")
+            assert "logged out" not in await terminal.until("live ●")
 
         try:
             show(remote, scenario, (120, 24), login=remote.login)

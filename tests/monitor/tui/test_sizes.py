@@ -16,14 +16,16 @@ SIZES = [(80, 24), (200, 50), (20, 5), (1, 1)]
 MORE_SIZES = [(140, 40), (3, 2), (40, 12), (10, 60)]
 
 
-def check(terminal: Terminal, sizes: list[tuple[int, int]] = SIZES) -> None:
-    """The window at every size has exactly its lines and cells."""
-    for room, height in sizes:
-        lines = terminal.app.frame(room, height)
-        assert len(lines) == height
-        for line in lines:
-            assert cells(line) == room
-            assert all(safe(one.text) == one.text for one in line)
+def wrong(terminal: Terminal, sizes: list[tuple[int, int]] = SIZES) -> list[tuple[int, int]]:
+    """The sizes at which the window has other lines and cells than it should, or text that is not safe."""
+    drawn = {(room, height): terminal.app.frame(room, height) for room, height in sizes}
+    return [
+        (room, height)
+        for (room, height), lines in drawn.items()
+        if len(lines) != height
+        or any(cells(line) != room for line in lines)
+        or any(safe(one.text) != one.text for line in lines for one in line)
+    ]
 
 
 def test_every_view_is_drawn_at_every_size() -> None:
@@ -35,10 +37,10 @@ def test_every_view_is_drawn_at_every_size() -> None:
             if group is not None and number:
                 terminal.app.group = group
                 await terminal.answer()
-            check(terminal, SIZES + MORE_SIZES)
+            assert wrong(terminal, SIZES + MORE_SIZES) == []
             for key in ("tab", "enter", "?", "escape"):
                 await terminal.press(key)
-            check(terminal)
+            assert wrong(terminal) == []
 
     with provided() as provider:
         show(provider, scenario)
@@ -84,13 +86,13 @@ def test_16_hostile_strings_are_text_in_every_view() -> None:
     async def scenario(terminal: Terminal) -> None:
         for number in range(len(VIEWS)):
             await terminal.see(str(number + 1))
-            check(terminal)
+            assert wrong(terminal) == []
         await terminal.see("2")
         for place, text in enumerate(HOSTILE):
             if place % 5 == 0:
                 await terminal.see("enter")
                 await terminal.until(lambda text=text: safe(text)[:8] in terminal.text)
-                check(terminal, SIZES[:1])
+                assert wrong(terminal, SIZES[:1]) == []
                 await terminal.press("v", "escape", "escape", "K", "n")
             await terminal.press("down")
 
