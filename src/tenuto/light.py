@@ -190,7 +190,7 @@ def json_encoder(item: str, key: str, *, allow_nan: bool = True) -> Callable[[ob
     return encoded
 
 
-def json_reader(**terms: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+def json_reader(**terms: Any) -> Callable[[bytes], Any]:
     """What `json.loads` does with these terms (`parse_constant`, `object_pairs_hook`), by a C scanner."""
     plain = {
         "strict": True,
