@@ -26,9 +26,8 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # No deadline: on a shared machine a slow example says nothing about the code.
 settings.register_profile("dev", deadline=None, print_blob=True, derandomize=False, max_examples=100)
 settings.register_profile("check", settings.get_profile("dev"), max_examples=20)
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=200)
 settings.register_profile("prove", settings.get_profile("dev"), max_examples=10_000)
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev")
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "dev"
 settings.load_profile(PROFILE)
 
 # -- the watchdog ----------------------------------------------------------------------------------

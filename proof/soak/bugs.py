@@ -114,7 +114,7 @@ def _runners_die_with_their_parent() -> None:
                     parents.pop(pid, None)
             time.sleep(0.01)
 
-    WarmLauncher.start = watched  # type: ignore[method-assign,assignment]
+    WarmLauncher.start = watched  # type: ignore[method-assign]
     threading.Thread(target=watch, daemon=True).start()
 
 

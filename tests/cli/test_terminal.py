@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
+from tests.parts.tmux import Tmux
 
 WAIT_S = 60.0
 SCRIPT = """
@@ -45,49 +42,17 @@ if __name__ == "__main__":
 """
 
 
-class Tmux:
-    """A server of tmux of its own, with one window."""
-
-    def __init__(self, folder: Path) -> None:
-        self._server = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
-
-    def __call__(self, *command: str) -> str:
-        done = subprocess.run(
-            [*self._server, *command], capture_output=True, text=True, timeout=30, check=True
-        )
-        return done.stdout
-
-    def start(self, command: str, folder: Path) -> None:
-        self("new-session", "-d", "-s", "it", "-x", "100", "-y", "30", "-c", str(folder), "env -u COLUMNS sh")
-        self("send-keys", "-t", "it", f"clear; {command}; echo E''ND", "Enter")
-
-    def until(self, condition: Callable[[str], bool], what: str) -> str:
-        deadline = time.monotonic() + WAIT_S
-        while not condition(shown := self("capture-pane", "-p", "-t", "it")):
-            assert time.monotonic() < deadline, f"never seen: {what}\n{shown}"
-            time.sleep(0.05)
-        return shown
-
-
-@pytest.fixture
-def tmux(require: Callable[[str], None], tmp_path: Path) -> Iterator[Tmux]:
-    require("tmux")
-    made = Tmux(tmp_path)
-    yield made
-    made("kill-server")
-
-
 def test_a_script_that_logs_is_heard_and_leaves_no_ghosts(tmux: Tmux, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     run = shlex.join([sys.executable, "-m", "tenuto", "run", "script.py"])
-    tmux.start(f"HOME={tmp_path} TENUTO_SLOTS=2 {run}", tmp_path)
-    shown = tmux.until(lambda pane: (tmp_path / "drawn").exists() and "bar whole" in pane, "the last step")
+    tmux.start(f"clear; HOME={tmp_path} TENUTO_SLOTS=2 {run}; echo E''ND")
+    shown = tmux.until(lambda pane: (tmp_path / "drawn").exists() and "bar whole" in pane)
     assert [line for line in shown.splitlines() if line.startswith("log step")] == [
         f"log step {n}" for n in range(4)
     ]
     assert sum("ETA" in line for line in shown.splitlines()) == 1, shown
     (tmp_path / "release").touch()
-    last = tmux.until(lambda pane: "\nEND" in pane, "the end")
+    last = tmux.until("\nEND")
     assert [line for line in last.splitlines() if line.startswith(("log step", "log after", "bar"))] == [
         *(f"log step {n}" for n in range(4)),
         "bar whole",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,30 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_another_kind_of_database_is_refused(url: str) -> None:
     with pytest.raises(InvalidSetting):
         Database(url)
+
+
+def connections_to(path: Path) -> list[str]:
+    """The descriptors of this process that are of a database file."""
+    opened = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own
+            opened.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [name for name in opened if name.startswith(str(path))]
+
+
+def test_a_database_that_was_closed_answers_and_leaves_no_connection(tmp_path: Path) -> None:
+    database = Database(tmp_path / "a.db")
+    database.write(lambda connection: connection.execute(text("CREATE TABLE t (a INTEGER)")))
+    assert connections_to(tmp_path / "a.db")
+    database.close()
+    assert database.read(lambda connection: connection.execute(text("SELECT count(*) FROM t")).scalar()) == 0
+    assert connections_to(tmp_path / "a.db") == []
+
+
+def test_a_transaction_that_a_close_overtakes_leaves_no_connection(tmp_path: Path) -> None:
+    database = Database(tmp_path / "a.db")
+    database.read(lambda _: database.close())
+    assert connections_to(tmp_path / "a.db") == []
 
 
 def test_a_transaction_inside_another_is_refused_at_once(tmp_path: Path) -> None:

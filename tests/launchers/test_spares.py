@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -158,6 +159,48 @@ def test_spares_are_never_more_than_slots_and_waiting_jobs(
     assert max(counts) <= 2
     for job in jobs:  # each of another module: the oldest spares made room
         assert job.marker().reason is None
+
+
+def test_jobs_that_come_later_have_spares_never_more_than_slots(
+    task: TaskBuilder, ended: Ended, again: Ended, ready: Callable[[], Spare], launcher: WarmLauncher
+) -> None:
+    job = task("pass", before=THREAD)
+    launcher.expect(5)
+    assert len(launcher._spares) == 0  # of which modules, no job has said
+    ended(job)
+    assert len(launcher._spares) == 0
+    launcher.expect(1)
+    launcher.expect(1)
+    ready()  # there is one
+    assert again(job).provenance["spare"] == "ready"
+    for _ in range(4):
+        launcher.expect(9)
+    assert len(launcher._spares) == launcher.slots
+    launcher.close()
+    launcher.expect(9)
+    assert len(launcher._spares) == 0
+
+
+def test_a_job_that_comes_while_another_starts_has_a_spare(
+    task: TaskBuilder, run: Run, launcher: WarmLauncher, tmp_path: Path, until: Until
+) -> None:
+    gate = f"""
+Path({str(tmp_path / "importing")!r}).touch()
+while 'pytest' not in sys.modules and not Path({str(tmp_path / "go")!r}).exists():
+    time.sleep(0.01)
+"""
+    job = task("pass", before=THREAD + gate)
+    (tmp_path / "importing").unlink()
+
+    async def scenario() -> None:
+        start = asyncio.ensure_future(finished(launcher, job))
+        await asyncio.to_thread(until, (tmp_path / "importing").exists, "the import")
+        launcher.expect(1)  # whether its modules can be forked is not known yet
+        (tmp_path / "go").touch()
+        await start
+
+    run(scenario())
+    assert len(launcher._spares) == 1
 
 
 def test_the_surplus_ends_when_fewer_jobs_wait(
@@ -437,15 +480,18 @@ else:
 # Under a scheduler.
 
 
+@pytest.mark.parametrize(("submitted", "slots"), [("at once", 1), ("one by one", 2)])
 def test_the_import_for_the_next_job_is_done_while_the_one_before_it_has_the_token(
-    module: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Callable[[str], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    until: Until,
+    submitted: str,
+    slots: int,
 ) -> None:
-    """By marks, not by time: each job holds the only unit until the next one's modules are imported.
-
-    The first may begin before others are submitted, and then no spare begins with it: it waits for those.
-    """
+    """By marks, not by time: each job holds the only unit until the next one's modules are imported."""
     monkeypatch.setenv("TENUTO_TOKENS_PATH", str(tmp_path / "tokens"))
-    marks, submitted = tmp_path / "marks", tmp_path / "submitted"
+    marks = tmp_path / "marks"
     found = module(
         f"""
 import threading
@@ -462,21 +508,21 @@ class Train(Task):
     def execute(self):
         mark("began")
         number = Path({str(marks)!r}).read_text().count("began")
-        may_end = Path({str(submitted)!r}).exists if number == 1 else is_next_imported
         give_up = time.monotonic() + 60
-        while number < 4 and not may_end():
+        while number < 4 and not is_next_imported():
             assert time.monotonic() < give_up
             time.sleep(0.005)
         mark("ended")
 """
     )
-    with experiment(tmp_path / "work", "overlap", launcher=WarmLauncher(slots=2)) as xp:
+    with experiment(tmp_path / "work", "overlap", launcher=WarmLauncher(slots=slots)) as xp:
         gpu = xp.token("gpu", 1)
         for number in range(4):
             gpu(1, found.Train.C(number=number)).submit()
-        submitted.touch()
+            if submitted == "one by one":  # no job waits when another starts
+                until(lambda n=number: marks.exists() and marks.read_text().count("began") > n, "the start")
     lines = [line.split() for line in marks.read_text().splitlines()]
     began = [pid for what, pid in lines if what == "began"]
     assert len(began) == 4
-    for one, other in pairwise(began[1:]):
+    for one, other in pairwise(began):
         assert lines.index(["imported", other]) < lines.index(["ended", one]), lines

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -15,20 +15,9 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.serving import WebServer, open_socket
 from tenuto.testing.contracts.providers import fill
 from tenuto.testing.fake_source import FakeSource
+from tests.parts.answers import Answer
 
 READY_S = 30.0
-
-
-class Answer(NamedTuple):
-    """An answer of a server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Client:

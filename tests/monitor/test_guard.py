@@ -10,8 +10,9 @@ from tenuto.monitor.web.guard import HEADERS, host_name
 from tenuto.monitor.web.sessions import CODE_S, IDLE_S, LONGEST_S, MOST_WRONG, Sessions
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.providers import key
+from tests.parts.answers import Answer
 
-from .conftest import Answer, Client, Served
+from .conftest import Client, Served
 
 ROUTES = (
     "about overview groups jobs job why log graph score history results "

@@ -10,6 +10,7 @@ import pytest
 from tests.parts.postgresql import PostgreSQL
 from tests.parts.rabbitmq import RabbitMQ
 from tests.parts.redis import Redis
+from tests.parts.tmux import Tmux
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +53,12 @@ def rabbitmq(require: Callable[[str], None]) -> Iterator[RabbitMQ]:
     server = RabbitMQ()
     yield server
     server.end()
+
+
+@pytest.fixture
+def tmux(require: Callable[[str], None], tmp_path: Path) -> Iterator[Tmux]:
+    """A terminal of its own."""
+    require("tmux")
+    made = Tmux(tmp_path)
+    yield made
+    made.close()

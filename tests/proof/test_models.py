@@ -66,8 +66,21 @@ def test_each_model_has_five_bugs_planted_at_least(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_the_models_hold_and_every_planted_bug_is_found(name: str) -> None:
-    report = run(Options(small=True), [name])
+def test_the_models_hold(name: str) -> None:
+    report = run(Options(small=True, planted=False), [name])
     assert report.cases[0].count > 10_000
+    assert report.good, text(report)
+
+
+CHEAP = ("claims and fence", "handover to a node", "cleaning against downloads")
+DEAR = pytest.mark.prove("the proof plants all bugs; those of three models are planted for each change")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name if name in CHEAP else pytest.param(name, marks=DEAR) for name in SUBJECTS]
+)
+def test_every_planted_bug_is_found(name: str) -> None:
+    report = run(Options(small=True), [name])
     assert len(report.planted) == len(SUBJECTS[name].planted)
     assert report.good, text(report)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.clusters import Clusters
-from tenuto.launchers.instructions import Command, Limits
+from tenuto.launchers.instructions import Limits
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
@@ -27,21 +27,9 @@ from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine
+from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0
-
-
-class NoWork:
-    environment: dict[str, str] = {}
-
-    def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        return b"{}"
-
-    def command(self) -> Command | None:
-        return None
-
-    def output(self, output: Any, method: Any) -> Any:
-        return None
 
 
 class World:

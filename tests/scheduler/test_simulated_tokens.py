@@ -6,13 +6,11 @@ import asyncio
 import errno
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
 
 import pytest
 
 from tenuto.errors import TokenError
 from tenuto.launchers.clusters import Clusters
-from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
@@ -26,27 +24,13 @@ from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import JobPaths, Layout, TokenPlace
+from tenuto.workspace.layout import Layout, TokenPlace
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.tokens import TokenFiles
+from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0
 PLACE = TokenPlace("/tokens")
-
-
-class NoWork:
-    """Work that needs no task: what runs is up to the fake launcher."""
-
-    environment: dict[str, str] = {}
-
-    def params(self, layout: Layout, paths: JobPaths) -> bytes:
-        return b"{}"
-
-    def command(self) -> Command | None:
-        return None
-
-    def output(self, output: Any, method: Any) -> Any:
-        return None
 
 
 class World:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,23 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tests.parts.answers import Answer
 from tests.service.multipart import CONTENT_TYPE, body, field, file
 
 WAIT_S = 60.0
-
-
-class Answer(NamedTuple):
-    """What a server answered."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Process:

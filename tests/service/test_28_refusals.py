@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from sqlalchemy import text
 
 from tenuto.cli.main import main
+from tenuto.database import Migrations
+from tenuto.service.tables import MIGRATIONS, NODE_MIGRATIONS, opened
 from tests.service.servers import Process
 
 Tenuto = Callable[..., "Ended"]
@@ -82,20 +85,75 @@ def test_without_a_sandbox(tenuto: Tenuto, tmp_path: Path, monkeypatch: pytest.M
     assert "--sandbox none" in ended.stderr
 
 
-def test_a_foreign_database_and_a_newer_one(tenuto: Tenuto, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["token", "list"],
+        ["serve", "--with-node", "--sandbox", "none", "--port", "0"],
+        ["node", "--port", "0"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_foreign_database(tenuto: Tenuto, tmp_path: Path, command: list[str]) -> None:
     with sqlite3.connect(tmp_path / "foreign.db") as foreign:
         foreign.execute("CREATE TABLE customers (x)")
     foreign.close()
-    ended = tenuto("token", "list", "--db", "foreign.db")
+    before = (tmp_path / "foreign.db").read_bytes()
+    ended = tenuto(*command, "--db", "foreign.db")
     assert ended.returncode == 2
-    assert "customers" in ended.stderr
-    assert tenuto("token", "list", "--db", "new.db").returncode == 0
-    with sqlite3.connect(tmp_path / "new.db") as newer:
-        newer.execute("UPDATE service_version SET version_num = '9999'")
-    newer.close()
-    ended = tenuto("token", "list", "--db", "new.db")
+    [sentence] = ended.stderr.strip().splitlines()
+    assert "foreign.db holds tables of another program (customers): give another file" in sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.db"]
+    assert (tmp_path / "foreign.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "migrations"),
+    [
+        (["token", "list"], MIGRATIONS),
+        (["serve", "--with-node", "--sandbox", "none", "--port", "0"], MIGRATIONS),
+        (["node", "--port", "0"], NODE_MIGRATIONS),
+    ],
+    ids=["token", "serve", "node"],
+)
+def test_a_database_of_a_newer_version(
+    tenuto: Tenuto, tmp_path: Path, command: list[str], migrations: Migrations
+) -> None:
+    newer(tmp_path / "new.db", migrations)
+    ended = tenuto(*command, "--db", "new.db")
     assert ended.returncode == 2
-    assert "newer version" in ended.stderr
+    [sentence] = ended.stderr.strip().splitlines()
+    assert "newer version of Tenuto" in sentence
+    assert "install that version; nothing was changed" in sentence
+    assert {path.name for path in tmp_path.iterdir()} <= {"new.db", "new.db-shm", "new.db-wal"}
+
+
+def test_an_embedded_node_of_a_newer_version(tenuto: Tenuto, tmp_path: Path) -> None:
+    (tmp_path / "data" / "node").mkdir(parents=True)
+    newer(tmp_path / "data" / "node" / "node.sqlite", NODE_MIGRATIONS)
+    ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", "0")
+    assert ended.returncode == 2
+    assert "newer version of Tenuto" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert not (tmp_path / "data" / "node" / "uploads").exists()
+
+
+def test_a_database_of_a_newer_version_on_postgresql(
+    tenuto: Tenuto, tmp_path: Path, postgresql_url: str
+) -> None:
+    newer(postgresql_url, MIGRATIONS)
+    ended = tenuto("serve", "--with-node", "--sandbox", "none", "--port", "0", "--db", postgresql_url)
+    assert ended.returncode == 2
+    assert "newer version of Tenuto" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def newer(url: str | Path, migrations: Migrations) -> None:
+    """A database as a version of Tenuto to come would leave it."""
+    database = opened(url, migrations, 30.0)
+    statement = text(f"UPDATE {migrations.version_table} SET version_num = '9999'")
+    database.write(lambda connection: connection.execute(statement))
+    database.close()
 
 
 @pytest.mark.slow
@@ -109,6 +167,9 @@ def test_a_second_server_on_the_same_data(tenuto: Tenuto, start: Callable[..., P
 def test_without_the_extra(tenuto: Tenuto, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("tenuto.cli.commands", "tenuto.service"))]:
         monkeypatch.delitem(sys.modules, name)
+    for package, name in ((sys.modules["tenuto"], "service"), (sys.modules["tenuto.cli"], "commands")):
+        # Put back at the end: a package that was imported anew would stay where names are looked up.
+        monkeypatch.setattr(package, name, getattr(package, name, None), raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     ended = tenuto("serve")
     assert ended.returncode == 2

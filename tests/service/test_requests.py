@@ -17,9 +17,10 @@ from sqlalchemy import delete, event, text
 from tenuto.database import Database, migrate
 from tenuto.errors import IllegalTransition
 from tenuto.lifecycle.service import ACTIVE, SERVICE_TRANSITIONS, ServiceState
-from tenuto.service import tables
+from tenuto.service import requests as rows
+from tenuto.service import statements, tables
 from tenuto.service.decisions import Quota, next_jobs
-from tenuto.service.requests import Requests, _now
+from tenuto.service.requests import Requests
 from tenuto.service.rows import Page
 from tenuto.testing.contracts.requests import NODES, RequestsContract, add
 
@@ -149,9 +150,9 @@ def test_a_wish_for_the_end_outlives_a_move_at_the_same_time(
         if threading.current_thread() is not mover and not mover.ident:
             mover.start()
             mover.join(0.5)  # it has moved the job, or waits for the lock
-        return _now(connection)
+        return statements.now(connection)
 
-    monkeypatch.setattr("tenuto.service.requests._now", now)
+    monkeypatch.setattr(rows, "now", now)
     requests.terminate(claimed.id)
     mover.join(30)
     row = requests.get(claimed.id)

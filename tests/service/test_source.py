@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
+from sqlalchemy import Connection
 
 from tenuto.database import Database
 from tenuto.lifecycle.service import ServiceState
@@ -23,8 +26,9 @@ from tenuto.service.nodes import Node, NodeBook
 from tenuto.service.places import DataPlaces
 from tenuto.service.requests import Requests
 from tenuto.service.rows import NewJob
-from tenuto.service.source import ServiceSource
-from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.service.source import ServiceFeed, ServiceSource
+from tenuto.service.statements import record
+from tenuto.service.tables import MIGRATIONS, moves, opened
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.contracts.sources import SourceContract, all_rows
 from tenuto.testing.fake_node import FakeNode
@@ -172,6 +176,53 @@ def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, data
     (row,) = feed.read((group,), 100).rows
     assert (row.id, row.door_state) == ("4", "Killed")
     assert feed.read((group,), 100).rows == []
+
+
+@pytest.fixture
+def history(database_url: str) -> Iterator[History]:
+    """Two queued jobs, on SQLite and on PostgreSQL."""
+    database = opened(database_url, MIGRATIONS, 10.0)
+    for name in ("a", "b"):
+        Requests(database, "me").add(NewJob("ada", "dock", name))
+    yield History(database)
+    database.close()
+
+
+def told(feed: ServiceFeed) -> list[str]:
+    return [row.id for row in feed.read(("service:dock",), 100).rows]
+
+
+def test_a_feed_tells_of_a_move_with_a_smaller_number_that_comes_later(history: History) -> None:
+    feed = ServiceFeed(history)
+    [last] = history.last_moves(1)
+    for job, number in ((2, last + 2), (1, last + 1)):
+        values = {"id": number, "job_id": job, "state": "Queued", "message": "", "at": 0}
+        history._database.write(lambda connection: connection.execute(moves.insert(), values))  # noqa: B023
+        assert told(feed) == [str(job)]
+    assert told(feed) == []
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_feed_tells_of_a_move_whose_transaction_commits_after_a_later_one(history: History) -> None:
+    feed = ServiceFeed(history)
+    is_numbered, go = threading.Event(), threading.Event()
+
+    def late(connection: Connection) -> None:
+        record(connection, 1, S.QUEUED, "")
+        is_numbered.set()
+        assert go.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(history._database.write, late)
+        try:
+            assert is_numbered.wait(60)
+            history._database.write(lambda connection: record(connection, 2, S.QUEUED, ""))
+            assert told(feed) == ["2"]
+        finally:
+            go.set()
+        writing.result(60)
+    assert told(feed) == ["1"]
+    assert told(feed) == []
 
 
 def test_a_running_job_can_be_ended_from_a_monitor(source: ServiceSource, group: str) -> None:

@@ -3,8 +3,8 @@ Knows no door's table; the only one of its own is `members`.
 """
 
 from tenuto.database.clock import now_ms
-from tenuto.database.migrating import Migrations, migrate
+from tenuto.database.migrating import Migrations, migrate, refuse_unusable
 from tenuto.database.transactions import Database
 from tenuto.database.wakeups import announce
 
-__all__ = ["Database", "Migrations", "announce", "migrate", "now_ms"]
+__all__ = ["Database", "Migrations", "announce", "migrate", "now_ms", "refuse_unusable"]

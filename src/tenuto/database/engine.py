@@ -19,6 +19,7 @@ WRITES = "tenuto_writes"
 """The execution option of a connection whose transaction will write."""
 
 BUSY_MS = 2_000
+CACHE_KIB = 512
 LOCK_TIMEOUT_MS = 5_000
 IDLE_TIMEOUT_MS = 10_000
 STATEMENT_TIMEOUT_MS = 60_000
@@ -37,7 +38,7 @@ def make_engine(url: URL) -> Engine:
 def _sqlite(url: URL) -> Engine:
     directory = os.path.dirname(os.path.abspath(str(url.database)))
     os.makedirs(directory, exist_ok=True)
-    engine = create_engine(url, hide_parameters=True, pool_size=8, max_overflow=24)
+    engine = create_engine(url, hide_parameters=True, pool_size=8, max_overflow=24, pool_use_lifo=True)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -51,13 +52,17 @@ def _prepare_sqlite(connection: DBAPIConnection, record: Any) -> None:
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
+    # Of each connection, in KiB: the kernel keeps the file, too, and a server has sixteen connections.
+    cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that begins by reading and writes later is refused if another one wrote in between.
-    writes = connection.get_execution_options().get(WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if connection.get_execution_options().get(WRITES):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:  # it opens no file and cannot fail, so that the errors of SQLAlchemy are not needed
+        connection.connection.cursor().execute("BEGIN")
 
 
 def _postgresql(url: URL) -> Engine:

@@ -1,5 +1,5 @@
 """Groups of writers of a SQLite file that share one commit: what waits for its turn goes along with the next.
-Runs no SQL but savepoints, and repeats nothing; `transactions` does.
+Runs no SQL; a write that raises is undone with its group, whose writes then run one by one.
 
 A commit of SQLite waits for the disk, and writers take turns: without this, eight threads that each move a
 row wait for eight commits one after the other.
@@ -35,6 +35,10 @@ class _Writer:
 
     def settle(self, answer: Any, error: BaseException | None) -> None:
         self.is_settled, self.answer, self.error = True, answer, error
+
+
+class _Spoiled(Exception):
+    """A write of a group raised: all of them are undone."""
 
 
 class Groups:
@@ -100,32 +104,40 @@ class Groups:
             self._waiting[0].called.set()
 
     def _run(self, group: list[_Writer]) -> None:
-        outcomes: list[tuple[Any, BaseException | None]] = []
+        if len(group) == 1:
+            self._run_alone(group[0])
+            return
+        answers: list[Any] = []
 
         def together(connection: Connection) -> None:
-            outcomes[:] = [_tried(one.fn, connection) for one in group]
+            answers[:] = [_answer(one.fn, connection) for one in group]
 
         try:
-            if len(group) == 1:
-                group[0].settle(self._commit(group[0].fn), None)
-                return
             self._commit(together)
+        except _Spoiled:
+            for one in group:
+                self._run_alone(one)
         except Exception as error:  # noqa: BLE001  each of them raises it in its own thread
             for one in group:
                 one.settle(None, error)
         else:
-            for one, outcome in zip(group, outcomes, strict=True):
-                one.settle(*outcome)
+            for one, answer in zip(group, answers, strict=True):
+                one.settle(answer, None)
+
+    def _run_alone(self, writer: _Writer) -> None:
+        try:
+            writer.settle(self._commit(writer.fn), None)
+        except Exception as error:  # noqa: BLE001  raised in the thread that asked for the write
+            writer.settle(None, error)
 
 
-def _tried(fn: Write, connection: Connection) -> tuple[Any, BaseException | None]:
-    """What a write returns or raises; what it changed before it raised is undone."""
+def _answer(fn: Write, connection: Connection) -> Any:
+    """What a write returns; savepoints around each would cost as much as the writes themselves."""
     try:
-        with connection.begin_nested():
-            return fn(connection), None
+        return fn(connection)
     except DBAPIError as error:
         if trouble_of(error) is not None:
             raise  # of the database, not of this write: the whole transaction is repeated
-        return None, error
-    except Exception as error:  # noqa: BLE001  raised in the thread that asked for the write
-        return None, error
+        raise _Spoiled from error
+    except Exception as error:
+        raise _Spoiled from error

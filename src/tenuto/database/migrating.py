@@ -4,20 +4,26 @@ Refuses a database that a newer Tenuto or another program made; changes nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from alembic.script.revision import ResolutionError
 from alembic.util.exc import CommandError
-from sqlalchemy import Connection, column, inspect, select, table, text
+from sqlalchemy import Connection, NullPool, column, create_engine, inspect, select, table, text
+from sqlalchemy.exc import DBAPIError
 
 from tenuto.database.transactions import Database
+from tenuto.database.urls import SQLITE, database_url, shown
 from tenuto.errors import ForeignDatabase, NewerDatabase
 
 _LOCK = 0x74656E75  # of PostgreSQL's advisory locks: one migration of Tenuto at a time in a database
@@ -44,6 +50,37 @@ def migrate(database: Database, *doors: Migrations) -> None:
     if database.read(lambda connection: all(_version(connection, one) == one.head for one in rooms)):
         return
     database.write(partial(_migrate, database.shown_url, rooms))
+
+
+def refuse_unusable(url: str | Path, *doors: Migrations) -> None:
+    """Raises `ForeignDatabase` or `NewerDatabase` as `migrate` would, and leaves no trace.
+
+    A SQLite file is opened for reading only: an engine would turn another program's file into a WAL.
+    """
+    found = database_url(url)
+    if found.drivername != SQLITE:
+        database = Database(url)
+        try:
+            database.read(partial(_refuse, database.shown_url, doors))
+        finally:
+            database.close()
+        return
+    path = os.path.abspath(str(found.database))
+    if not os.path.exists(path):
+        return
+    reading = partial(sqlite3.connect, f"file:{quote(path)}?mode=ro", uri=True)
+    engine = create_engine("sqlite://", creator=reading, poolclass=NullPool)
+    # A file that is locked or damaged is judged when it is opened.
+    with suppress(DBAPIError), engine.connect() as connection:
+        _refuse_foreign(shown(found), connection)
+        _refuse(shown(found), doors, connection)
+
+
+def _refuse(shown_url: str, doors: Sequence[Migrations], connection: Connection) -> None:
+    for one in (OWN, *doors):
+        version = _version(connection, one)
+        if version not in (None, one.head):
+            _refuse_newer(shown_url, one, version, ScriptDirectory(str(one.folder)))
 
 
 def _migrate(shown_url: str, rooms: tuple[Migrations, ...], connection: Connection) -> None:

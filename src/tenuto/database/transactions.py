@@ -91,7 +91,11 @@ class Database:
         return answer
 
     def close(self) -> None:
-        """Closes the connections; transactions that wait to be repeated end with `DatabaseUnavailable`."""
+        """Closes the connections; transactions that wait to be repeated end with `DatabaseUnavailable`.
+
+        A transaction begun later still works, with a connection that ends with it: a result of a search can
+        be asked for its rows after the search was closed.
+        """
         self._closed.set()
         self.wakeups.close()
         if self._deadlines is not None:
@@ -102,6 +106,17 @@ class Database:
         return self._repeat(lambda: self._once(fn, writes=True))
 
     def _once(self, fn: Callable[[Connection], T], writes: bool) -> T:
+        pool = self._engine.pool
+        try:
+            return self._in_transaction(fn, writes)
+        finally:
+            if (
+                self._closed.is_set()
+            ):  # the connection went back to this pool, or to the one made at the close
+                pool.dispose()
+                self._engine.dispose()
+
+    def _in_transaction(self, fn: Callable[[Connection], T], writes: bool) -> T:
         with (self._engine if writes else self._reading).connect() as connection:
             if writes:
                 connection = connection.execution_options(**{WRITES: True})

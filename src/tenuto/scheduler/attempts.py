@@ -63,6 +63,12 @@ class Attempts(Watches):
                 return await self._until_others_ended(job)
             return await self._start(job, grant.lock, grant)
 
+    def announce_wait(self, job: Job) -> None:
+        """Tells the launcher of a job how many jobs wait: it may prepare their starts while others run."""
+        expect = getattr(job.launcher, "expect", None)
+        if expect is not None and (behind := self._behind()):
+            expect(behind)
+
     def cancel_waiting(self, job: Job, reason: JobFailureStatus, message: str) -> None:
         """Records that a job which is not running was ended by a person.
 

@@ -146,6 +146,7 @@ class Shell:
             log_step(Step.SUBMITTED, job, wish.owner)
             self._announcer.submitted(job, wish.owner)
             self._arrivals.place(wish, is_news=is_news)
+            self._attempts.announce_wait(job)
         elif isinstance(wish, Cancellation):
             self._feed(inputs.Cancelled(*wish))
         elif isinstance(wish, Forgetting):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenuto.clock import Randomness
+from tenuto.database import refuse_unusable
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
@@ -21,6 +22,7 @@ from tenuto.service.node.work import Terms, passed_on
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
 from tenuto.service.serving import Address
+from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
@@ -28,6 +30,7 @@ from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
 EXAMPLE = "example"
+NODE_DATABASE = "node.sqlite"
 
 
 def database_of(settings: ServiceSettings) -> str:
@@ -83,7 +86,10 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
 def node_plan(
     settings: Settings, variables: Mapping[str, str], *, under: Path | None, is_exposed: bool
 ) -> NodePlan:
-    """How a node is to be; ``under``: the data of the server that it is embedded in."""
+    """How a node is to be; ``under``: the data of the server that it is embedded in.
+
+    Its directory is made, unless its database cannot be used.
+    """
     node = settings.node
     if under is None:
         data = node.data or Path("node")
@@ -91,13 +97,15 @@ def node_plan(
     else:
         data, name = under / "node", node.name or EMBEDDED
     data = Path(data).absolute()
+    database = (node.database if under is None else None) or data / NODE_DATABASE
+    refuse_unusable(database, NODE_MIGRATIONS)
     for directory in (data.parent, data) if under is not None else (data,):
         # Passable for the uids of payloads, which see nothing in it; everything below has a mode of its own.
         directory.mkdir(mode=OPEN_DIRECTORY, parents=True, exist_ok=True)
     return NodePlan(
         name,
         data,
-        (node.database if under is None else None) or data / "node.sqlite",
+        database,
         node.slots,
         settings.launcher,
         choose(node.sandbox, str(data), must=is_exposed),

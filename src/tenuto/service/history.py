@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from tenuto.database import Database
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.node_notes import NodeNote, noted_nodes
-from tenuto.service.requests import job_of, move_of
 from tenuto.service.rows import JobRow, Move
+from tenuto.service.statements import job_of, move_of
 from tenuto.service.tables import jobs, moves
 
 
@@ -73,7 +73,7 @@ class History:
         query = query.where(is_new | moves.c.id.in_(late) if late else is_new)
         query = query.order_by(moves.c.id).limit(limit)
         return self._database.read(
-            lambda connection: [(row[0], job_of(row, skip=1)) for row in connection.execute(query)]
+            lambda connection: [(row[0], job_of(row[1:])) for row in connection.execute(query)]
         )
 
     def nodes(self) -> dict[str, NodeNote]:

@@ -32,7 +32,7 @@ from tenuto.service.uploads import (
 from tenuto.service.waiters import Listening, heard
 
 LOOK_AGAIN_S = 5.0
-"""How often a waiter reads its row again, though nobody woke it."""
+"""How often, on average, a waiter reads its row again, though nobody woke it."""
 UPLOADED = "Job successfully uploaded"
 
 
@@ -184,7 +184,9 @@ class Operations:
                 left_s = until - parts.clock.monotonic()
                 if row.state.is_final or left_s <= 0 or parts.waiters.is_closed:
                     return row
-                if ended := await self._ended(event, min(left_s, LOOK_AGAIN_S)):
+                # Waiters that came together do not look again together.
+                look_s = LOOK_AGAIN_S * (0.5 + parts.randomness.uniform())
+                if ended := await self._ended(event, min(left_s, look_s)):
                     return ended
 
     async def _ended(self, event: Listening[JobRow], timeout_s: float) -> JobRow | None:

@@ -12,13 +12,31 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Update, delete, func, insert, select, text, update
 
 from tenuto.database import Database, announce, now_ms
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, QUEUED, jobs, meta, moves
+from tenuto.service.statements import (
+    ADD,
+    BY_DIRECTORY,
+    BY_ID,
+    BY_ID_LOCKED,
+    BY_KEY,
+    CLAIM,
+    SWAP,
+    SWAP_ENDED,
+    SWAP_STARTED,
+    job_found,
+    job_of,
+    move_of,
+    now,
+    record,
+    record_claims,
+    swapped,
+)
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
 from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
@@ -47,7 +65,7 @@ class Requests:
 
     def now(self) -> int:
         """The database's clock."""
-        return self._database.read(_now)
+        return self._database.read(now)
 
     # Coming in
 
@@ -55,33 +73,31 @@ class Requests:
         """The row of an upload, and whether it is new: a key that the user gave before leads to the first."""
 
         def once(connection: Connection) -> tuple[JobRow, bool]:
-            known = _row(connection, jobs.c.directory == new.directory)
+            known = job_found(connection, BY_DIRECTORY, {"job": new.directory})
             if known is not None:  # a commit whose answer was lost
                 return known, True
             if new.idempotency_key is not None:
-                same = (jobs.c.user_id == new.user_id) & (jobs.c.idempotency_key == new.idempotency_key)
+                same = {"user": new.user_id, "key": new.idempotency_key}
                 _lock_key(connection, new)
-                if (known := _row(connection, same)) is not None:
+                if (known := job_found(connection, BY_KEY, same)) is not None:
                     return known, False
-            stamped = {"state": ServiceState.QUEUED.value, "created_at": now_ms(), "ready_at": now_ms()}
-            values = {**new._asdict(), **stamped}
-            row = connection.execute(insert(jobs).values(values).returning(*jobs.c)).one()
-            _record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
+            row = job_of(connection.execute(ADD, new._asdict()).one())
+            record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
             announce(connection, QUEUE_CHANNEL)
-            return job_of(row), True
+            return row, True
 
         return self._database.write(once)
 
     def with_key(self, user_id: str, key: str) -> JobRow | None:
         """The job that a user uploaded with this idempotency key."""
-        same = (jobs.c.user_id == user_id) & (jobs.c.idempotency_key == key)
-        return self._database.read(lambda connection: _row(connection, same))
+        same = {"user": user_id, "key": key}
+        return self._database.read(lambda connection: job_found(connection, BY_KEY, same))
 
     # Looking
 
     def get(self, job_id: int) -> JobRow | None:
         """The row of a job."""
-        return self._database.read(lambda connection: _row(connection, jobs.c.id == job_id))
+        return self._database.read(lambda connection: job_found(connection, BY_ID, {"job": job_id}))
 
     def listed(self, page: Page) -> list[JobRow]:
         """The rows of a page, the newest first."""
@@ -156,22 +172,14 @@ class Requests:
         """Claims jobs for their nodes, but for those that a user ended since the queue was read."""
         if not chosen:
             return []
-        now, rows = _now(connection), []
-        values = {
-            "state": ServiceState.PROCESSING.value,
-            "message": "",
-            "claim": jobs.c.claim + 1,
-            "server_id": self.server_id,
-            "tried_at": func.coalesce(jobs.c.tried_at, now),
-        }
+        claimed_at, rows = now(connection), []
         for job_id, node in chosen.items():
-            statement = update(jobs).where(QUEUED, jobs.c.id == job_id).values(**values, node=node)
-            row = connection.execute(statement.returning(*jobs.c)).one_or_none()
+            values = {"job": job_id, "now": claimed_at, "server_id": self.server_id, "node": node}
+            row = job_found(connection, CLAIM, values)
             if row is not None:
-                rows.append(job_of(row))
+                rows.append(row)
         if rows:
-            claimed = {"state": ServiceState.PROCESSING.value, "message": "", "at": now}
-            connection.execute(insert(moves), [{**claimed, "job_id": row.id} for row in rows])
+            record_claims(connection, rows, claimed_at)
             announce(connection, MOVES_CHANNEL)
         return rows
 
@@ -208,18 +216,13 @@ class Requests:
         check_move(SERVICE_TRANSITIONS, row.state, to)
 
         def once(connection: Connection) -> JobRow | None:
-            stamped = {**values, "state": to.value, "message": message}
-            if to is ServiceState.RUNNING:
-                stamped["started_at"] = func.coalesce(jobs.c.started_at, now_ms())
-            elif to.is_final and to is not ServiceState.CLEANED:
-                stamped["ended_at"] = now_ms()
-            moved = _swapped(connection, row, stamped)
+            statement = _stamping(to)
+            moved = swapped(connection, row, {**values, "state": to.value, "message": message}, statement)
             if moved is None:
                 # A commit whose answer was lost has moved it already.
-                known = _row(connection, jobs.c.id == row.id)
+                known = job_found(connection, BY_ID, {"job": row.id})
                 return known if known is not None and _shows(known, row, to, message) else None
-            at = moved.ended_at if "ended_at" in stamped else None
-            _record(connection, row.id, to, message, at)
+            record(connection, row.id, to, message, moved.ended_at if statement is SWAP_ENDED else None)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
@@ -231,17 +234,17 @@ class Requests:
         """Puts a job that was certainly not sent back into the queue, for any node, after a while."""
 
         def once(connection: Connection) -> JobRow | None:
-            now = _now(connection)
+            queued_at = now(connection)
             values = {
                 "state": ServiceState.QUEUED.value,
                 "message": message,
                 "server_id": None,
                 "node": None,
-                "ready_at": now + wait_ms,
+                "ready_at": queued_at + wait_ms,
             }
-            moved = _swapped(connection, row, values)
+            moved = swapped(connection, row, values)
             if moved is not None:
-                _record(connection, row.id, ServiceState.QUEUED, message, now)
+                record(connection, row.id, ServiceState.QUEUED, message, queued_at)
                 announce(connection, MOVES_CHANNEL)
                 announce(connection, QUEUE_CHANNEL)
             return moved
@@ -250,7 +253,7 @@ class Requests:
 
     def update(self, row: JobRow, **values: Any) -> JobRow | None:
         """Changes columns of a job that stays in its state, if it is still as the row says."""
-        return self._database.write(lambda connection: _swapped(connection, row, values))
+        return self._database.write(lambda connection: swapped(connection, row, values))
 
     def terminate(self, job_id: int) -> JobRow | None:
         """Asks for the end of a job: a queued one is Killed at once, of an active one the wish is noted.
@@ -260,16 +263,16 @@ class Requests:
 
         def once(connection: Connection) -> JobRow | None:
             # Locked: a wish that is compared with a state that a server leaves just then would be lost.
-            row = _row(connection, jobs.c.id == job_id, lock=True)
+            row = job_found(connection, BY_ID_LOCKED, {"job": job_id})
             if row is None or row.state.is_final:
                 return row
-            now = _now(connection)
-            values: dict[str, Any] = {"terminate_at": row.terminate_at or now}
+            asked_at = now(connection)
+            values: dict[str, Any] = {"terminate_at": row.terminate_at or asked_at}
             if row.state is ServiceState.QUEUED:
-                values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": now}
-                _record(connection, job_id, ServiceState.KILLED, TERMINATED, now)
+                values |= {"state": ServiceState.KILLED.value, "message": TERMINATED, "ended_at": asked_at}
+                record(connection, job_id, ServiceState.KILLED, TERMINATED, asked_at)
             announce(connection, MOVES_CHANNEL)
-            return _swapped(connection, row, values)
+            return swapped(connection, row, values)
 
         return self._database.write(once)
 
@@ -300,45 +303,15 @@ class Requests:
 TERMINATED = "job terminated"
 
 
-def _now(connection: Connection) -> int:
-    return int(connection.execute(select(now_ms())).scalar_one())
-
-
-def job_of(row: Row[Any], skip: int = 0) -> JobRow:
-    """A row of the table as a value; ``skip`` columns come before it."""
-    values = dict(zip(JobRow._fields, row[skip:], strict=True))
-    return JobRow(**{**values, "state": ServiceState(values["state"])})
-
-
-def move_of(row: Row[Any]) -> Move:
-    """A row of the table of moves as a value."""
-    values = row._asdict()
-    return Move(**{**values, "state": ServiceState(values["state"])})
-
-
-def _row(connection: Connection, condition: Any, *, lock: bool = False) -> JobRow | None:
-    query = select(jobs).where(condition)
-    found = connection.execute(query.with_for_update() if lock else query).one_or_none()
-    return None if found is None else job_of(found)
-
-
-def _swapped(connection: Connection, row: JobRow, values: Mapping[str, Any]) -> JobRow | None:
-    """The compare-and-set: changes a row that is still in the state and claim that the caller saw."""
-    same = (jobs.c.id == row.id) & (jobs.c.state == row.state.value) & (jobs.c.claim == row.claim)
-    found = connection.execute(update(jobs).where(same).values(**values).returning(*jobs.c)).one_or_none()
-    return None if found is None else job_of(found)
+def _stamping(to: ServiceState) -> Update:
+    """The compare-and-set that notes the instant of a move, where the row has a column for it."""
+    if to is ServiceState.RUNNING:
+        return SWAP_STARTED
+    return SWAP_ENDED if to.is_final and to is not ServiceState.CLEANED else SWAP
 
 
 def _shows(known: JobRow, row: JobRow, to: ServiceState, message: str) -> bool:
     return (known.state, known.claim, known.message) == (to, row.claim, message)
-
-
-def _record(
-    connection: Connection, job_id: int, state: ServiceState, message: str, at: int | None = None
-) -> None:
-    """Notes a move, as of now if no instant is given."""
-    values = {"job_id": job_id, "state": state.value, "message": message}
-    connection.execute(insert(moves).values(**values, at=now_ms() if at is None else at))
 
 
 def _lock_key(connection: Connection, new: NewJob) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Clock
 from tenuto.errors import JobServiceError
@@ -126,6 +126,7 @@ async def run(running: Running, address: Address, clock: Clock) -> None:
     try:
         listening = bound(address)
         await running.start()
+        await rehearse(counted)
         server = _uvicorn(counted, address)
         host, port = listening.getsockname()[:2]
         scheme = "https" if address.tls_cert else "http"
@@ -148,6 +149,28 @@ async def run(running: Running, address: Address, clock: Clock) -> None:
             listening.close()
         await running.close()
     log("stopped")
+
+
+async def rehearse(app: ASGIApp) -> None:
+    """Asks an application for its health: FastAPI builds its routes for the first request that comes."""
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/health",
+        "raw_path": b"/health",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        """The answer is of no interest."""
+
+    await app(scope, receive, send)
 
 
 async def _drained(

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from tenuto.database import Database, Migrations, migrate
+from tenuto.database import Database, Migrations, migrate, refuse_unusable
 from tenuto.errors import DatabaseUnavailable
 from tenuto.lifecycle.service import ACTIVE, ENDED, PayloadState, ServiceState
 
@@ -38,6 +38,7 @@ def opened(url: str | Path, migrations: Migrations, patience_s: float) -> Databa
     database = Database(url, patience_s=patience_s)
     try:
         if database.is_sqlite:
+            refuse_unusable(url, migrations)
             _make_private(database.shown_url)
         migrate(database, migrations)
     except BaseException:

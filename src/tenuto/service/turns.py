@@ -7,7 +7,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, text, update
 
 from tenuto.database import now_ms
 from tenuto.service.decisions import LONGEST_WAIT_S, Queue, Quota
@@ -30,18 +30,35 @@ _USERS = text(
 )
 """The users with queued jobs, by a loose index scan: its cost grows with the users, not with the jobs."""
 
+_OF_SERVICE: BindParameter[str] = bindparam("of_service")
+_OF_USER: BindParameter[str] = bindparam("of_user")
+_ACTIVE = (
+    select(jobs.c.user_id, func.count())
+    .where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
+    .group_by(jobs.c.user_id)
+)
+# Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
+_FIRST_QUEUED = select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == _OF_SERVICE)
+_TURNS = select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE)
+_READY = (
+    select(jobs.c.id)
+    .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
+    .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + LONGEST_WAIT_MS))
+    .order_by(jobs.c.id)
+    .limit(bindparam("most"))
+)
+_SET_TURN = update(turns).where(turns.c.service == _OF_SERVICE, turns.c.user_id == _OF_USER)
+_ADD_TURN = insert(turns)
+
 
 def active_jobs(connection: Connection, service: str) -> dict[str, int]:
     """How many jobs of the service are active, by user."""
-    query = select(jobs.c.user_id, func.count()).where(IS_ACTIVE, jobs.c.service == service)
-    return {row[0]: row[1] for row in connection.execute(query.group_by(jobs.c.user_id))}
+    return {row[0]: row[1] for row in connection.execute(_ACTIVE, {"of_service": service})}
 
 
 def is_queued(connection: Connection, service: str) -> bool:
     """True if a job of the service waits in the queue."""
-    # Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
-    query = select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == service)
-    return connection.execute(query).scalar() is not None
+    return connection.execute(_FIRST_QUEUED, {"of_service": service}).scalar() is not None
 
 
 def take_turns(connection: Connection, service: str) -> None:
@@ -56,22 +73,16 @@ def queues_of(
 ) -> tuple[int, list[Queue]]:
     """The last turn of the service, and the queues of the users who may be next, as far as needed."""
     users = [row[0] for row in connection.execute(_USERS, {"service": service})]
-    query = select(turns.c.user_id, turns.c.turn).where(turns.c.service == service)
-    turn_of: dict[str, int] = {row[0]: row[1] for row in connection.execute(query)}
+    known = connection.execute(_TURNS, {"of_service": service})
+    turn_of: dict[str, int] = {row[0]: row[1] for row in known}
     last_turn = max(turn_of.values(), default=0)
     eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
     eligible.sort(key=lambda user: (active.get(user, 0), turn_of.get(user, 0)))
     queues: list[Queue] = []
     for user in eligible:
         free = min(most, quota.runs_per_user - active.get(user, 0))
-        ready = (
-            select(jobs.c.id)
-            .where(QUEUED, jobs.c.service == service, jobs.c.user_id == user)
-            .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + LONGEST_WAIT_MS))
-            .order_by(jobs.c.id)
-            .limit(free)
-        )
-        found = tuple(row[0] for row in connection.execute(ready))
+        values = {"of_service": service, "of_user": user, "most": free}
+        found = tuple(row[0] for row in connection.execute(_READY, values))
         if found:
             queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))
         if len(queues) >= most:
@@ -81,6 +92,6 @@ def queues_of(
 
 def set_turn(connection: Connection, service: str, user: str, turn: int) -> None:
     """Notes when a user was served last."""
-    mine = (turns.c.service == service) & (turns.c.user_id == user)
-    if not connection.execute(update(turns).where(mine).values(turn=turn)).rowcount:
-        connection.execute(insert(turns).values(service=service, user_id=user, turn=turn))
+    mine = {"of_service": service, "of_user": user, "turn": turn}
+    if not connection.execute(_SET_TURN, mine).rowcount:
+        connection.execute(_ADD_TURN, {"service": service, "user_id": user, "turn": turn})

@@ -14,7 +14,6 @@ import termios
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ import pytest
 from tenuto.jobs.text import safe
 from tests.monitor.hostile import HOSTILE
 from tests.monitor.tui.conftest import WAIT_S
+from tests.parts.tmux import Tmux
 
 ROOT = Path(__file__).parents[3]
 TENUTO = [sys.executable, "-m", "tenuto"]
@@ -33,42 +33,6 @@ def workspace(tmp_path: Path) -> Path:
     for room in ("jobs", "experiments"):
         (tmp_path / "ws" / room).mkdir(parents=True)
     return tmp_path / "ws"
-
-
-class Tmux:
-    """A server of tmux of its own, with one window."""
-
-    def __init__(self, folder: Path) -> None:
-        self._server = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
-
-    def __call__(self, *command: str) -> str:
-        done = subprocess.run(
-            [*self._server, *command], capture_output=True, text=True, timeout=WAIT_S, check=True
-        )
-        return done.stdout
-
-    def start(self, command: str, size: tuple[int, int]) -> None:
-        width, height = size
-        self(
-            "new-session", "-d", "-s", "it", "-x", str(width), "-y", str(height), "env -u COLUMNS -u LINES sh"
-        )
-        self("set-option", "-g", "escape-time", "0")
-        self("send-keys", "-t", "it", command, "Enter")
-
-    def until(self, text: str) -> str:
-        deadline = time.monotonic() + WAIT_S
-        while text not in (shown := self("capture-pane", "-p", "-e", "-t", "it")):
-            assert time.monotonic() < deadline, f"never seen: {text}\n{shown}"
-            time.sleep(0.05)
-        return shown
-
-
-@pytest.fixture
-def tmux(require: Callable[[str], None], tmp_path: Path) -> Iterator[Tmux]:
-    require("tmux")
-    made = Tmux(tmp_path)
-    yield made
-    subprocess.run([*made._server, "kill-server"], capture_output=True, timeout=WAIT_S, check=False)
 
 
 def test_without_a_terminal_it_points_to_status_and_exits_with_2(workspace: Path) -> None:
@@ -94,17 +58,17 @@ def test_a_dumb_terminal_is_pointed_to_status(workspace: Path) -> None:
 def test_q_ends_with_0_and_no_color_writes_no_colour(tmux: Tmux, workspace: Path) -> None:
     top = f"{sys.executable} -m tenuto top -w {workspace}"
     tmux.start(f"NO_COLOR=1 {top}; echo ended with $?", (80, 24))
-    shown = tmux.until("no run, service or search is known here yet")
+    shown = tmux.until("no run, service or search is known here yet", "-e")
     colours = [f"\x1b[{number}m" for number in (*range(30, 38), *range(40, 48), *range(90, 98))]
     assert not [colour for colour in colours if colour in shown]
     assert "38;" not in shown
     tmux("resize-window", "-t", "it", "-x", "20", "-y", "5")
-    tmux("send-keys", "-t", "it", "2")
+    tmux.press("2")
     tmux.until("jobs")
     tmux("resize-window", "-t", "it", "-x", "200", "-y", "50")
-    tmux("send-keys", "-t", "it", "?")
+    tmux.press("?")
     tmux.until("quit")
-    tmux("send-keys", "-t", "it", "q")
+    tmux.press("q")
     tmux.until("ended with 0")
 
 

@@ -9,6 +9,7 @@ import click
 
 from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
+from tenuto.database import refuse_unusable
 from tenuto.service.configuration import (
     database_of,
     node_plan,
@@ -23,6 +24,7 @@ from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.nodes import Node
 from tenuto.service.server import Server, ServerPlan
 from tenuto.service.serving import Running, run
+from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.service import SERVER_SECTIONS
 from tenuto.workspace.machine import this_machine
@@ -63,6 +65,7 @@ def command(
     found = offered(settings, services, with_node=with_node)
     address = server_address(service, (tls_cert, tls_key))
     refuse_strangers(address, service.auth, is_insecure=insecure)
+    refuse_unusable(database_of(service), MIGRATIONS)
     machine = this_machine()
     nodes: dict[str, Node] = {}
     embedded: EmbeddedNode | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import threading
 import webbrowser
@@ -29,6 +30,10 @@ else:
     serving = late("tenuto.monitor.web.serving")
 
 _LONGEST_CODE = 1_000
+_REACHABLE = (
+    "{host} can be reached from other machines: add --allow-remote if that is wanted, or go through "
+    "ssh -L 8368:localhost:8368"
+)
 
 
 @click.command()
@@ -74,44 +79,51 @@ def command(
         root = None if port is not None else open_workspace(workspace).layout.root
         return _login(registry, port, root, as_json)
     if host not in LOOPBACK and not allow_remote:
-        raise click.UsageError(
-            f"{host} can be reached from other machines: add --allow-remote if that is wanted, or go through "
-            "ssh -L 8368:localhost:8368",
-            ctx,
-        )
+        raise click.UsageError(_REACHABLE.format(host=host), ctx)
     settings = settings_with_service(service_db)
     view = open_workspace(workspace, settings)
     code = _first_code(code_file, ctx)
-    try:
-        open_socket = serving.open_socket
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
-    with open_socket(host, port) as listening, open_doors(view, settings) as sources:
+    with _listening(host, port, ctx) as listening, open_doors(view, settings) as sources:
         provider = LocalProvider(
             sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
         server = serving.WebServer(
             provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=person()
         )
-        if code is None:
-            code = server.sessions.new_code()
-        else:
-            server.sessions.add_code(code)
-        link = server.link(code)
-
-        def ready() -> None:
-            if as_json:
-                _tell(provider, server, code)
-            else:
-                click.echo(link)
-            if opens:
-                threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-
         try:
-            server.run(ready, os.getpid())
+            _serve(provider, server, code, opens, as_json)
         finally:
             provider.close()
     return exit_codes.OK
+
+
+def _listening(host: str, port: int | None, ctx: click.Context) -> socket.socket:
+    """The socket of the server; the first part of `tenuto[web]` that is needed."""
+    try:
+        return serving.open_socket(host, port)
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
+
+
+def _serve(
+    provider: LocalProvider, server: serving.WebServer, code: str | None, opens: bool, as_json: bool
+) -> None:
+    """Say how one browser logs in, by a given code or a new one, and serve until Ctrl-C."""
+    if code is None:
+        code = server.sessions.new_code()
+    else:
+        server.sessions.add_code(code)
+    link = server.link(code)
+
+    def ready() -> None:
+        if as_json:
+            _tell(provider, server, code)
+        else:
+            click.echo(link)
+        if opens:
+            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+
+    server.run(ready, os.getpid())
 
 
 def _tell(provider: LocalProvider, server: serving.WebServer, code: str) -> None:

@@ -19,6 +19,10 @@ class WarmLauncher(ForkingLauncher):
     """Starts each runner, and its payload, by forks where that is safe."""
 
     name = "warm"
+    _behind = 0
+    """How many jobs wait, as the scheduler last said."""
+    _not_forked: Needs | None = None
+    """Of the last job that could have started from a spare: the next job is likely to have the same."""
 
     @cached_property
     def _spares(self) -> Spares:
@@ -32,7 +36,19 @@ class WarmLauncher(ForkingLauncher):
         weakref.finalize(self, spares.close)  # for a launcher that is never closed
         return spares
 
+    async def start(self, order: StartOrder) -> LocalProcess:
+        self._behind = order.behind
+        return await super().start(order)
+
+    def expect(self, behind: int) -> None:
+        """Begin a spare for jobs that were submitted after the last one started; so many wait."""
+        self._behind = behind
+        needs = self._not_forked
+        if needs is not None and len(self._spares.of(needs)) < behind:
+            self._spares.prepare(needs, self._surroundings.now(), behind)
+
     def close(self) -> None:
+        self._not_forked = None
         self._spares.close()
         super().close()
 
@@ -44,5 +60,6 @@ class WarmLauncher(ForkingLauncher):
         self, needs: Needs, order: StartOrder, environment: ProcessVariables, why_fresh: str
     ) -> LocalProcess | None:
         started = self._spares.start(self.name, needs, order, environment, why_fresh)
-        self._spares.prepare(needs, environment, order.behind)
+        self._spares.prepare(needs, environment, self._behind)
+        self._not_forked = needs
         return started

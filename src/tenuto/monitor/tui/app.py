@@ -19,7 +19,7 @@ from tenuto.monitor import shapes
 from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
-from tenuto.monitor.tui.ask import ACTIONS, Question, fits, outcome_words
+from tenuto.monitor.tui.ask import ACTIONS, DIALOG_LINES, Question, fits, objection, outcome_words
 from tenuto.monitor.tui.background import in_thread
 from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
@@ -29,7 +29,7 @@ from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import Help, events_page, why_page
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.jobs import JobsView
-from tenuto.monitor.tui.keys import VIEWS
+from tenuto.monitor.tui.keys import STEPS, VIEWS, pressed
 from tenuto.monitor.tui.overview import Overview
 from tenuto.monitor.tui.prompt import Prompt
 from tenuto.monitor.tui.resources import ResourcesView
@@ -40,7 +40,6 @@ from tenuto.monitor.tui.words import clock, instant
 
 LEAST_S = 0.1
 """Between two questions of a view: at most ten a second."""
-DIALOG_LINES = 9
 
 T = TypeVar("T")
 
@@ -227,16 +226,10 @@ class Top(App[None]):
 
     def act(self, action: str, jobs: Sequence[shapes.Job], more: int = 0) -> None:
         """Ask whether to act on jobs, and act."""
-        if self.read_only:
-            self.say("this only shows: nothing is done here")
-            return
-        if self.at is not None:
-            self.say("this is the past: End goes back to live, where jobs can be acted on")
-            return
         chosen = [job for job in jobs if fits(action, job)]
-        if not chosen:
-            words = {"kill": "runs or waits", "retry": "has failed", "clean": "has ended"}
-            self.say(f"nothing to {action}: no job that is chosen {words[action]}")
+        why_not = objection(action, chosen, is_read_only=self.read_only, is_past=self.at is not None)
+        if why_not is not None:
+            self.say(why_not)
             return
         targets = [(job["key"], job["attempt"]) for job in chosen]
 
@@ -256,11 +249,7 @@ class Top(App[None]):
     async def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-        character = event.character
-        is_text = (
-            character is not None and len(character) == 1 and character.isprintable() and character != " "
-        )
-        self.press(character if is_text and character is not None else event.key)
+        self.press(pressed(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         if isinstance(self.view, Prompt):
@@ -286,10 +275,8 @@ class Top(App[None]):
             self.back() if len(self._stack) > 1 else self.go("overview")
         elif key in ACTIONS:
             self.act(ACTIONS[key], view.jobs())
-        elif key in ("left", "<"):
-            self.move(-1)
-        elif key in ("right", ">"):
-            self.move(1)
+        elif key in STEPS:
+            self.move(STEPS[key])
         elif key == "end":
             self.at = None
             self.renew()

@@ -30,6 +30,9 @@ _SENTENCES = {
     "gone": "is gone",
     "refused": "was refused",
 }
+DIALOG_LINES = 9
+"""The most that a question takes of the window."""
+_FITTING = {"kill": "runs or waits", "retry": "has failed", "clean": "has ended"}
 _MOST_NAMED = 5
 
 
@@ -39,6 +42,15 @@ def fits(action: str, job: shapes.Job) -> bool:
     if action == "kill":
         return not is_final and job["state"] != "unscheduled"
     return job["state"] == "error" if action == "retry" else is_final
+
+
+def objection(action: str, chosen: Sequence[shapes.Job], *, is_read_only: bool, is_past: bool) -> str | None:
+    """Why nothing is asked: an action on the jobs that it fits, if there are any."""
+    if is_read_only:
+        return "this only shows: nothing is done here"
+    if is_past:
+        return "this is the past: End goes back to live, where jobs can be acted on"
+    return None if chosen else f"nothing to {action}: no job that is chosen {_FITTING[action]}"
 
 
 class Question(View):

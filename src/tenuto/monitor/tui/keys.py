@@ -18,6 +18,8 @@ class Key(NamedTuple):
 
 VIEWS = ("overview", "jobs", "score", "graph", "results", "resources", "archive")
 """The views of the keys 1 to 7."""
+STEPS = {"left": -1, "<": -1, "right": 1, ">": 1}
+"""The keys of the playhead."""
 
 KEYS = (
     Key(("1", "2", "3", "4", "5", "6", "7"), "1-7", "a view: " + " ".join(VIEWS)),
@@ -51,6 +53,12 @@ KEYS = (
     Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis"),
     Key(("p",), "p", "results: the best 10 %; archive: the parents of the elite"),
 )
+
+
+def pressed(key: str, character: str | None) -> str:
+    """The name of a key by which views act: its character where that can be seen."""
+    is_seen = character is not None and len(character) == 1 and character.isprintable() and character != " "
+    return character if is_seen and character is not None else key
 
 
 def keys_table() -> str:

@@ -5,17 +5,15 @@ Drawn from one answer of the provider; a wide window shows the pulse and the tok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from tenuto.errors import NotFound
-from tenuto.jobs.causes import same_cause
 from tenuto.jobs.text import UNKNOWN, duration
-from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.monitor.tui.cells import Line, Span, bar, beside, fitted, rule, shares, span, spread
+from tenuto.monitor.tui.cells import Line, Span, bar, beside, rule, shares, span
 from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.overview_lines import DRAWN, Item, Waiting, is_of, mixed, running_line, waiting_jobs
 from tenuto.monitor.tui.pulse import pulse, tokens
 from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
 from tenuto.monitor.tui.view import Host, View
@@ -24,13 +22,7 @@ from tenuto.monitor.tui.words import (
     group_glyph,
     group_name,
     group_state,
-    key_id,
-    key_name,
     number,
-    percent,
-    short_id,
-    short_task,
-    tag_words,
     waits,
 )
 
@@ -38,7 +30,6 @@ WIDE = 140
 LEFT = 90
 CARE_PERIOD_S = 10.0
 _MOST_RETRIED = 10_000
-_FIRST = 6
 
 
 class Known(NamedTuple):
@@ -47,17 +38,6 @@ class Known(NamedTuple):
     overview: shapes.Overview
     care: shapes.Care | None
     history: shapes.History | None
-
-
-class Waiting(NamedTuple):
-    """A job that waits for a token."""
-
-    key: str
-    words: str
-
-
-Item = Any
-"""A group, a job or what waits, a failure, an alarm; each part of the view has its own."""
 
 
 def _energy(group: shapes.Group) -> str:
@@ -140,7 +120,7 @@ class Overview(View):
         self._care = answer.care or self._care
         rows: dict[str, Sequence[Item]] = {
             "groups": answer.overview["groups"],
-            "now": _mixed(answer.overview["running"], _waiting(answer.overview["tokens"])),
+            "now": mixed(answer.overview["running"], waiting_jobs(answer.overview["tokens"])),
             "failures": answer.overview["failures"],
             "attention": self._attention(answer.overview),
         }
@@ -201,7 +181,7 @@ class Overview(View):
             if name == "groups":
                 content = row_line(chosen, row)
             else:
-                content = _DRAWN[name](row, room - 1)
+                content = DRAWN[name](row, room - 1)
             is_cursor = index == listing.cursor and name == self.focus
             lines.append(pointed(content, room, is_cursor=is_cursor))
         return lines
@@ -214,7 +194,7 @@ class Overview(View):
         lines = [rule(f"pulse {name}", room), *pulse(self._history, room, tall)]
         lines.append(rule("now", room))
         running = self._known["running"][: max(height - len(lines) - 8, 1)]
-        lines += [_running(job, room, with_tags=True) for job in running]
+        lines += [running_line(job, room, with_tags=True) for job in running]
         lines += [rule("tokens", room), *tokens(self._known["tokens"], room, self._known["now"])]
         return lines
 
@@ -281,7 +261,7 @@ class Overview(View):
             offset, wanted = 0, "state=error"
             while len(found) < _MOST_RETRIED:
                 part = provider.jobs(None, wanted, "", offset, 1_000)["jobs"]
-                found += [job for job in part if _is_of(failure, job)]
+                found += [job for job in part if is_of(failure, job)]
                 offset += len(part)
                 if len(part) < 1_000:
                     break
@@ -290,68 +270,4 @@ class Overview(View):
         self.host.later(question, lambda jobs: self.host.act("retry", jobs))
 
 
-def _is_of(failure: shapes.Failure, job: shapes.Job) -> bool:
-    reason = JobFailureStatus[failure["reason"].upper()]
-    if (job["reason"] or JobFailureStatus.FAILED.name.lower()) != failure["reason"]:
-        return False
-    message = job["message"] or reason.meaning
-    return same_cause(message, failure["error"], failure["place"])
-
-
 _TITLES = {"now": "now", "failures": "failures, by cause", "attention": "attention"}
-
-
-def _waiting(found: Sequence[shapes.Token]) -> list[Waiting]:
-    """What waits for tokens, the first of each token."""
-    return [
-        Waiting(
-            one["key"],
-            f"waits for {one['amount']} of token {token['name']} "
-            f"({token['held']} of {token['capacity'] if token['capacity'] is not None else '?'} units busy)",
-        )
-        for token in found
-        for one in token["waiting"][:3]
-    ]
-
-
-def _mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Item]:
-    """What runs, of each group in turn, so that none hides another; what waits after the first few."""
-    of_group: dict[str, list[shapes.Job]] = {}
-    for job in running:
-        of_group.setdefault(job["group"], []).append(job)
-    turns = [one for turn in zip_longest(*of_group.values()) for one in turn if one is not None]
-    return [*turns[:_FIRST], *waiting, *turns[_FIRST:]]
-
-
-def _now(one: Item, room: int) -> Line:
-    if isinstance(one, Waiting):
-        task = key_name(one.key).rpartition(" ")[0]
-        name = [span(f"{key_id(one.key):<8} "), *fitted([span(task)], 12)]
-        return [Span("… ", "waiting"), *name, span(one.words)]
-    return _running(one, room)
-
-
-def _running(job: shapes.Job, room: int, *, with_tags: bool = False) -> Line:
-    left = f" ETA {duration(job['eta_s'])}" if job["eta_s"] is not None else ""
-    took = duration(job["duration_s"]) if job["duration_s"] is not None else ""
-    content = [Span("▶ ", "running"), span(f"{short_id(job['id']):<8} ")]
-    content += fitted([span(short_task(job["task"]))], 12)
-    content += [span(f"{percent(job['progress']):>4} "), span(f"{took:>6}"), span(f"{left:<12} ")]
-    tags = tag_words(job["tags"])
-    content += fitted([span(tags, "tag")], max(room // 4, 16)) if not with_tags else [span(tags, "tag")]
-    return [*content, Span(" "), span(job["progress_desc"] or "", "soft")]
-
-
-def _failure(one: shapes.Failure, room: int) -> Line:
-    place = one["place"] or f"({one['reason'].upper()})"
-    action = [span(f"  {place:<16}", "soft"), span("  R retry all ", "key")]
-    return spread([Span("✗ ", "error"), span(f"{one['total']:>3,}  "), span(one["error"])], action, room)
-
-
-def _alarm(one: tuple[str, str], room: int) -> Line:
-    key, text = one
-    action = [span("  K kill them ", "key")] if not key else []
-    return spread([Span("! ", "alarm"), span(f"{key_name(key)}  " if key else ""), span(text)], action, room)
-
-
-_DRAWN = {"now": _now, "failures": _failure, "attention": _alarm}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, func, insert, select, update
 
 from tenuto.database import Database, now_ms
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
@@ -44,6 +44,23 @@ class Sender(NamedTuple):
     job_id: str = ""
 
 
+_BY_ID = select(payloads).where(payloads.c.id == bindparam("payload"))
+_BY_KEY = select(payloads).where(payloads.c.key == bindparam("name"))
+_ANY = select(payloads.c.id).limit(1)
+_ADD = insert(payloads).values(state=PayloadState.PREPARED.value, created_at=now_ms()).returning(*payloads.c)
+_OPEN = update(payloads).where(IS_OPEN, payloads.c.id == bindparam("payload")).returning(*payloads.c)
+"""Changes any columns of a payload that has not ended."""
+_END = _OPEN.values(ended_at=now_ms())
+_COMPLETE = _END.values(started_at=func.coalesce(payloads.c.started_at, now_ms()))
+_SWAP = (
+    update(payloads)
+    .where(payloads.c.id == bindparam("payload"), payloads.c.state == bindparam("known_state"))
+    .returning(*payloads.c)
+)
+_START = _SWAP.values(state=PayloadState.RUNNING.value, started_at=now_ms())
+_STATE = PayloadRow._fields.index("state")
+
+
 class Payloads:
     """The payloads of one node. Every method blocks: call it in a thread."""
 
@@ -56,28 +73,23 @@ class Payloads:
         """The row of a payload, made if the key is new."""
 
         def once(connection: Connection) -> PayloadRow:
-            known = _row(connection, payloads.c.key == key)
+            known = _found(connection, _BY_KEY, {"name": key})
             if known is not None:
                 return known
-            values: dict[str, Any] = {
-                "key": key,
-                "state": PayloadState.PREPARED.value,
-                "created_at": now_ms(),
-            }
-            if connection.execute(select(payloads.c.id).limit(1)).one_or_none() is None:
+            values: dict[str, Any] = {"key": key, **sender._asdict()}
+            if connection.execute(_ANY).one_or_none() is None:
                 values["id"] = self._first_id
-            statement = insert(payloads).values(**values, **sender._asdict())
-            return _payload(connection.execute(statement.returning(*payloads.c)).one())
+            return _payload(connection.execute(_ADD, values).one())
 
         return self._database.write(once)
 
     def get(self, payload_id: int) -> PayloadRow | None:
         """The row of a payload."""
-        return self._database.read(lambda connection: _row(connection, payloads.c.id == payload_id))
+        return self._database.read(lambda connection: _found(connection, _BY_ID, {"payload": payload_id}))
 
     def find(self, key: str) -> PayloadRow | None:
         """The row of the payload with this key."""
-        return self._database.read(lambda connection: _row(connection, payloads.c.key == key))
+        return self._database.read(lambda connection: _found(connection, _BY_KEY, {"name": key}))
 
     def open(self) -> list[PayloadRow]:
         """The payloads that have not ended, the oldest first."""
@@ -86,18 +98,15 @@ class Payloads:
 
     def started(self, payload_id: int) -> PayloadRow | None:
         """Moves a prepared payload to Running; None if it was not prepared any more."""
-        values = {"state": PayloadState.RUNNING.value, "started_at": now_ms()}
-        return self._swap(payload_id, PayloadState.PREPARED, values)
+        return self._changed(_START, payload_id, known_state=PayloadState.PREPARED.value)
 
     def explain(self, payload_id: int, message: str) -> PayloadRow | None:
         """Says of an open payload what it waits for."""
-        statement = update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(message=message)
-        return self._changed(statement)
+        return self._changed(_OPEN, payload_id, message=message)
 
     def kill(self, payload_id: int) -> PayloadRow | None:
         """Notes that the end of a payload was asked for; the row afterwards, None if there is none."""
-        statement = update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(killed=True)
-        return self._changed(statement) or self.get(payload_id)
+        return self._changed(_OPEN, payload_id, killed=True) or self.get(payload_id)
 
     def end(self, payload_id: int, to: PayloadState, message: str, **values: Any) -> PayloadRow | None:
         """Moves an open payload to its end; None if it had ended before.
@@ -105,16 +114,13 @@ class Payloads:
         One too short to be seen running passes through Running on the way.
         """
         check_move(PAYLOAD_TRANSITIONS, PayloadState.RUNNING, to)
-        started = func.coalesce(payloads.c.started_at, now_ms()) if to is PayloadState.COMPLETED else None
-        ended = {**values, "state": to.value, "message": message, "ended_at": now_ms()}
-        if started is not None:
-            ended["started_at"] = started
-        return self._changed(update(payloads).where(IS_OPEN, payloads.c.id == payload_id).values(**ended))
+        statement = _COMPLETE if to is PayloadState.COMPLETED else _END
+        return self._changed(statement, payload_id, **values, state=to.value, message=message)
 
     def clean(self, row: PayloadRow) -> PayloadRow | None:
         """Moves an ended payload to Cleaned."""
         check_move(PAYLOAD_TRANSITIONS, row.state, PayloadState.CLEANED)
-        return self._swap(row.id, row.state, {"state": PayloadState.CLEANED.value})
+        return self._changed(_SWAP, row.id, known_state=row.state.value, state=PayloadState.CLEANED.value)
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[PayloadRow]:
         """Payloads that ended longer ago than this and still have their files."""
@@ -130,23 +136,19 @@ class Payloads:
         statement = delete(payloads).where(payloads.c.id.in_(old.limit(limit)))
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def _swap(self, payload_id: int, state: PayloadState, values: Mapping[str, Any]) -> PayloadRow | None:
-        same = (payloads.c.id == payload_id) & (payloads.c.state == state.value)
-        return self._changed(update(payloads).where(same).values(**values))
-
-    def _changed(self, statement: Any) -> PayloadRow | None:
-        def once(connection: Connection) -> PayloadRow | None:
-            found = connection.execute(statement.returning(*payloads.c)).one_or_none()
-            return None if found is None else _payload(found)
-
-        return self._database.write(once)
+    def _changed(self, statement: Update, payload_id: int, **values: Any) -> PayloadRow | None:
+        changes = {"payload": payload_id, **values}
+        return self._database.write(lambda connection: _found(connection, statement, changes))
 
 
 def _payload(row: Row[Any]) -> PayloadRow:
-    values = row._asdict()
-    return PayloadRow(**{**values, "state": PayloadState(values["state"])})
+    values = list(row)
+    values[_STATE] = PayloadState(values[_STATE])
+    return PayloadRow(*values)
 
 
-def _row(connection: Connection, condition: Any) -> PayloadRow | None:
-    found = connection.execute(select(payloads).where(condition)).one_or_none()
+def _found(
+    connection: Connection, statement: Select[Any] | Update, values: Mapping[str, Any]
+) -> PayloadRow | None:
+    found = connection.execute(statement, values).one_or_none()
     return None if found is None else _payload(found)

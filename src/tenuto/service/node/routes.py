@@ -58,14 +58,14 @@ class NodeFront:
         self.node.runner.waiters.close()
 
 
-def _front(request: Request) -> NodeFront:
+async def _front(request: Request) -> NodeFront:
     front: NodeFront = request.app.state.front
     return front
 
 
-def _server(request: Request) -> NodeFront:
+async def _server(request: Request) -> NodeFront:
     """The dependency of every route that only servers may call."""
-    front = _front(request)
+    front = await _front(request)
     if front.secret is not None:
         given = bearer(request.headers.get("authorization")) or ""
         if not hmac.compare_digest(given.encode(), front.secret.encode()):

@@ -71,7 +71,8 @@ class Front:
         return found
 
 
-def front_of(request: Request) -> Front:
+async def front_of(request: Request) -> Front:
+    # Not a plain function: FastAPI calls those in a thread, for every request.
     front: Front = request.app.state.front
     return front
 

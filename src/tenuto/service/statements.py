@@ -1,0 +1,111 @@
+"""The statements on one job, made once: to build and to key one for each call costs more than to run it.
+Begins no transaction; `requests` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Update, bindparam, func, insert, select, update
+
+from tenuto.database import now_ms
+from tenuto.lifecycle.service import ServiceState
+from tenuto.service.rows import JobRow, Move
+from tenuto.service.tables import QUEUED, jobs, moves
+
+_NOW = select(now_ms())
+
+BY_ID = select(jobs).where(jobs.c.id == bindparam("job"))
+BY_ID_LOCKED = BY_ID.with_for_update()
+BY_DIRECTORY = select(jobs).where(jobs.c.directory == bindparam("job"))
+BY_KEY = select(jobs).where(jobs.c.user_id == bindparam("user"), jobs.c.idempotency_key == bindparam("key"))
+
+ADD = (
+    insert(jobs)
+    .values(state=ServiceState.QUEUED.value, created_at=now_ms(), ready_at=now_ms())
+    .returning(*jobs.c)
+)
+
+CLAIM = (
+    update(jobs)
+    .where(QUEUED, jobs.c.id == bindparam("job"))
+    .values(
+        state=ServiceState.PROCESSING.value,
+        message="",
+        claim=jobs.c.claim + 1,
+        tried_at=func.coalesce(jobs.c.tried_at, bindparam("now")),
+    )
+    .returning(*jobs.c)
+)
+
+SWAP = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.state == bindparam("known_state"),
+        jobs.c.claim == bindparam("known_claim"),
+    )
+    .returning(*jobs.c)
+)
+"""The compare-and-set of any columns: changes a row that is still in the state and claim that are known."""
+SWAP_STARTED = SWAP.values(started_at=func.coalesce(jobs.c.started_at, now_ms()))
+SWAP_ENDED = SWAP.values(ended_at=now_ms())
+
+_RECORD = insert(moves)
+_RECORD_NOW = insert(moves).values(at=now_ms())
+
+_STATE = JobRow._fields.index("state")
+_MOVE_STATE = Move._fields.index("state")
+
+
+def now(connection: Connection) -> int:
+    """The database's clock."""
+    return int(connection.execute(_NOW).scalar_one())
+
+
+def job_of(row: Sequence[Any]) -> JobRow:
+    """A row of the table as a value."""
+    values = list(row)
+    values[_STATE] = ServiceState(values[_STATE])
+    return JobRow(*values)
+
+
+def move_of(row: Row[Any]) -> Move:
+    """A row of the table of moves as a value."""
+    values = list(row)
+    values[_MOVE_STATE] = ServiceState(values[_MOVE_STATE])
+    return Move(*values)
+
+
+def job_found(
+    connection: Connection, statement: Select[Any] | Update, values: Mapping[str, Any]
+) -> JobRow | None:
+    """The row that a statement finds or changes; None if there is none."""
+    found = connection.execute(statement, values).one_or_none()
+    return None if found is None else job_of(found)
+
+
+def swapped(
+    connection: Connection, row: JobRow, values: Mapping[str, Any], statement: Update = SWAP
+) -> JobRow | None:
+    """A job after a compare-and-set; None if another server changed it since the caller saw the row."""
+    known = {"job": row.id, "known_state": row.state.value, "known_claim": row.claim}
+    return job_found(connection, statement, {**values, **known})
+
+
+def record(
+    connection: Connection, job_id: int, state: ServiceState, message: str, at: int | None = None
+) -> None:
+    """Notes a move, as of now if no instant is given."""
+    values = {"job_id": job_id, "state": state.value, "message": message}
+    if at is None:
+        connection.execute(_RECORD_NOW, values)
+    else:
+        connection.execute(_RECORD, {**values, "at": at})
+
+
+def record_claims(connection: Connection, rows: Sequence[JobRow], at: int) -> None:
+    """Notes that jobs were claimed."""
+    claimed = {"state": ServiceState.PROCESSING.value, "message": "", "at": at}
+    connection.execute(_RECORD, [{**claimed, "job_id": row.id} for row in rows])
