@@ -71,14 +71,25 @@ def play(cases: Sequence[Fields], root: Path, theatres: int, *flags: str) -> lis
 
 
 def traced(case: Fields, root: Path) -> Callable[[str], list[str]]:
-    """The operations of each process of one case."""
+    """The operations of each process of one case.
+
+    Those with which a runner records events of its process are left out: it does so only once a job has run
+    for a second, as any job may on a busy machine.
+    """
     process = _theatre(root, "--trace", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     out, _ = process.communicate(json.dumps([case]))
     result = json.loads(out)
     if result["problems"]:
         raise RuntimeError(json.dumps(result, indent=1))
     directory = Path(result["directory"])
-    return lambda who: (directory / f"trace-{who}").read_text().splitlines()
+
+    def steps(who: str) -> list[str]:
+        traced = (directory / f"trace-{who}").read_text().splitlines()
+        if who != "runner-parent":
+            return traced
+        return [step for step in traced if not step.startswith("mkdir ") and " event-" not in step]
+
+    return steps
 
 
 def plant(name: str) -> Planted:

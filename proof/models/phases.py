@@ -30,6 +30,7 @@ PLANTED = {
     "a retry keeps its phase": "`_attempt_ended` leaves a job running that gave its slot back",
     "a pause forgets its job": "`_short` does not queue the job whose start was refused",
     "a running job is ended": "`_cancelled` ends a job while an attempt of it runs",
+    "unneeded jobs are tried again": "`_has_spared` puts no job to sleep",
 }
 
 
@@ -61,8 +62,8 @@ class Seen(NamedTuple):
     state: JobState = JobState.UNSCHEDULED
     grant: int = 0
     """The units that it holds, by the number of their grant."""
-    is_tried: bool = False
-    """It had an attempt, or was submitted again: it goes on, whether a job needs it or not."""
+    is_asked: bool = False
+    """An owner submitted it again: it begins, whether a job needs it or not."""
 
 
 class State(NamedTuple):
@@ -211,7 +212,7 @@ class Stage:
         self.jobs: list[Any] = []
         self.states = [seen.state for seen in state.entries]
         self.grants = [seen.grant for seen in state.entries]
-        self.tried = [seen.is_tried for seen in state.entries]
+        self.asked = [seen.is_asked for seen in state.entries]
         for plan in plans:
             self.jobs.append(_entry(plan, self.jobs, launcher))
         self._number = {job: number for number, job in enumerate(self.jobs)}
@@ -249,7 +250,7 @@ class Stage:
                     job.pool is not None,
                     self.states[number],
                     self.grants[number],
-                    self.tried[number],
+                    self.asked[number],
                 )
                 for number, job in enumerate(self.jobs)
             ),
@@ -288,7 +289,7 @@ class Stage:
         self.feed(inputs.Ended(self.jobs[number], verdict))
 
     def submit_again(self, number: int) -> None:
-        self.tried[number] = True  # an owner asks for it, whatever jobs need it
+        self.asked[number] = True
         self.feed(inputs.Submitted(self.jobs[number]))
 
     def grant(self, number: int) -> None:
@@ -312,9 +313,8 @@ class Stage:
         if not all(one.origin.is_done for one in job.dependencies):
             self._wrong("a job begins although one that it needs is not done")
         is_needed = job.transient is TransientMode.NONE or job.is_awaited()
-        if not is_needed and not self.tried[number]:
+        if not is_needed and not self.asked[number]:
             self._wrong("a transient job begins that no job needs")
-        self.tried[number] = True
         if any(number == other for other, *_ in self.state.attempts):
             self._wrong("a job runs twice at the same time")
         self.feed(inputs.Begun(job))
@@ -380,7 +380,7 @@ class Stage:
         self._leave(number)
 
     def _leave(self, number: int) -> None:
-        self.grants[number], self.tried[number] = 0, False
+        self.grants[number], self.asked[number] = 0, False
         self.state = self.state._replace(waiting=tuple(one for one in self.state.waiting if one != number))
 
     def _move(self, number: int, state: JobState) -> None:
@@ -458,10 +458,25 @@ class _Ending(Core):
         super()._cancelled(job, message)
 
 
+class _Insisting(Core):
+    def _has_spared(self, job: Any, message: str | None = None) -> bool:
+        return False
+
+
 _CORES: dict[str, type[Core]] = dict(
     zip(
         PLANTED,
-        (_Sleeping, _StillWaiting, _Releasing, _Sparing, _Keeping, _Staying, _Forgetting, _Ending),
+        (
+            _Sleeping,
+            _StillWaiting,
+            _Releasing,
+            _Sparing,
+            _Keeping,
+            _Staying,
+            _Forgetting,
+            _Ending,
+            _Insisting,
+        ),
         strict=True,
     )
 )

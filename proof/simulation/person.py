@@ -14,6 +14,7 @@ from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
+from tenuto.scheduler.effects import Effect
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
@@ -113,9 +114,9 @@ class Run:
 class StrictScheduler(Scheduler):
     """A scheduler of which no effect may fail, although that would end one job only."""
 
-    def _trouble(self, job: Job | None, error: Exception) -> None:
+    def _trouble(self, effect: Effect, error: Exception) -> None:
         self.loop.call_exception_handler({"message": "an effect failed", "exception": error})
-        super()._trouble(job, error)
+        super()._trouble(effect, error)
 
 
 class Person:

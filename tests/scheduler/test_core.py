@@ -194,6 +194,34 @@ def test_a_transient_job_sleeps_until_a_job_needs_it_and_again_when_that_is_canc
     assert [effect.job for effect in stage.effects if isinstance(effect, told.Sleep)] == [near, deep]
 
 
+@pytest.mark.parametrize("keeps_slot", [True, False])
+@pytest.mark.parametrize("way", ["tried again", "adopted", "short"])
+def test_a_transient_job_is_not_tried_again_once_the_job_that_needed_it_is_cancelled(
+    stage: Stage, way: str, keeps_slot: bool
+) -> None:
+    needed = stage.job("needed", transient=TransientMode.TRANSIENT)
+    user = stage.job("user", needed)
+    stage.submit(needed, user)
+    stage.feed(inputs.Begun(needed))
+    stage.feed(inputs.Cancelled(user, "no"))
+    stage.feed(inputs.Ended(user, FAILED))
+    assert needed.phase is Phase.RUNNING
+    again = Verdict(JobState.ERROR, JobFailureStatus.TIMEOUT, "time is up", tries=Tries(1))
+    ends: dict[str, inputs.Input] = {
+        "tried again": inputs.AttemptEnded(needed, again, keeps_slot),
+        "adopted": inputs.AdoptedEnded(needed, again),
+        "short": inputs.Short(needed, "time is up", of_descriptors=False),
+    }
+    assert typed(*stage.feed(ends[way])) == typed(
+        told.Tell(needed, JobState.WAITING, "time is up"), told.Sleep(needed), told.Notify()
+    )
+    stage.feed(inputs.SlotFree(needed))
+    stage.feed(inputs.Recovered())
+    assert (needed.phase, stage.started()) == (Phase.ASLEEP, ["needed"])
+    stage.submit(stage.job("another", needed))
+    assert stage.started() == ["needed", "needed"]
+
+
 def test_a_running_job_is_stopped_and_one_without_an_attempt_cancelled(stage: Stage) -> None:
     a = stage.job("a")
     stage.submit(a)

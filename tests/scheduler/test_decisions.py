@@ -6,6 +6,7 @@ import pytest
 
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import (
+    MAX_BLAMELESS,
     MAX_UNSTARTED,
     Arrival,
     RetryLimits,
@@ -90,14 +91,30 @@ def test_a_runner_lost_before_the_task_began_is_started_again_a_few_times() -> N
 
 
 def test_an_attempt_that_was_withdrawn_costs_no_try() -> None:
-    withdrawn = Tries(1, 3, withdrawn=True)
-    assert after_attempt(lost(ran=False), withdrawn, RetryLimits()).tries == Tries(1, 3)
+    withdrawn = Tries(1, 3, 2, withdrawn=True)
+    assert after_attempt(lost(ran=False), withdrawn, RetryLimits()).tries == Tries(1, 3, 2)
     assert after_attempt(lost(ran=True), withdrawn, RetryLimits()).tries is None
 
 
 def test_an_attempt_for_which_its_cluster_had_no_machine_costs_no_try() -> None:
     untried = lost(ran=False)._replace(untried=True, blameless=True)
     assert after_attempt(untried, Tries(1, 3), RetryLimits()).tries == Tries(1, 3)
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_the_losses_of_a_cluster_and_those_of_the_job_are_counted_apart(ran: bool) -> None:
+    by_cluster, of_its_own = lost(ran=ran)._replace(blameless=True), lost(ran=True)
+    limits = RetryLimits(max_lost_retries=1)
+    for lost_count in (0, 1):
+        counts = [
+            after_attempt(by_cluster, Tries(0, lost_count, n), limits).tries for n in range(MAX_BLAMELESS + 1)
+        ]
+        assert counts == [*(Tries(0, lost_count, n + 1) for n in range(MAX_BLAMELESS)), None]
+    for blameless_count in (0, MAX_BLAMELESS):
+        assert after_attempt(of_its_own, Tries(0, 0, blameless_count), limits).tries == Tries(
+            0, 1, blameless_count
+        )
+        assert after_attempt(of_its_own, Tries(0, 1, blameless_count), limits).tries is None
 
 
 def test_a_job_marked_as_lost_stays_lost() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
+from tenuto.launchers.observation import Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
 from tenuto.scheduler.jobs import Job
-from tenuto.testing.cluster import ClusterLauncher, FakeCluster, Fate
+from tenuto.testing.cluster import ClusterJob, ClusterLauncher, FakeCluster, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
@@ -76,6 +77,23 @@ class World:
 
     def sleep(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def lose(self, job: Job, attempt: int, how: Callable[[ClusterJob], None]) -> None:
+        """Wait until an attempt runs, and end it by force."""
+        for _ in range(1000):
+            if (job.state, job.attempt) == (JobState.RUNNING, attempt):
+                break
+            self.sleep(1.0)
+        assert (job.state, job.attempt) == (JobState.RUNNING, attempt)
+        how(self.cluster.jobs[max(self.cluster.jobs, key=int)])
+        self.running = 0
+
+
+def preempt(job: ClusterJob) -> None:
+    """A more urgent job gets the node of a job, which is killed."""
+    for runner in job.runners:
+        runner.kill()
+    job.sighting = Sighting(Seen.ENDED, message="PREEMPTED", blameless=True)
 
 
 @pytest.fixture
@@ -196,6 +214,44 @@ def test_a_node_that_loses_power_costs_the_job_nothing(world: World) -> None:
     assert (job.state, job.failure_status) == (JobState.ERROR, JobFailureStatus.LOST)
     assert lost == world.begun == 1 + MAX_BLAMELESS
     assert "NODE_FAIL" in (job.standing.message or "")
+
+
+def test_a_job_preempted_too_often_is_lost_and_says_why(world: World) -> None:
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=9)), owner)
+    for attempt in range(1, MAX_BLAMELESS + 2):
+        world.lose(job, attempt, preempt)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, world.begun) == (JobFailureStatus.LOST, 1 + MAX_BLAMELESS)
+    assert "PREEMPTED" in (job.standing.message or "")
+
+
+def test_preemptions_and_losses_of_its_own_use_up_retries_of_their_own(world: World) -> None:
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(retry=RetryLimits(max_lost_retries=1)), owner)
+    world.lose(job, 1, preempt)
+    world.lose(job, 2, preempt)
+    world.lose(job, 3, lambda known: known.runners[0].kill())
+    world.lose(job, 4, preempt)
+    world.sleep(HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 5, 5)
+    launch = job_directory.read_launch(world.host.machine().files, world.paths)
+    assert launch is not None
+    assert (launch.lost_count, launch.blameless_count) == (1, 3)
+
+
+def test_another_scheduler_goes_on_counting_preemptions(world: World) -> None:
+    world.duration_s = 1000.0
+    for attempt in range(1, MAX_BLAMELESS + 2):
+        owner, scheduler = FakeOwner(), world.scheduler()
+        job = scheduler.submit(world.job(), owner)
+        world.lose(job, attempt, preempt)
+        if attempt <= MAX_BLAMELESS:
+            scheduler.kill()
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, world.begun) == (JobFailureStatus.LOST, 1 + MAX_BLAMELESS)
 
 
 def test_a_runner_that_dies_is_a_loss_like_any_other(world: World) -> None:

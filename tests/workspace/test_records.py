@@ -30,7 +30,7 @@ from tenuto.workspace.records import (
 NOW = datetime(2030, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
 
 EXAMPLES: list[Any] = [
-    LaunchRecord(2, "ff", "slurm", "job", "host", NOW, external=True, retry_count=1),
+    LaunchRecord(2, "ff", "slurm", "job", "host", NOW, external=True, retry_count=1, blameless_count=2),
     LaunchRecord(1, "ff", "spawn", "job", "host", NOW, withdrawn=True),
     PidRecord(ProcessIdentity("host", "boot", "pid:[1]", 12, 345), 2, NOW),
     StopRecord(2, JobFailureStatus.CANCELLED, NOW, "by ada"),

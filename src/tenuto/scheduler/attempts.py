@@ -239,7 +239,7 @@ class Attempts(Watches):
         # From the directory, not from memory: the scheduler that counted them before may have been killed.
         tries = tries_to_come(self._explained(job, found.derived), self._tries(launch_of(found)), job.retry)
         if found.derived.revoked:  # by this scheduler, perhaps, which has counted the loss before
-            tries = tries._replace(lost_count=max(tries.lost_count, job.tries.lost_count))
+            tries = tries.with_losses_of(job.tries)
         job.tries = tries
         launch = job_directory.open_attempt(
             self.machine,
@@ -252,6 +252,7 @@ class Attempts(Watches):
             external=job.launcher.external,
             retry_count=job.tries.retry_count,
             lost_count=job.tries.lost_count,
+            blameless_count=job.tries.blameless_count,
             owner=job.owners[0].id if job.owners else None,
             instructions=instruct(
                 job.task_id,

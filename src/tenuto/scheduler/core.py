@@ -14,7 +14,7 @@ It is pure: it reads no clock and no file, starts nothing and tells nothing; `sh
 
 `Found`, `Adopted` and `Locked` take a new job from asleep to settling, running and blocked. A job that has no
 attempt (blocked, ready, wants tokens, starting) settles when it is `Cancelled`, and falls asleep when it is
-transient and no job needs it any more.
+transient and no job needs it any more; one that would have another attempt does so, too.
 """
 
 from __future__ import annotations
@@ -102,10 +102,7 @@ class Core:
             return
         if is_done:
             self._make_ready([job])  # its start looks once more, under the lock
-        elif job.transient is not TransientMode.NONE and not job.is_awaited():
-            self._put_to_sleep(job)
-            self._spare_unneeded_by([job])
-        else:
+        elif not self._has_spared(job):
             self._enter(job)
 
     def _enter(self, first: Job) -> None:
@@ -183,7 +180,7 @@ class Core:
         job.phase = Phase.RUNNING
 
     def _attempt_ended(self, job: Job, verdict: Verdict, keeps_slot: bool) -> None:
-        if self._has_settled(job, verdict):
+        if self._has_settled(job, verdict) or self._has_spared(job, verdict.message):
             return
         self._do(Retry(job, verdict, was_adopted=False))
         if not keeps_slot:
@@ -191,7 +188,7 @@ class Core:
             self.slots.add_first(job)
 
     def _adopted_ended(self, job: Job, verdict: Verdict) -> None:
-        if not self._has_settled(job, verdict):
+        if not self._has_settled(job, verdict) and not self._has_spared(job, verdict.message):
             self._do(Retry(job, verdict, was_adopted=True))
             self._enter(job)
 
@@ -206,12 +203,14 @@ class Core:
         return True
 
     def _short(self, job: Job, message: str, of_descriptors: bool) -> None:
-        job.phase = Phase.READY
-        self._do(Tell(job, JobState.WAITING, message))
-        self._do(Tell(job, JobState.READY, message))
         if of_descriptors:
             self.slots.start_fewer()
         self.slots.pause()
+        if self._has_spared(job, message):
+            return
+        job.phase = Phase.READY
+        self._do(Tell(job, JobState.WAITING, message))
+        self._do(Tell(job, JobState.READY, message))
         self.slots.add_first(job)
 
     def _recovered(self) -> None:
@@ -274,6 +273,15 @@ class Core:
                 if is_spared and not needed.is_awaited():
                     self._put_to_sleep(needed)
                     pending.append(needed)
+
+    def _has_spared(self, job: Job, message: str | None = None) -> bool:
+        """True if a transient job that would be tried again is put to sleep: no job needs it any more."""
+        if job.transient is TransientMode.NONE or job.is_awaited():
+            return False
+        self._do(Tell(job, JobState.WAITING, message))
+        self._put_to_sleep(job)
+        self._spare_unneeded_by([job])
+        return True
 
     def _put_to_sleep(self, job: Job) -> None:
         job.unblock()

@@ -13,7 +13,8 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.records import LaunchRecord, StopRecord
 
 MAX_BLAMELESS = 3
-"""How often a job is started again that its cluster lost: a node failed, or it was preempted or forgotten."""
+"""How often a job is started again that its cluster lost: a node failed, or it was preempted or forgotten.
+These losses use up none of the job's own retries, nor the other way round."""
 MAX_UNSTARTED = 3
 """How often a job is started again when its runner vanished before it reached the task's code."""
 
@@ -107,9 +108,20 @@ class Tries(NamedTuple):
     """How often it was tried again so far."""
 
     retry_count: int = 0
+    """After a timeout."""
     lost_count: int = 0
+    """After a loss of its own."""
+    blameless_count: int = 0
+    """After a loss by its cluster."""
     withdrawn: bool = False
     """The last of them came to nothing before anything was started."""
+
+    def with_losses_of(self, other: Tries) -> Tries:
+        """These, with as many losses of each kind as the other counted at least."""
+        return self._replace(
+            lost_count=max(self.lost_count, other.lost_count),
+            blameless_count=max(self.blameless_count, other.blameless_count),
+        )
 
 
 NO_TRIES = Tries()
@@ -127,7 +139,9 @@ class Verdict(NamedTuple):
 
 def tries_of(launch: LaunchRecord | None) -> Tries:
     """The counts that the current attempt recorded."""
-    return NO_TRIES if launch is None else Tries(launch.retry_count, launch.lost_count, launch.withdrawn)
+    if launch is None:
+        return NO_TRIES
+    return Tries(launch.retry_count, launch.lost_count, launch.blameless_count, launch.withdrawn)
 
 
 def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
@@ -145,12 +159,11 @@ def after_attempt(found: Derived, tries: Tries, limits: RetryLimits) -> Verdict:
     elif found.reason is JobFailureStatus.LOST and found.marker is None:
         if (tries.withdrawn or found.revoked or found.untried) and not found.payload_may_have_run:
             return final._replace(tries=tries._replace(withdrawn=False))  # the next one takes its place
-        again = tries._replace(lost_count=tries.lost_count + 1)
-        allowed = limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED
         if found.blameless:
-            allowed = max(allowed, MAX_BLAMELESS)
-        if again.lost_count <= allowed:
-            return final._replace(tries=again)
+            if tries.blameless_count < MAX_BLAMELESS:
+                return final._replace(tries=tries._replace(blameless_count=tries.blameless_count + 1))
+        elif tries.lost_count < (limits.max_lost_retries if found.payload_may_have_run else MAX_UNSTARTED):
+            return final._replace(tries=tries._replace(lost_count=tries.lost_count + 1))
     return final
 
 

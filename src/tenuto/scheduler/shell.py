@@ -111,7 +111,7 @@ class Shell:
                     try:
                         self._carriers[type(effect)](*effect)
                     except Exception as error:  # noqa: BLE001  no job is left hanging, whatever went wrong
-                        self._trouble(getattr(effect, "job", None), error)
+                        self._trouble(effect, error)
                 job = core.next_start()
                 if job is None:
                     break
@@ -123,11 +123,14 @@ class Shell:
             self._is_to_notify = False
             self._notify_soon()
 
-    def _trouble(self, job: Job | None, error: Exception) -> None:
-        """End the job whose effect could not be carried out."""
+    def _trouble(self, effect: effects.Effect, error: Exception) -> None:
+        """End the job whose effect could not be carried out; one that was to start gives its slot back."""
         logger.error("a step of a job failed", extra={"action": "step_failed"}, exc_info=error)
+        job: Job | None = getattr(effect, "job", None)
         if job is not None:
             self._feed(inputs.Failed(job, worded(error)))
+        if isinstance(effect, effects.Start):
+            self._give_back(effect.job, effect.grant)
 
     # Wishes of owners
 
@@ -201,7 +204,12 @@ class Shell:
     # Attempts
 
     def _start(self, job: Job, grant: Grant | None) -> None:
-        self._runner.spawn(self.aio_start(job, grant))
+        attempts = self.aio_start(job, grant)
+        try:
+            self._runner.spawn(attempts)
+        except BaseException:
+            attempts.close()
+            raise
 
     async def aio_start(self, job: Job, grant: Grant | None = None) -> None:
         """Runs a ready job, which has a slot of its launcher and its tokens, and gives the slot back."""
@@ -212,10 +220,14 @@ class Shell:
                 self._feed(inputs.Begun(job))
                 await self.aio_submit(job, grant)
         finally:
-            job.let_go_of_slots()
-            if job.needs:  # a job that is tried again may have got others by now
-                self._tokens.release(job, grant)
-            self._feed(inputs.SlotFree(job))
+            self._give_back(job, grant)
+
+    def _give_back(self, job: Job, grant: Grant | None) -> None:
+        """Give back the slot and the tokens with which a job was started."""
+        job.let_go_of_slots()
+        if job.needs:  # a job that is tried again may have got others by now
+            self._tokens.release(job, grant)
+        self._feed(inputs.SlotFree(job))
 
     async def aio_submit(self, job: Job, grant: Grant | None = None) -> None:
         """Sees a ready job through to its final state, trying again where that is due."""
@@ -232,6 +244,7 @@ class Shell:
             has_slot = not getattr(job.launcher, "shares_slots", False) or bool(job.slot_units)
             keeps_slot = verdict.tries is not None and grant is None and has_slot
             self._feed(inputs.AttemptEnded(job, verdict, keeps_slot))
+            keeps_slot = keeps_slot and job.phase is Phase.RUNNING
 
     async def aio_submit_inner(self, job: Job, grant: Grant | None = None) -> Verdict:
         """One attempt, or the wait for another scheduler's."""

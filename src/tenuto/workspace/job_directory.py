@@ -216,6 +216,7 @@ def open_attempt(
     external: bool = False,
     retry_count: int = 0,
     lost_count: int = 0,
+    blameless_count: int = 0,
     owner: str | None = None,
     instructions: Mapping[str, Any] | None = None,
 ) -> LaunchRecord:
@@ -239,6 +240,7 @@ def open_attempt(
         external=external,
         retry_count=retry_count,
         lost_count=lost_count,
+        blameless_count=blameless_count,
         owner=_first_owner(found) or owner,
         instructions=instructions or {},
     )

@@ -51,7 +51,9 @@ class LaunchRecord(NamedTuple):
     retry_count: int = 0
     """Restarts after a timeout, so far."""
     lost_count: int = 0
-    """Restarts after the runner was lost, so far."""
+    """Restarts after the runner was lost, so far, but for those below."""
+    blameless_count: int = 0
+    """Restarts after its cluster lost the runner, so far."""
     withdrawn: bool = False
     """Nothing was started: the machine was short of something."""
     owner: str | None = None
@@ -78,6 +80,7 @@ class LaunchRecord(NamedTuple):
             external=fields.flag("external"),
             retry_count=fields.integer("retry_count", default=0),
             lost_count=fields.integer("lost_count", default=0),
+            blameless_count=fields.integer("blameless_count", default=0),
             withdrawn=fields.flag("withdrawn"),
             owner=fields.optional_text("owner"),
             instructions=fields.mapping("instructions"),
@@ -333,11 +336,8 @@ def decode_fields(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
 
 
 def _record(fields: dict[str, Any]) -> bytes:
-    return to_json({"version": RECORD_VERSION, **_without_none(fields)}) + b"\n"
-
-
-def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    known = {name: value for name, value in fields.items() if value is not None}
+    return to_json({"version": RECORD_VERSION, **known}) + b"\n"
 
 
 def _decoded(data: bytes, build: Callable[[Fields], R]) -> R | Corrupt:
