@@ -126,10 +126,9 @@ class World:
         def watched(row: JobRow, to: ServiceState, message: str = "", **values: Any) -> JobRow | None:
             moved = move(row, to, message, **values)
             now = self._clock.monotonic()
-            if moved is not None and to is _S.CLEANED and now - self._ended_at.get(row.id, 0.0) < MAX_AGE_S:
-                self.problems.append(
-                    f"job {row.id} was cleaned {now - self._ended_at[row.id]:.0f} s after its end"
-                )
+            age_s = now - self._ended_at.get(row.id, 0.0)
+            if moved is not None and to is _S.CLEANED and age_s < MAX_AGE_S:
+                self.problems.append(f"job {row.id} was cleaned {age_s:.0f} s after its end")
             if moved is not None and to.is_final:
                 self._ended_at.setdefault(row.id, now)
                 self._stamp(server.parts.place(row).directory)
@@ -180,6 +179,7 @@ class World:
         name = f"job{next(self._numbers)}"
         place = server.parts.places.open_job(name)
         _write(place.files, script)
+        self._stamp(place.directory)
         user = self._chance.choice(["ada", "ada", "bob", "eve"])
         row, _ = server.parts.requests.add(NewJob(user, "s", name))
         server._sender.stage.wake()

@@ -1,4 +1,4 @@
-"""Owns what `import tenuto` may cost: the modules it must not load, the distributions it may install."""
+"""Owns what `import tenuto` and a job may cost: the modules they must not load, what Tenuto may install."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 
+import pytest
 from packaging.requirements import Requirement
 
 HEAVY = """
@@ -14,7 +15,13 @@ HEAVY = """
     numpy scipy pandas ribs optuna codecarbon
     multiprocessing concurrent.futures subprocess socket http
     hashlib _hashlib ssl shutil bz2 lzma difflib json inspect importlib.util pathlib urllib ipaddress
+    signal
 """.split()
+JOB = "import tenuto" + "".join(
+    f", tenuto.launchers.runner.{module}"
+    for module in ("claimed", "attempt", "beats", "python_task", "process_end")
+)
+"""What a runner that a cluster starts loads for a task, and its payload."""
 
 
 def loaded_by(code: str) -> set[str]:
@@ -39,8 +46,9 @@ def installed_with(name: str) -> set[str]:
     return found
 
 
-def test_import_tenuto_loads_nothing_heavy() -> None:
-    loaded = loaded_by("import tenuto") - loaded_by("pass")  # a .pth file may load modules before us
+@pytest.mark.parametrize("code", ["import tenuto", JOB], ids=["import", "job"])
+def test_import_tenuto_loads_nothing_heavy(code: str) -> None:
+    loaded = loaded_by(code) - loaded_by("pass")  # a .pth file may load modules before us
     assert [name for name in HEAVY if name in loaded] == []
 
 
@@ -53,12 +61,13 @@ def compiled_by(statement: str) -> list[str]:
     return sorted(subprocess.check_output([sys.executable, "-c", script], text=True).split())
 
 
-def test_import_tenuto_compiles_no_annotation() -> None:
+@pytest.mark.parametrize("code", ["import tenuto", JOB], ids=["import", "job"])
+def test_import_tenuto_compiles_no_annotation(code: str) -> None:
     """The first text that `typing` compiles costs a millisecond, and each one after it a little.
 
-    So a module that every job loads, and that has a NamedTuple, does not postpone its annotations.
+    So a module that every job loads takes its `NamedTuple` from `light`.
     """
-    assert compiled_by("import tenuto") == compiled_by("pass")  # a .pth file may load modules before us
+    assert compiled_by(code) == compiled_by("pass")  # a .pth file may load modules before us
 
 
 def test_the_core_install_stays_under_ten_distributions() -> None:

@@ -28,8 +28,24 @@ Pids = Callable[..., Coroutine[Any, Any, list[int]]]
 Alive = Callable[[int], bool]
 
 
+@pytest.fixture
+def stop(launcher: Launcher, run: Run, printed: Printed) -> Ended:
+    """Stops a job once it has printed a line, and returns its marker."""
+
+    def stop(job: ReadyJob) -> Marker:
+        async def scenario() -> None:
+            process = await started(launcher, job)
+            await printed(job)
+            await stopped(job, process, message="enough of it")
+
+        run(scenario())
+        return job.marker()
+
+    return stop
+
+
 def test_f24_a_task_that_swallows_everything_is_killed_after_its_grace(
-    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
+    task: TaskBuilder, stop: Ended
 ) -> None:
     body = """
     print('ready')
@@ -40,21 +56,12 @@ def test_f24_a_task_that_swallows_everything_is_killed_after_its_grace(
             pass
     """
     job = task(body, limits=Limits(grace_s=0.3))
-
-    async def scenario() -> None:
-        process = await started(launcher, job)
-        await printed(job)
-        await stopped(job, process, message="enough of it")
-
-    run(scenario())
-    marker = job.marker()
+    marker = stop(job)
     assert (marker.reason, marker.signal) == (JobFailureStatus.CANCELLED, signal.SIGKILL)
     assert marker.message == "enough of it; it did not stop when asked and was killed"
 
 
-def test_a_stopped_task_may_clean_up(
-    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
-) -> None:
+def test_a_stopped_task_may_clean_up(task: TaskBuilder, stop: Ended) -> None:
     body = """
     try:
         print('ready')
@@ -65,19 +72,13 @@ def test_a_stopped_task_may_clean_up(
         print('cleaned up')
     """
     job = task(body)
-
-    async def scenario() -> None:
-        process = await started(launcher, job)
-        await printed(job)
-        await stopped(job, process)
-
-    run(scenario())
-    assert job.marker().reason is JobFailureStatus.CANCELLED
+    marker = stop(job)
+    assert marker.reason is JobFailureStatus.CANCELLED
     assert Path(job.paths.out).read_text() == "ready\ncleaned up\n"
 
 
 def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
-    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed
+    task: TaskBuilder, stop: Ended
 ) -> None:
     body = """
     from tenuto.errors import TaskCancelled
@@ -88,14 +89,8 @@ def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
         return 'finished all the same'
     """
     job = task(body)
-
-    async def scenario() -> None:
-        process = await started(launcher, job)
-        await printed(job)
-        await stopped(job, process)
-
-    run(scenario())
-    assert (job.marker().reason, job.marker().result) == (JobFailureStatus.CANCELLED, None)
+    marker = stop(job)
+    assert (marker.reason, marker.result) == (JobFailureStatus.CANCELLED, None)
 
 
 # The signal may come while the task itself is loading what the handler needs; or there is no descriptor left.
@@ -107,7 +102,7 @@ HINDRANCES = (
 
 @pytest.mark.parametrize("hindrance", HINDRANCES)
 def test_a_task_is_stopped_though_the_reason_cannot_be_read(
-    task: TaskBuilder, launcher: Launcher, run: Run, printed: Printed, hindrance: str
+    task: TaskBuilder, stop: Ended, hindrance: str
 ) -> None:
     body = f"""
     {hindrance}
@@ -120,14 +115,8 @@ def test_a_task_is_stopped_though_the_reason_cannot_be_read(
         print('cleaned up')
     """
     job = task(body)
-
-    async def scenario() -> None:
-        process = await started(launcher, job)
-        await printed(job)
-        await stopped(job, process, message="enough of it")
-
-    run(scenario())
-    assert (job.marker().reason, job.marker().message) == (JobFailureStatus.CANCELLED, "enough of it")
+    marker = stop(job)
+    assert (marker.reason, marker.message) == (JobFailureStatus.CANCELLED, "enough of it")
     assert Path(job.paths.out).read_text() == "ready\ncleaned up\n"
 
 

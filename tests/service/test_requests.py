@@ -58,6 +58,14 @@ class TestRequests(RequestsContract):
     """On SQLite and on PostgreSQL."""
 
 
+def test_a_rehearsal_changes_nothing(requests: Requests) -> None:
+    add(requests)
+    requests.rehearse()
+    [row] = requests.listed(Page())
+    assert (row.state, row.claim, row.message) == (S.QUEUED, 0, "")
+    assert [move.state for move in requests.moves_of(row.id)] == [S.QUEUED]
+
+
 def queued(database: Database, count: int, users: int = 3) -> None:
     """So many queued jobs of a few users."""
     rows = [

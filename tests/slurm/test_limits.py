@@ -143,8 +143,9 @@ def test_a_command_that_kills_a_job_while_sbatch_hangs_is_heard(driver: Driver) 
 
 
 @pytest.mark.prove("Slurm looks at time limits every half minute")
+@pytest.mark.watchdog(300)
 def test_a_limit_that_is_not_known_is_told_before_it_comes(driver: Driver) -> None:
-    driver.run(
+    script = driver.script(
         """
 with experiment(HERE / "ws", "x"):
     assert Long.C().submit().job.result() == 2
@@ -159,8 +160,11 @@ class Long(ResumableTask):
             time.sleep(0.2)
         return self.job_attempt
 """,
-        TENUTO_SLURM__EXTRA="--time=1",
     )
+    # Slurm tells it a minute before: of a limit of one minute perhaps before the task has begun.
+    process = driver.start(script, TENUTO_SLURM__EXTRA="--time=2")
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
     assert driver.began() == ["attempt", "attempt"]
 
 

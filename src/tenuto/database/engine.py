@@ -19,7 +19,7 @@ WRITES = "tenuto_writes"
 """The execution option of a connection whose transaction will write."""
 
 BUSY_MS = 2_000
-CACHE_KIB = 512
+CACHE_KIB = 1024
 LOCK_TIMEOUT_MS = 5_000
 IDLE_TIMEOUT_MS = 10_000
 STATEMENT_TIMEOUT_MS = 60_000

@@ -34,6 +34,7 @@ from tenuto.service.statements import (
     now,
     record,
     record_claims,
+    rehearse,
     swapped,
 )
 from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
@@ -66,6 +67,10 @@ class Requests:
     def now(self) -> int:
         """The database's clock."""
         return self._database.read(now)
+
+    def rehearse(self) -> None:
+        """Makes the statements of a job's way ready; changes nothing."""
+        self._database.write(rehearse)
 
     # Coming in
 

@@ -152,6 +152,10 @@ class Server:
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
 
+    async def rehearse(self) -> None:
+        """Prepares what the first job would wait for."""
+        await self.parts.sql(self.parts.requests.rehearse)
+
     def drain(self) -> None:
         """Takes no more uploads, and lets nobody wait."""
         log("draining")

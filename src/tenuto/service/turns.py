@@ -43,7 +43,7 @@ _TURNS = select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERV
 _READY = (
     select(jobs.c.id)
     .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
-    .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + LONGEST_WAIT_MS))
+    .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + bindparam("longest_ms")))
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
 )
@@ -81,7 +81,7 @@ def queues_of(
     queues: list[Queue] = []
     for user in eligible:
         free = min(most, quota.runs_per_user - active.get(user, 0))
-        values = {"of_service": service, "of_user": user, "most": free}
+        values = {"of_service": service, "of_user": user, "most": free, "longest_ms": LONGEST_WAIT_MS}
         found = tuple(row[0] for row in connection.execute(_READY, values))
         if found:
             queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))

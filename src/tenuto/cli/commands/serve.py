@@ -81,6 +81,7 @@ def command(
         if embedded is not None:
             await embedded.start()
         await server.start()
+        await server.rehearse()
 
     def ready(url: str) -> None:
         log("ready", url=url, services=",".join(found))
