@@ -44,6 +44,20 @@ def test_what_was_written_is_read(database: Database) -> None:
     assert scalar(database, "SELECT a FROM t") == 7
 
 
+def test_a_read_sees_one_state_whatever_is_written_meanwhile(database: Database) -> None:
+    def looks(connection: Connection) -> tuple[object, object]:
+        before = connection.execute(text("SELECT a FROM t")).scalar()
+        with ThreadPoolExecutor(1) as another:
+            another.submit(execute, database, "UPDATE t SET a = a + 1").result()
+        return before, connection.execute(text("SELECT a FROM t")).scalar()
+
+    execute(database, "CREATE TABLE t (a INTEGER)")
+    execute(database, "INSERT INTO t VALUES (7)")
+    assert database.read(looks) == (7, 7)
+    assert database.read(looks) == (8, 8)
+    assert scalar(database, "SELECT a FROM t") == 9
+
+
 def test_a_function_that_raises_leaves_nothing(database: Database) -> None:
     execute(database, "CREATE TABLE t (a INTEGER)")
 

@@ -16,7 +16,7 @@ import polars
 import pytest
 
 from tenuto.launchers.results import Encoder, decoded, readable
-from tenuto.launchers.runner.kept_result import kept
+from tenuto.launchers.runner.json_values import kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,36 @@ def test_4_two_schedulers_beside_each_other_number_without_a_gap(tmp_path: Path)
     second.close()
 
 
+def test_4_a_candidate_that_another_scheduler_told_meanwhile_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (search(tmp_path, max_total_jobs=6) for _ in range(2))
+    one, other = (evolution.scheduler(Console(), FakeQueue()) for evolution in (first, second))
+    store = first.open().store
+
+    def evaluate() -> None:
+        store.finish([succeeded(row, cost=1.0) for row in claimed(store, 3)], 3)
+
+    one.tick()
+    evaluate()
+    assert other.tick()["scheduled"] == 3  # which the first scheduler has not read
+    evaluate()
+    replica = first.sampler.replica
+    read_on = replica.read_on
+
+    def late() -> None:
+        other.tick()  # tells what the first one is about to tell
+        read_on()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replica, "read_on", late)
+        one.tick()
+    assert sorted(row["told"] for row in first.result().rows()) == [1, 2, 3, 4, 5, 6]
+    assert first.result().cost == 6.0
+    first.close()
+    second.close()
+
+
 def test_12_the_clock_of_a_scheduler_does_not_matter(tmp_path: Path) -> None:
     evolution = search(tmp_path, max_total_jobs=3)
     ahead = FakeClock(datetime.now().astimezone() + timedelta(minutes=10))

@@ -164,6 +164,10 @@ def test_38_soak(stage: Callable[..., Theatre], redis: Redis, postgresql: Postgr
     rows = theatre.rows()
     assert [row["number"] for row in rows] == list(range(1, total + 1))
     assert [row["number"] for row in rows if row["status"] != "SUCCEEDED"] == []
+    assert sorted(row["told"] for row in rows) == list(range(1, total + 1)), "each told once"
+    search = theatre.store.search("slow")
+    assert search is not None
+    assert search.cost == total
     assert overlaps(theatre) == []
     actors.end()
     deadline = time.monotonic() + 90

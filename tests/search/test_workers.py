@@ -151,8 +151,9 @@ def test_10_a_frozen_workers_job_is_adopted_on_the_same_workspace(stage: Callabl
     frozen.send_signal(signal.SIGSTOP)
     theatre.until(lambda rows: rows[0]["attempt"] == 2)
     theatre.let_go()
-    theatre.until(lambda rows: rows[0]["status"] == "SUCCEEDED")
+    theatre.until(lambda rows: rows[0]["told"] is not None)
     (before,) = theatre.rows()
+    assert before["status"] == "SUCCEEDED"
     frozen.send_signal(signal.SIGCONT)
     frozen.send_signal(signal.SIGTERM)
     _, said = frozen.communicate(timeout=90)  # by then it wrote whatever it had to write

@@ -31,6 +31,7 @@ PATIENCE_S = 30.0
 TRANSACTION_S = 75.0
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 1.0
+_ONE_STATE = "REPEATABLE READ"
 
 
 class Database:
@@ -64,6 +65,10 @@ class Database:
             self._engine = make_engine(self._url).execution_options(**{SENDER: sender})
         except OSError as error:
             raise DatabaseUnavailable(f"{self.shown_url} cannot be used: {error.strerror}") from None
+        # PostgreSQL would show each statement of a read another state: a replica then hears a tell twice.
+        self._reading = (
+            self._engine if self.is_sqlite else self._engine.execution_options(isolation_level=_ONE_STATE)
+        )
         self._groups: Groups | None = None
         if self.is_sqlite:
             self._groups = Groups(turns_of(os.path.realpath(str(self._url.database))), self._written)
@@ -112,7 +117,7 @@ class Database:
                 self._engine.dispose()
 
     def _in_transaction(self, fn: Callable[[Connection], T], writes: bool) -> T:
-        with self._engine.connect() as connection:
+        with (self._engine if writes else self._reading).connect() as connection:
             if writes:
                 connection = connection.execution_options(**{WRITES: True})
             deadline = self._deadlines.over(connection) if self._deadlines else nullcontext()

@@ -10,10 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import (
-    ExperimentInJob,
-    GracefulExperimentExit,
-)
+from tenuto.errors import ExperimentInJob, GracefulExperimentExit
 from tenuto.experiments.checked_arguments import (
     hooks_of,
     launcher_of,
@@ -44,7 +41,7 @@ from tenuto.experiments.run_outcome import is_leaving, notes_of, outcome, raise_
 from tenuto.experiments.run_status import add_tags
 from tenuto.experiments.saved_configs import load_submitted, newest_saved, place_of
 from tenuto.experiments.services import Service
-from tenuto.experiments.submissions import Submissions
+from tenuto.experiments.submissions import Submissions, reset_submitter
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.table import jobs_html
@@ -94,6 +91,13 @@ class experiment:
     that hold here.
     """
 
+    _interrupts: Interrupts | None = None
+    _open: contextlib.ExitStack | None = None
+    _run: Run | None = None
+    _reporter: Reporter | None = None
+    """Shows the open run."""
+    _outer: Token[Submitter | None] | None = None
+
     def __init__(
         self,
         workdir: Path | str | Workspace,
@@ -117,9 +121,8 @@ class experiment:
         self.name = text(name, "experiment(name)")
         self.run_mode = imposed_mode.get() or member(RunMode, run_mode, "experiment(run_mode=)")
         self.port = None if port is None else whole_number(port, "experiment(port=)")
-        self.raises_on_failure = _flag(
-            raise_on_failure, self.settings.fail_run_on_failed_job, "experiment(raise_on_failure=)"
-        )
+        fails = self.settings.fail_run_on_failed_job
+        self.raises_on_failure = _flag(raise_on_failure, fails, "experiment(raise_on_failure=)")
         """Whether a failed job makes the run raise, and the exit code 1."""
         self.fails_fast = _flag(fail_fast, bool(imposed_fail_fast.get()), "experiment(fail_fast=)")
         """Whether the first failure keeps further jobs from being started."""
@@ -133,16 +136,30 @@ class experiment:
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
         self._tokens = MachineTokens(self._scheduler.machine, self.settings, self.run_mode)
-        self._opening = RunOpening(
+        self._opening = self._made_opening(project_paths, dirty_git, wait_for_lock_s)
+        self._submissions = self._made_submissions(launcher, rerun_changed)
+        self.plan = self._submissions.plan
+        """What a dry run found, job by job."""
+        if flag(register_signals, "experiment(register_signals=)"):
+            self._interrupts = Interrupts(self._stop_on_interrupt, say)
+
+    def _made_opening(
+        self, project_paths: Iterable[Path | str], dirty_git: DirtyGitAction | str | None, wait_s: float
+    ) -> RunOpening:
+        return RunOpening(
             self._scheduler,
             self.settings,
             self.workspace,
             self.name,
             paths_of(project_paths, "experiment(project_paths=)") or [Path.cwd()],
             member(DirtyGitAction, dirty_git or self.settings.dirty_git, "experiment(dirty_git=)"),
-            seconds(wait_for_lock_s, "experiment(wait_for_lock_s=)"),
+            seconds(wait_s, "experiment(wait_for_lock_s=)"),
         )
-        self._submissions = Submissions(
+
+    def _made_submissions(self, launcher: Launcher | str | None, rerun_changed: bool | None) -> Submissions:
+        usual = _flag(rerun_changed, self.settings.rerun_changed, "experiment(rerun_changed=)")
+        imposed = imposed_rerun.get()
+        return Submissions(
             self._scheduler,
             self.settings,
             self.workspace,
@@ -150,23 +167,8 @@ class experiment:
             launcher_of(launcher, "experiment(launcher=)"),
             self.submit_hooks,
             self._tokens.gpus,
-            reruns_changed=self._reruns(rerun_changed),
+            reruns_changed=usual if imposed is None else imposed,
         )
-        self.plan = self._submissions.plan
-        """What a dry run found, job by job."""
-        self._interrupts: Interrupts | None = None
-        if flag(register_signals, "experiment(register_signals=)"):
-            self._interrupts = Interrupts(self._stop_on_interrupt, say)
-        self._open: contextlib.ExitStack | None = None
-        self._run: Run | None = None
-        self._reporter: Reporter | None = None
-        """Shows the open run."""
-        self._outer: Token[Submitter | None] | None = None
-
-    def _reruns(self, given: bool | None) -> bool:
-        usual = _flag(given, self.settings.rerun_changed, "experiment(rerun_changed=)")
-        imposed = imposed_rerun.get()
-        return usual if imposed is None else imposed
 
     # What a script asks
 
@@ -362,7 +364,7 @@ class experiment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._outer is not None:
-            _reset_submitter(self._outer)
+            reset_submitter(self._outer)
         left = isinstance(error, GracefulExperimentExit)
         try:
             if error is None and self._run is not None:
@@ -427,17 +429,6 @@ class experiment:
         self._scheduler.changed()
         running = len(self._run.running_jobs())
         return f"{counted(running, 'running job')} {'is' if running == 1 else 'are'} waited for"
-
-
-def _reset_submitter(outer: Token[Submitter | None]) -> None:
-    """Gives way to the experiment around this one.
-
-    A notebook may run each cell in a context of its own: then the token is of another one.
-    """
-    try:
-        current_submitter.reset(outer)
-    except ValueError:
-        current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
 
 
 def _flag(given: bool | None, usual: bool, what: str) -> bool:

@@ -1,17 +1,20 @@
 """The opening of a run: the workspace's root, the experiment's lock, a free id, the recorded environment.
+Says what is wrong with a disk that does not take it, and what a person can do about that.
 Submits nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import DirectoryUnusable, ParameterError
-from tenuto.experiments.disk_errors import worded_error
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
 from tenuto.experiments.experiment_lock import wait_for_lock
 from tenuto.experiments.reporter import say
@@ -24,6 +27,9 @@ from tenuto.workspace.layout import RunPaths
 
 if TYPE_CHECKING:
     from tenuto.experiments.experiment import experiment
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 
 class RunOpening(NamedTuple):
@@ -76,6 +82,55 @@ def disk_explained(root: str, consequence: str) -> Iterator[None]:
         raise DirectoryUnusable(
             f"{worded_error(error, root)} ({error.strerror or error}); {consequence}"
         ) from error
+
+
+def worded_error(error: OSError, directory: str) -> str:
+    """What an error says of a directory that was to be used."""
+    place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else directory
+    if error.errno in _FULL:
+        return (
+            f"DISK_FULL: {place} cannot be written: {_disk(directory)} is full, or your quota of it. Remove "
+            f"what is not needed, as by `tenuto clean --orphans -w {directory}`, and run it again"
+        )
+    if error.errno == errno.EROFS:
+        disk = _disk(directory)
+        return f"{place} cannot be written: {disk} is read-only: use another workspace, or have it remounted"
+    if error.errno in _FORBIDDEN:
+        return (
+            f"{place} cannot be written: {_rights(place)}: use another workspace, or have its "
+            f"owner share it with a group of yours, see workspace_group in docs/settings.md"
+        )
+    return f"{place} cannot be used: {error.strerror}: use another workspace"
+
+
+def _disk(path: str) -> str:
+    """The disk that a path lies on, by where it is mounted, and what it has left."""
+    known = _existing(path)
+    mounted = known
+    while not os.path.ismount(mounted) and mounted != "/":
+        mounted = os.path.dirname(mounted)
+    with contextlib.suppress(OSError):
+        found = os.statvfs(known)
+        free = found.f_bavail * found.f_frsize
+        return f"the disk at {mounted} ({free // 2**20} MiB and {found.f_favail} files left)"
+    return f"the disk at {mounted}"
+
+
+def _rights(path: str) -> str:
+    known = _existing(path)
+    with contextlib.suppress(OSError):
+        found = os.stat(known)
+        mode = stat.filemode(found.st_mode)
+        return f"{known} belongs to user {found.st_uid} ({mode}), and you are user {os.geteuid()}"
+    return "you have no right to"
+
+
+def _existing(path: str) -> str:
+    """The nearest directory above a path that is there."""
+    known = os.path.abspath(path)
+    while not os.path.exists(known) and known != "/":
+        known = os.path.dirname(known)
+    return known
 
 
 def check_agreement(xp: experiment, others: Iterable[experiment]) -> None:

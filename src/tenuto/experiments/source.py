@@ -12,7 +12,6 @@ from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
-from tenuto.experiments.job_log import JobLog
 from tenuto.experiments.job_owners import users
 from tenuto.experiments.job_past import explain_job, job_detail, named_events
 from tenuto.experiments.result_rows import Finished, result_rows
@@ -24,6 +23,7 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.log import JobLog
 from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of

@@ -1,4 +1,4 @@
-"""The log of a job: its tail, and what is written after it.
+"""The log of a job: its parts, its tail, and what is written after it.
 Reads a bounded part, however large the file is, and never follows a link.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenuto.errors import NotRegularFile
+from tenuto.errors import NotRegularFile, TenutoError
 from tenuto.workspace.ports import FileKind, Files
 
 TAIL_BYTES = 64 * 1024
@@ -36,6 +36,29 @@ def read_tail(files: Files, path: str, *, limit: int = TAIL_BYTES) -> Tail | Non
         cut = data.index(b"\n") + 1
         return Tail(_text(data[cut:]), start + len(data), False)
     return Tail(_text(data), start + len(data), not start)
+
+
+class JobLog:
+    """One log file in parts, as a monitor reads it; a job that printed nothing yet has an empty one."""
+
+    def __init__(self, files: Files, path: str, attempt: int, *, has_ended: bool) -> None:
+        self.attempt = attempt
+        self._files = files
+        self._path = path
+        self._has_ended = has_ended
+
+    def size(self) -> int:
+        found = self._files.stat(self._path)
+        return found.size if found is not None and found.kind is FileKind.FILE else 0
+
+    def read(self, offset: int, limit: int) -> bytes:
+        try:
+            return self._files.read_range(self._path, offset, limit)
+        except (OSError, TenutoError):
+            return b""
+
+    def ended(self) -> bool:
+        return self._has_ended
 
 
 class Follower:

@@ -57,9 +57,6 @@ class Picture:
         """Call a function after each change, in the thread that follows; it must return at once."""
         self._wakers.append(waker)
 
-    def remove_waker(self, waker: Callable[[], None]) -> None:
-        self._wakers.remove(waker)
-
     def close(self) -> None:
         """End the thread that follows, and wake all that wait."""
         with self._news:

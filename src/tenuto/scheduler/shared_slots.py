@@ -74,10 +74,6 @@ class SharedSlots:
         except (OSError, TenutoError):
             return True
 
-    def give_back(self, job: Job) -> None:
-        """Let go of the units of a job; a runner that has them keeps them."""
-        job.let_go_of_slots()
-
     def close(self) -> None:
         """Let go of the watches."""
         for desk in self._desks.values():

@@ -31,10 +31,13 @@ class Ingestion:
         if not replica.is_read:
             replica.read_on()
         rows = self._next(is_asked_out)
+        while any(row.number > replica.scheduled for row in rows):
+            # Another process added them, and may have told them since this one looked: with the counter of
+            # now, and rows of before, a candidate was told twice, and its cost counted twice.
+            replica.read_on()
+            rows = self._next(is_asked_out)
         if not rows:
             return 0
-        if any(row.number > replica.scheduled for row in rows):
-            replica.read_on()  # another process added them
 
         def tell() -> Sequence[Told]:
             told = []

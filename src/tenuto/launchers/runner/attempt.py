@@ -15,9 +15,8 @@ from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
-from tenuto.launchers.runner.fresh import start_afresh
+from tenuto.launchers.runner.fresh import needs_a_fresh_one, start_afresh
 from tenuto.launchers.runner.inheritance import Inherited
-from tenuto.launchers.runner.interpreter import needs_a_fresh_one
 from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
 from tenuto.launchers.runner.logs import BoundedLogs, open_logs
 from tenuto.launchers.runner.memory import limit_memory

@@ -5,6 +5,7 @@ Whatever is not as it should be, it complains, exits with 75 and has touched not
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 
@@ -12,7 +13,6 @@ from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
 from tenuto.launchers.runner.inheritance import Inherited
-from tenuto.launchers.runner.interpreter import is_forkable
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths
@@ -25,6 +25,7 @@ LOCK_PATIENCE_S = 60.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _UNKNOWN = "-"
+_STANDARD_STREAMS = 3
 
 
 class NotMine(Exception):
@@ -36,7 +37,7 @@ def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | 
 
     `time_s`: how long the cluster lets this process run, or `-` if that is not known.
     """
-    may_fork = is_forkable()
+    may_fork = _is_forkable()
     machine = this_machine()
     began = machine.clock.monotonic()
     try:
@@ -67,6 +68,15 @@ def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | 
         bell=header.bell,
         is_forkable=may_fork,
     )
+
+
+def _is_forkable() -> bool:
+    """True if a child of this process is as good as a fresh interpreter of the environment.
+
+    To be asked before anything is opened: what `site` started or opened must not be shared by a child.
+    """
+    tasks, descriptors = os.listdir("/proc/self/task"), os.listdir("/proc/self/fd")  # and the one that lists
+    return not sys.flags.no_site and len(tasks) == 1 and len(descriptors) <= _STANDARD_STREAMS + 1
 
 
 def _order(machine: Machine, manifest: str, index: int) -> tuple[Header, Order]:

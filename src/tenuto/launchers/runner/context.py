@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.plain import plain
+from tenuto.launchers.runner.json_values import plain
 from tenuto.light import late, pathlib
 from tenuto.tasks.base import ConfigBase
 

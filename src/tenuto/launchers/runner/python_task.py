@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tenuto.errors import TaskCancelled, TenutoError
 from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.runner.context import RunningJob
-from tenuto.launchers.runner.kept_result import kept
+from tenuto.launchers.runner.json_values import kept
 from tenuto.launchers.runner.partials import hold_partials
 from tenuto.launchers.runner.report_writer import ReportWriter
 from tenuto.light import late, sha256, signal

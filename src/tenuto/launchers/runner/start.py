@@ -3,7 +3,7 @@
 For a runner: DIRECTORY SCRIPT_NAME NONCE PYTHON, then descriptors: LOCK DESCENDANTS READY [TOKEN...];
 for a runner that a cluster starts: --claim PYTHON MANIFEST INDEX TIME_S (see `claimed`);
 for a parent that forks runners: --warm SOCKET PID, the pid being that of the launcher;
-for a payload in a fresh interpreter: --payload and what `fresh_payload` says;
+for a payload in a fresh interpreter: --payload and what `be_payload` takes;
 for a runner that waits for its job: --spare SOCKET PID, the pid being that of the launcher;
 for the payload beside it: --spare-payload SOCKET PID, the pid being that of the runner.
 """
@@ -11,6 +11,7 @@ for the payload beside it: --spare-payload SOCKET PID, the pid being that of the
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from tenuto.light import late
@@ -20,19 +21,17 @@ if TYPE_CHECKING:
         attempt,
         claimed,
         exits,
-        fresh_payload,
         inheritance,
-        interpreter,
+        payload_setup,
         process_end,
     )
     from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
-    fresh_payload = late("tenuto.launchers.runner.fresh_payload")
     claimed = late("tenuto.launchers.runner.claimed")
     exits = late("tenuto.launchers.runner.exits")
     inheritance = late("tenuto.launchers.runner.inheritance")
-    interpreter = late("tenuto.launchers.runner.interpreter")
+    payload_setup = late("tenuto.launchers.runner.payload_setup")
     process_end = late("tenuto.launchers.runner.process_end")
     parent_process = late("tenuto.launchers.warm.parent_process")
     spare_payload = late("tenuto.launchers.warm.spare_payload")
@@ -41,7 +40,7 @@ else:
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        exit_code = fresh_payload.be_payload(*arguments)
+        exit_code = payload_setup.be_payload(*arguments)
         process_end.leave(exit_code, fully=True)
     if kind == "--spare-payload":
         process_end.leave(spare_payload.be_spare(*arguments))
@@ -55,7 +54,7 @@ def start(kind: str, *arguments: str) -> NoReturn:
         if inherited is None:
             os._exit(0)
     elif kind == "--claim":
-        interpreter.look_in_standard_library()
+        _look_in_standard_library()
         inherited = claimed.inherit(*arguments)
         if inherited is None:
             os._exit(exits.STALE)
@@ -70,3 +69,9 @@ def start(kind: str, *arguments: str) -> NoReturn:
     if os.getpid() == runner:
         os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
     process_end.leave(exit_code)
+
+
+def _look_in_standard_library() -> None:
+    """Have a runner import from the standard library alone; its payload sets the path of its job."""
+    standard = os.path.dirname(os.__file__)
+    sys.path[:] = [place for place in sys.path if place.startswith(standard)]

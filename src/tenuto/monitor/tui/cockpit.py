@@ -67,7 +67,6 @@ class Cockpit(JobsView):
         self._detail: shapes.JobDetail | None = None
         self._why: shapes.Why | None = None
         self._is_stale = True
-        self._turn_number = 0
 
     # The provider
 

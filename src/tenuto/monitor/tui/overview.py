@@ -28,7 +28,6 @@ from tenuto.monitor.tui.words import (
 
 WIDE = 140
 LEFT = 90
-CARE_PERIOD_S = 10.0
 _MOST_RETRIED = 10_000
 
 

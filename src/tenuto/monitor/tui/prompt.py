@@ -21,7 +21,6 @@ class Prompt(View):
     name = "prompt"
     hints = "Enter filter  Esc leave  (state=error and lr<0.05)"
     is_dialog = True
-    takes_text = True
 
     def __init__(self, host: Host, text: str, accept: Callable[[str], object], label: str = "filter") -> None:
         super().__init__(host)

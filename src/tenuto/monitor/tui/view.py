@@ -63,8 +63,6 @@ class View:
     """How often the view asks again although nothing changed."""
     is_dialog = False
     """True if the view is drawn over the foot of the one below."""
-    takes_text = False
-    """True while every key is text."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
