@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 import typing
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.light import NamedTuple, json_encoder, json_reader
+from tenuto.light import NamedTuple, json_encoder
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 KEYS = st.text() | st.integers() | st.booleans() | st.none()
@@ -52,39 +49,6 @@ def test_a_circle_is_refused() -> None:
     circle.append(circle)
     with pytest.raises(ValueError, match="Circular"):
         compact(circle)
-
-
-def refuse(name: str) -> Any:
-    raise ValueError(f"no {name} here")
-
-
-TERMS: dict[str, Any] = {"parse_constant": refuse, "object_pairs_hook": lambda pairs: ["pairs", *pairs]}
-JSON_LIKE = st.text('{}[]":,\\ \n\t0123456789.eE+-truefalsnuNaIity\u00e9\ufeff\x01').map(str.encode)
-
-
-def read_by(read: Any, content: bytes) -> str:
-    """What a reader makes of bytes: a value, or its error; as text, in which NaN equals itself."""
-    try:
-        return repr(read(content))
-    except ValueError as error:
-        return repr(error)
-
-
-@given(VALUES.map(json.dumps).map(str.encode) | JSON_LIKE | st.binary())
-def test_bytes_are_read_or_refused_as_json_does(content: bytes) -> None:
-    assert read_by(json_reader(), content) == read_by(json.loads, content)
-    assert read_by(json_reader(**TERMS), content) == read_by(partial(json.loads, **TERMS), content)
-
-
-def test_what_cannot_be_read_is_refused_where_json_is_not_loaded() -> None:
-    script = """
-import sys
-from tenuto.light import json_reader
-assert "json" not in sys.modules
-json_reader()(b'{"a": 1')
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "json.decoder.JSONDecodeError" in done.stderr
 
 
 class Light(NamedTuple):

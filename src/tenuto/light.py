@@ -5,7 +5,7 @@ For what every job imports; what only some programs load may use the plain modul
 import re
 import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import fractions
     import hashlib
     import importlib.util as importlib_util
-    import json
     import pathlib
     import shlex
     import shutil
@@ -63,7 +62,6 @@ else:
     fractions = late("fractions")
     hashlib = late("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = late("importlib.util")
-    json = late("json")
     pathlib = late("pathlib")
     shlex = late("shlex")
     shutil = late("shutil")
@@ -156,29 +154,23 @@ else:
     }
 
 
-# JSON. `json` compiles patterns when it is loaded, which takes 1.5 ms, and makes an encoder for each value.
-
-_SAMPLE = {"text": "\u00e9", "numbers": [1, 1.5]}
-_CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_SAMPLE = {"text": "\u00e9", "numbers": [1, 1.5], "none": None}
 
 
 def json_encoder(item: str, key: str, *, allow_nan: bool = True) -> Callable[[object], str]:
-    """What `json.JSONEncoder.encode` does, with these separators, by a C encoder that is made once."""
+    """What `json.JSONEncoder.encode` does, with these separators, by a C encoder that is made once.
 
-    def encode(value: object) -> str:
-        encoded: str = json.dumps(value, separators=(item, key), allow_nan=allow_nan)
-        return encoded
-
-    def refuse(value: object) -> None:
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
+    `json` makes one for each value, which takes longer than to use it.
+    """
+    json: Any = import_module("json.encoder")
+    plain = json.JSONEncoder(separators=(item, key), allow_nan=allow_nan)
+    encode: Callable[[object], str] = plain.encode
+    escaped = json.encode_basestring_ascii
     try:
-        c: Any = import_module("_json")
-        escaped = c.encode_basestring_ascii
-        made = c.make_encoder(None, refuse, escaped, None, key, item, False, False, allow_nan)
-        if "".join(made(_SAMPLE, 0)) != f'{{"text"{key}"\\u00e9"{item}"numbers"{key}[1{item}1.5]}}':
+        made = json.c_make_encoder(None, plain.default, escaped, None, key, item, False, False, allow_nan)
+        if "".join(made(_SAMPLE, 0)) != encode(_SAMPLE):
             return encode
-    except (ImportError, AttributeError, TypeError):  # this Python has none, or makes it in another way
+    except TypeError:  # this Python has none, or makes it in another way
         return encode
 
     def encoded(value: object) -> str:
@@ -190,34 +182,6 @@ def json_encoder(item: str, key: str, *, allow_nan: bool = True) -> Callable[[ob
     return encoded
 
 
-def json_reader(**terms: Any) -> Callable[[bytes], Any]:
-    """What `json.loads` does with these terms (`parse_constant`, `object_pairs_hook`), by a C scanner."""
-    plain = {
-        "strict": True,
-        "object_hook": None,
-        "object_pairs_hook": None,
-        "parse_float": float,
-        "parse_int": int,
-        "parse_constant": _CONSTANTS.__getitem__,
-    }
-    try:
-        scan: Any = import_module("_json").make_scanner(SimpleNamespace(**plain | terms))
-    except (ImportError, AttributeError, TypeError):
-        return lambda content: json.loads(content, **terms)
-
-    def read(content: bytes) -> Any:
-        try:
-            text = content.decode()
-            value, end = scan(text, 0)
-            if not text[end:].strip(" \t\r\n"):
-                return value
-        except (StopIteration, ValueError, SystemError):  # the last while the error of `json` is not loaded
-            pass
-        return json.loads(content, **terms)  # which says what is wrong, or knows the encoding
-
-    return read
-
-
 __all__ = [
     "NamedTuple",
     "ctypes",
@@ -227,9 +191,7 @@ __all__ = [
     "hashlib",
     "import_module",
     "importlib_util",
-    "json",
     "json_encoder",
-    "json_reader",
     "late",
     "pathlib",
     "pattern",

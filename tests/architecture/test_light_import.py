@@ -49,7 +49,8 @@ def installed_with(name: str) -> set[str]:
 @pytest.mark.parametrize("code", ["import tenuto", JOB], ids=["import", "job"])
 def test_import_tenuto_loads_nothing_heavy(code: str) -> None:
     loaded = loaded_by(code) - loaded_by("pass")  # a .pth file may load modules before us
-    assert [name for name in HEAVY if name in loaded] == []
+    may = {"json"} if code == JOB else set()  # for its records
+    assert [name for name in HEAVY if name in loaded - may] == []
 
 
 def compiled_by(statement: str) -> list[str]:
