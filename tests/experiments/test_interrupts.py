@@ -146,7 +146,7 @@ with experiment(HERE / "ws", "broken"):
     raise RuntimeError("the script is broken")
 """
     )
-    with terminal(python(script), place.directory) as screen:
+    with terminal(python(script), place.directory, PYTHON_COLORS="0") as screen:  # 3.13 colours tracebacks
         eventually(place.ledger, "the job to begin")
         screen.press(b"\x03")
         eventually(lambda: "nothing more is started" in screen.seen, "a word about it")
