@@ -31,7 +31,7 @@ from tenuto.workspace.machine import this_machine
 
 PLANTED = {
     "no find": "a job that was taken over is given to any node anew",
-    "no pace": "servers are taken for dead when the clock of the database jumps",
+    "no beats": "servers are taken for dead when the clock of the database jumps",
     "no rest": "what looks old by the clock of the database is cleaned, though that jumped",
     "no return": "what was queued before the clock was set back waits for the old time",
 }
@@ -108,8 +108,8 @@ class World:
         self._watch(server)
         if self._plant == "no find":
             _without_find(server)
-        elif self._plant == "no pace":
-            server._can_compare = lambda wall, now: True  # type: ignore[method-assign]
+        elif self._plant == "no beats":
+            server._beats.is_still = lambda server, monotonic, for_s: True  # type: ignore[method-assign]
         elif self._plant == "no rest":
             server._cleaner._rest = _Restless(0.0, 0.0)
             server._cleaner._is_young = lambda directory: False  # type: ignore[method-assign]

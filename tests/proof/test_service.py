@@ -32,7 +32,12 @@ def test_a_server_and_its_node_survive_a_kill_at_every_point() -> None:
 def test_a_seed_leads_to_the_same_world_and_a_planted_bug_is_found_in_it() -> None:
     """Acceptance 12: the seeds themselves are played above."""
     assert simulation.played(3) == simulation.played(3)
-    assert proving.plant_in_simulation("no pace").found
+    assert proving.plant_in_simulation("no beats").found
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_and_comes_back_between_two_looks_ends_no_server() -> None:
+    assert simulation.played(303).problems == ()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.service.decisions import (
+    Beats,
     Breaker,
     NodeLoad,
     Queue,
@@ -140,3 +141,13 @@ def test_the_cleaner_rests_for_as_long_as_the_clock_jumped() -> None:
     backwards, ahead = rest.round(0.0, 250.0, 3600)
     assert ahead == 0
     assert backwards.until == rest.until
+
+
+def test_a_server_is_still_while_it_shows_the_same_beat_by_our_own_clock() -> None:
+    beats = Beats()
+    beats.look({"a": 100_000, "b": 100_000}, 50.0)
+    beats.look({"a": 13_600, "b": 100_000}, 55.0)  # the database's clock was a day back when a was seen
+    assert not beats.is_still("a", 60.0, 10.0)
+    assert beats.is_still("b", 60.0, 10.0)
+    beats.look({"a": 13_600}, 65.0)
+    assert beats.is_still("a", 65.0, 10.0)

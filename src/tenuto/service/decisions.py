@@ -5,15 +5,13 @@ Reads no row, asks no node and no clock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 FAILURES_TO_OPEN = 3
 LONGEST_BREAK_S = 60.0
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
-UNEVEN_S = 5.0
-"""By how much two clocks may differ between two looks, without one of them having jumped."""
 
 
 class Queue(NamedTuple):
@@ -146,20 +144,23 @@ class Rest(NamedTuple):
         return monotonic < self.until
 
 
-class Pace(NamedTuple):
-    """Whether the database's clock goes as fast as ours: while it does not, no server is taken for dead."""
+class Beats:
+    """Since when each server has shown the same beat, by our own clock: a living one shows a new one soon.
 
-    wall: float
-    monotonic: float
-    uneven_until: float = 0.0
-    """On the monotonic clock."""
+    The database's clock alone may be wrong: it may jump between two looks, and back again.
+    """
 
-    def look(self, wall: float, monotonic: float, unseen_s: float) -> Pace:
-        """The next look's knowledge. After a jump the living have ``unseen_s`` to be seen again."""
-        drift = abs((wall - self.wall) - (monotonic - self.monotonic))
-        uneven_until = monotonic + unseen_s if drift > UNEVEN_S else self.uneven_until
-        return Pace(wall, monotonic, uneven_until)
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float]] = {}
 
-    def is_even(self, monotonic: float) -> bool:
-        """True once the instants that rows hold can be compared with now."""
-        return monotonic >= self.uneven_until
+    def look(self, beats: Mapping[str, int], monotonic: float) -> None:
+        """Takes the beats that the servers show now."""
+        known = self._known
+        self._known = {
+            server: known[server] if server in known and known[server][0] == beat else (beat, monotonic)
+            for server, beat in beats.items()
+        }
+
+    def is_still(self, server: str, monotonic: float, for_s: float) -> bool:
+        """True if a server shows the same beat for so long."""
+        return monotonic - self._known[server][1] >= for_s

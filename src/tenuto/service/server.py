@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from fastapi import FastAPI
+from sqlalchemy import Connection
 from starlette.types import ASGIApp, Scope
 
 from tenuto.database import Database
-from tenuto.database.members import Member, MemberKind, join, leave, see, unseen
+from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
 from tenuto.errors import DatabaseError
 from tenuto.service.access import Tokens
 from tenuto.service.cleaner import Cleaner
-from tenuto.service.decisions import Pace
+from tenuto.service.decisions import Beats
 from tenuto.service.getter import Getter
 from tenuto.service.guard import Guard
 from tenuto.service.log import log
@@ -43,6 +44,8 @@ from tenuto.workspace.ports import LockHandle, Machine
 
 SEEN_EVERY_S = 5.0
 UNSEEN_MS = 15_000
+STILL_S = UNSEEN_MS / 1000 - SEEN_EVERY_S
+"""A server that was not seen for `UNSEEN_MS` has shown the same beat at least for so long."""
 NODES_EVERY_S = 10.0
 """How often nodes are asked for their slots: a node that was started anew may have others."""
 PATIENCE_S = 10.0
@@ -99,7 +102,7 @@ class Server:
         self._news = Stage("news", self._tell_news, SEEN_EVERY_S, self.parts.metrics.stage_failed)
         self._asking = Stage("nodes", self._learn_slots, NODES_EVERY_S, self.parts.metrics.stage_failed)
         self._last_move = 0
-        self._pace: Pace | None = None
+        self._beats = Beats()
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
         self._stop_listening: list[object] = []
 
@@ -207,23 +210,11 @@ class Server:
             self._getter.follow(row, taken_over=True)
 
     async def _gone(self) -> list[str]:
-        """The servers that were not seen for too long; none while the database's clock is not trusted.
-
-        The clock is read after the servers: had it jumped in between, a living one would be among them.
-        """
+        """The servers that were not seen for too long: by the database's clock, and by ours."""
+        shown, late = await self.parts.sql(self.database.read, _servers)
         now = self._machine.clock.monotonic()
-        members = await self.parts.sql(
-            self.database.read, lambda connection: unseen(connection, MemberKind.SERVER, UNSEEN_MS)
-        )
-        wall = await self.parts.sql(self.parts.requests.now) / 1000
-        return [member.id for member in members] if self._can_compare(wall, now) else []
-
-    def _can_compare(self, wall: float, now: float) -> bool:
-        """Whether the database's clock can be compared with when others were seen: not after a jump."""
-        unseen_s = UNSEEN_MS / 1000
-        # A server that has just started does not know how the clock went before.
-        self._pace = (self._pace or Pace(wall, now, now + unseen_s)).look(wall, now, unseen_s)
-        return self._pace.is_even(now)
+        self._beats.look(shown, now)
+        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
 
     async def _take_over(self, servers: list[str] | None) -> None:
         rows = await self.parts.sql(self.parts.requests.take_over, servers)
@@ -244,6 +235,12 @@ class Server:
             parts.waiters.tell(job_id)
         for job_id in await parts.sql(parts.requests.unwanted):
             self._getter.terminate(job_id)
+
+
+def _servers(connection: Connection) -> tuple[dict[str, int], list[str]]:
+    """The last beat of each server, and the servers whose last one is long ago."""
+    shown = {server.id: server.seen_at for server in listed(connection, MemberKind.SERVER)}
+    return shown, [server.id for server in unseen(connection, MemberKind.SERVER, UNSEEN_MS)]
 
 
 def _join(member: Member, connection: object) -> None:
