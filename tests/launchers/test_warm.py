@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.launchers.warm.parent import WarmParent
 from tenuto.lifecycle.states import JobFailureStatus
@@ -385,6 +387,34 @@ def test_what_a_fork_would_share_goes_to_a_fresh_interpreter_and_is_said_once(
     assert not parents(launcher)
 
 
+def test_a_fallback_starts_as_few_interpreters_as_spawn(
+    task: TaskBuilder, machine: Machine, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is known that a job cannot be forked, no parent is made for it again."""
+    started: list[str] = []
+    spawn = os.posix_spawn
+
+    def counted(path: str, *arguments: Any, **named: Any) -> int:
+        started.append(path)
+        return spawn(path, *arguments, **named)
+
+    job = task("pass", before="if 'pytest' not in sys.modules:\n    kept = open(__file__)")
+    counts = []
+    for kind in (WarmLauncher, SpawnLauncher):
+        with contextlib.closing(kind(machine)) as launcher:
+            run(finished(launcher, job)).close()
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "posix_spawn", counted)
+                for _ in range(3):
+                    job.open_attempt()
+                    run(finished(launcher, job)).close()
+        job.open_attempt()
+        counts.append(len(started))
+        started.clear()
+    job.release()
+    assert counts[0] <= counts[1]
+
+
 def test_a_gpu_that_is_open_is_noticed(
     task: TaskBuilder, ended: Ended, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -719,6 +749,7 @@ def test_a_parent_ends_with_the_process_of_its_launcher(
     """Also if a process that the launcher's process forked keeps the socket open."""
     code = f"""
 import asyncio, os, signal, time
+from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.testing.contracts.launchers import started
 from tenuto.testing.jobs import JobBench
