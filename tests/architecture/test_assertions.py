@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("tests", "proof", "src/tenuto/testing")
-ASSERTING = {"raises", "warns", "fail", "expect", "run_state_machine_as_test"}
-"""Calls that assert: pytest's, Playwright's and Hypothesis'."""
+ASSERTING = {"raises", "warns", "fail", "expect"}
+"""Calls that assert: pytest's and Playwright's."""
 
 
 def found_in(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -24,10 +24,10 @@ def found_in(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def asserts(node: ast.AST) -> bool:
-    """Whether a statement can fail a test; one of a contract, called by `super()`, does so itself."""
+    """Whether a statement can fail a test."""
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return name in ASSERTING or name.startswith("test_")
+        return name in ASSERTING
     return isinstance(node, ast.Assert)
 
 
@@ -56,7 +56,6 @@ def test_every_test_asserts_something_itself() -> None:
     [
         "assert checked(1)",
         "pytest.fail('no')",
-        "super().test_a()",
         "with pytest.raises(OSError): open('')",
         "async def scenario():\n        assert await seen()",
     ],

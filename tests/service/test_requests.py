@@ -175,6 +175,8 @@ class AgainstDict(RuleBasedStateMachine):
 
     requests: Requests
     database: Database
+    looks = 0
+    """How often the rows were compared with the dict, in all courses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,10 +232,13 @@ class AgainstDict(RuleBasedStateMachine):
     def same(self) -> None:
         rows = {row.id: row.state for row in self.requests.listed(Page(limit=1000))}
         assert rows == self.known
+        AgainstDict.looks += 1
 
 
 def test_rows_behave_as_a_dict_would(requests: Requests, database: Database) -> None:
     """F51, V6."""
     AgainstDict.requests, AgainstDict.database = requests, database
     few = settings(max_examples=12, stateful_step_count=20, deadline=None)
+    before = AgainstDict.looks
     run_state_machine_as_test(AgainstDict, settings=few)
+    assert AgainstDict.looks - before >= 12, "each course compares its rows"

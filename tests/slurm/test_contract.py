@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,12 @@ LATE = pytest.mark.prove("its runner waits a minute for a disk that may be late"
 TWICE = pytest.mark.prove("one kind of cluster is enough for each change")
 
 
+def left_by_runners(bench: JobBench) -> list[str]:
+    """The records and markers that runners have written in the workspace of a test."""
+    files = Path(bench.layout.root).glob("jobs/*/*/*")
+    return [file.name for file in files if file.suffix in (".pid", ".done", ".failed")]
+
+
 @pytest.mark.parametrize("slurm", ["apart", pytest.param("beside", marks=TWICE)], indirect=True)
 class TestSlurm(ExternalLauncherContract):
     @LATE
@@ -26,6 +33,7 @@ class TestSlurm(ExternalLauncherContract):
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
         super().test_a_runner_of_a_stale_attempt_touches_nothing(launcher, bench, run)
+        assert left_by_runners(bench) == []
 
 
 @pytest.mark.parametrize("slurm", ["beside", pytest.param("apart", marks=TWICE)], indirect=True)
@@ -39,3 +47,4 @@ class TestPilot(ExternalLauncherContract):
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
         super().test_a_runner_of_a_stale_attempt_touches_nothing(launcher, bench, run)
+        assert left_by_runners(bench) == []

@@ -1,4 +1,4 @@
-"""Runs that still need a job: live ones, those with a running job that depends on it, those that keep it.
+"""Runs that still need a job: live runs, runs of a running job that depends on it, and runs that keep it.
 Reads only. A remover of a job takes its lock first, and asks then.
 """
 

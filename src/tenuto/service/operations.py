@@ -32,7 +32,7 @@ from tenuto.service.uploads import (
 from tenuto.service.waiters import Listening, heard
 
 LOOK_AGAIN_S = 5.0
-"""How often, on average, a waiter reads its row again, though nobody woke it."""
+"""A waiter reads its row again after so long, on average, though no move woke it."""
 UPLOADED = "Job successfully uploaded"
 
 

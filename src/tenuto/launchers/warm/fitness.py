@@ -163,7 +163,7 @@ def _random_words() -> tuple[int, ...]:
 
 
 def _threads() -> int:
-    """The process has so many threads, not counting those that no child misses."""
+    """The number of threads of this process, but for threads that no child misses."""
     return sum(_thread_name(task) not in _MENDED for task in os.listdir("/proc/self/task"))
 
 
