@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +131,12 @@ def test_23_the_payload_of_a_cancelled_candidate_ends_in_time(
     assert last - row["completed"] < LEASE_S / 4 + GRACE_S + LATE_S
 
 
+def running_of(folder: Path, pid: int) -> int:
+    """How many candidates the worker in a process runs."""
+    found = json.loads(tenuto(folder, "search", "workers", "-w", "workspace", "--json").stdout)
+    return sum(one["running"] for one in found if f"-{pid}-" in one["name"])
+
+
 @pytest.mark.slow
 def test_24_an_interrupt_drains_a_second_one_leaves_a_third_ends_at_once(
     folder: Path, evolving: Evolving
@@ -156,10 +161,7 @@ def test_24_an_interrupt_drains_a_second_one_leaves_a_third_ends_at_once(
     assert process.returncode == 5, said
     assert shown(folder)["running"] == 2  # their jobs go on, and the next run adopts them
     process = evolving("--slots", "2", "one.py", "400", "0")
-    deadline = time.monotonic() + 90
-    while f"-{process.pid}-" not in tenuto(folder, "search", "workers", "-w", "workspace", "--json").stdout:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(folder, lambda _: running_of(folder, process.pid) == 2)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     while "nothing more is started" not in process.stderr.readline():

@@ -218,6 +218,26 @@ def test_13_a_machine_that_slept_an_hour_loses_no_attempt(tmp_path: Path) -> Non
     evolution.close()
 
 
+def test_24_a_second_interrupt_that_overtakes_the_first_still_leaves(tmp_path: Path) -> None:
+    evolution = waiting(tmp_path)
+    store = evolution.open().store
+    agent = Agent(store, evolution.settings, tmp_path / "w", this_machine(), slots=1)
+    ticking = EvolutionScheduler(
+        evolution.settings, Console(), evolution.sampler, "square", store=store, agent=agent
+    )
+    agent.start()
+    until_executed(tmp_path)
+    ticking.stop(at_once=True)
+    ticking.stop()
+    running = threading.Thread(target=ticking.run_forever, daemon=True)
+    running.start()
+    running.join(30)
+    assert not running.is_alive(), "it waits for what runs"
+    agent.abandon()
+    assert agent.join(90)
+    evolution.close()
+
+
 def test_24_a_job_that_is_being_submitted_is_stopped_before_its_row_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

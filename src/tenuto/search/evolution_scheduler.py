@@ -270,7 +270,7 @@ class EvolutionScheduler:
 
     def stop(self, at_once: bool = False) -> None:
         """Makes and sends nothing more; `at_once`: does not wait for what runs."""
-        self._is_left = at_once
+        self._is_left = self._is_left or at_once  # two interrupts may come here in any order
         self._is_stopping.set()
         self._woken.set()
 

@@ -73,10 +73,10 @@ class Run:
                 if self.agent is not None:
                     self.agent.drain() if not interrupts.is_left else self.agent.leave()
                     self.agent.join(None if not interrupts.is_left else 10)
-        self.scheduler.jobs.close()
-        result = opened.result(interrupts.count > 0)
-        self._follow_best()
-        self._reporter.ended(self._progress(), result)
+            self.scheduler.jobs.close()
+            result = opened.result(interrupts.count > 0)
+            self._follow_best()
+            self._reporter.ended(self._progress(), result)
         return result
 
     def _stop(self) -> None:
