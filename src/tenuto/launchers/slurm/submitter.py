@@ -95,7 +95,8 @@ class Submitter:
         while not (count := room.reserve(len(orders), most)):
             asked = self._cluster.machine.clock.monotonic()
             with suppress(SlurmError):
-                room.look(commands.queue(), asked)
+                for suffix, job in room.look(commands.queue(), asked).items():
+                    room.asked_for(suffix, commands.shown(job))
                 if count := room.reserve(len(orders), most):
                     break
             self._pause.wait(pause_s)
@@ -168,7 +169,7 @@ class Submitter:
     def _take(
         self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
     ) -> None:
-        self._cluster.room.queue(place, len(orders))
+        self._cluster.room.queue(place, len(orders), job)
         if job is not None:
             # A command that found every job of it ended may have cleared the directory away by now.
             with suppress(OSError):
