@@ -28,9 +28,10 @@ from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 if TYPE_CHECKING:
-    from tenuto.launchers import commands
+    from tenuto.launchers import bundle, commands
     from tenuto.launchers.runner import failures, payload, process_end, stops
 else:
+    bundle = late("tenuto.launchers.bundle")
     commands = late("tenuto.launchers.commands")
     failures = late("tenuto.launchers.runner.failures")
     process_end = late("tenuto.launchers.runner.process_end")
@@ -169,6 +170,8 @@ def complete_package() -> None:
 
 def look_like_a_plain_program() -> None:
     """Hide the runner: multiprocessing starts its workers by running the file of `__main__` again."""
+    if "tenuto.launchers.bundle" in sys.modules:
+        bundle.close_bundle()
     sys.modules["__main__"] = ModuleType("__main__")
     sys.argv[1:] = []
     if isinstance(sys.stdout, io.TextIOWrapper):
