@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import JournalError, NotFound
-from tenuto.experiments.run_journal import RunEvents, archive_forsaken, run_events, run_of, writer_name
+from tenuto.experiments.run_journal import RunEvents, archive_forsaken, run_events
+from tenuto.experiments.run_record import run_of, writer_name
 from tenuto.lifecycle.events import (
     JobProgressEvent,
     JobStateChangedEvent,

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tenuto.experiments.overview import Overview
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.jobs.model import Counts
 from tenuto.jobs.screen import PrintingAbove, Screen, ScreenLine, Size, Style
 from tenuto.jobs.text import duration, fit, safe, truncate, width

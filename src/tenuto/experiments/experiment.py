@@ -38,7 +38,7 @@ from tenuto.experiments.run import Run
 from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.run_opening import RunOpening, check_agreement, disk_explained
 from tenuto.experiments.run_outcome import is_leaving, notes_of, outcome, raise_failure
-from tenuto.experiments.run_status import add_tags
+from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.saved_configs import load_submitted, newest_saved, place_of
 from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, reset_submitter

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tenuto.experiments.result_rows import Finished, Row, result_rows
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.workspace_view import WorkspaceView

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import job_row
-from tenuto.experiments.run_journal import run_of
+from tenuto.experiments.run_record import run_of
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.token_view import holders_text
 from tenuto.experiments.workspace_view import WorkspaceView

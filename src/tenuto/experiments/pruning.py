@@ -10,10 +10,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import WorkspaceError
-from tenuto.experiments.experiment_lock import lock_experiment
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_id import RunId, parse_run_id
-from tenuto.experiments.run_status import RunState, read_run_status, read_tags
+from tenuto.experiments.run_record import (
+    RunId,
+    RunState,
+    lock_experiment,
+    parse_run_id,
+    read_run_status,
+    read_tags,
+)
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.jobs.text import counted
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.states import JobState

@@ -8,9 +8,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.run_id import parse_run_id
-from tenuto.experiments.run_journal import archive_forsaken, writer_name
-from tenuto.experiments.run_status import RunState, RunStatus, write_run_status
+from tenuto.experiments.run_journal import archive_forsaken
+from tenuto.experiments.run_record import RunState, RunStatus, parse_run_id, write_run_status, writer_name
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.lifecycle.events import (
     CarbonMetricsData,

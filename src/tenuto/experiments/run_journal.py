@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import JournalError, NotFound
+from tenuto.experiments.run_record import run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
@@ -148,20 +149,6 @@ def _decoded(cursor: Mapping[str, Any] | None) -> tuple[Cursor, dict[JobKey, Cur
 
 def _positions(given: Mapping[str, Any]) -> Cursor:
     return {str(name): Position(int(offset), int(sequence)) for name, (offset, sequence) in given.items()}
-
-
-_BETWEEN = ":"
-
-
-def writer_name(run_id: str, nonce: str) -> str:
-    """The name under which a run writes. Names sort as the runs do."""
-    return f"{run_id}{_BETWEEN}{nonce}"
-
-
-def run_of(writer: str) -> str | None:
-    """The run that writes under this name; None if it was none."""
-    run_id, between, _ = writer.partition(_BETWEEN)
-    return run_id if between else None
 
 
 def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:

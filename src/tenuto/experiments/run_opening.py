@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import DirectoryUnusable, ParameterError
 from tenuto.experiments.environment import DirtyGitAction, capture, check_dirty_git, forget
-from tenuto.experiments.experiment_lock import wait_for_lock
 from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_id import free_run_id
+from tenuto.experiments.run_record import free_run_id, wait_for_lock
 from tenuto.experiments.workspace import Workspace, make_root, remember_workspace
 from tenuto.scheduler.base import Scheduler
 from tenuto.settings import Settings, process_environment

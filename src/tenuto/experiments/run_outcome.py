@@ -8,7 +8,7 @@ from tenuto.errors import FailedExperiment, GracefulExperimentExit
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED
 from tenuto.experiments.reporter import failure_text, printable
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.reuse import Validity
 from tenuto.jobs.text import counted
