@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
     from tenuto.experiments.hooks import SubmitHook
-    from tenuto.experiments.info import load_xp_info
     from tenuto.experiments.process_service import ProcessService
+    from tenuto.experiments.run_info import load_xp_info
     from tenuto.experiments.run_mode import RunMode
     from tenuto.experiments.services import Service, ServiceState
     from tenuto.experiments.web_service import WebService
@@ -120,7 +120,7 @@ _ON_DEMAND = {
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",
-    "load_xp_info": "tenuto.experiments.info",
+    "load_xp_info": "tenuto.experiments.run_info",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.saving",
     "serialize": "tenuto.tasks.saving",

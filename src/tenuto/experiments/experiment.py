@@ -39,7 +39,6 @@ from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode
 from tenuto.experiments.run_opening import RunOpening, check_agreement, disk_explained
 from tenuto.experiments.run_outcome import is_leaving, notes_of, outcome, raise_failure
 from tenuto.experiments.run_record import add_tags
-from tenuto.experiments.saved_configs import load_submitted, newest_saved, place_of
 from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, reset_submitter
 from tenuto.experiments.workspace import Workspace
@@ -61,9 +60,10 @@ from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
-    from tenuto.experiments import monitor_service, script_display
+    from tenuto.experiments import monitor_service, run_info, script_display
 else:
     monitor_service = late("tenuto.experiments.monitor_service")
+    run_info = late("tenuto.experiments.run_info")
     script_display = late("tenuto.experiments.script_display")
 
 
@@ -228,7 +228,7 @@ class experiment:
 
         `name`: one word, no path: `ParameterError` for what would lie elsewhere.
         """
-        save(value, place_of(self.run.paths, name))
+        save(value, run_info.place_of(self.run.paths, name))
 
     def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
         """What this run, or another, kept, as configs.
@@ -240,10 +240,10 @@ class experiment:
         """
         layout = self.workspace.layout
         if run_id is not None or experiment is None:
-            place = place_of(layout.run(experiment or self.name, run_id or self.run_id), name)
+            place = run_info.place_of(layout.run(experiment or self.name, run_id or self.run_id), name)
         else:
-            place = newest_saved(self._scheduler.machine, layout, experiment, name)
-        return load_submitted(place)
+            place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
+        return run_info.load_submitted(place)
 
     def results(self, task: type[Config] | None = None) -> list[Row]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.

@@ -8,8 +8,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.run_journal import archive_forsaken
-from tenuto.experiments.run_record import RunState, RunStatus, parse_run_id, write_run_status, writer_name
+from tenuto.experiments.run_record import (
+    RunState,
+    RunStatus,
+    parse_run_id,
+    run_of,
+    write_run_status,
+    writer_name,
+)
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -30,7 +36,7 @@ from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
 from tenuto.workspace.layout import Layout, RunPaths
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.ports import FileKind, Files, Machine
 
 logger = logging.getLogger("tenuto.experiments")
 
@@ -280,3 +286,24 @@ class Run:
             carbon=carbon,
         )
         write_run_status(self._machine.files, self.paths, status)
+
+
+def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:
+    """Gives the events of runs that were killed to those runs; what belongs to a run that is gone goes, too.
+
+    Under the experiment's lock, before a run writes. Otherwise they would count for the next run that ends.
+    """
+    place = layout.experiment_journal(experiment_id)
+    of_run: dict[str, list[int]] = {}
+    for number, writer in journal.writers(files, place).items():
+        run_id = run_of(writer)
+        if run_id is not None:
+            of_run.setdefault(run_id, []).append(number)
+    for run_id, numbers in of_run.items():
+        run = layout.run(experiment_id, run_id)
+        found = files.stat(run.directory)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            journal.archive(files, place, run.events, numbers)
+        else:
+            for number in numbers:
+                files.remove(place.path(number))
