@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import ExperimentInJob, GracefulExperimentExit
 from tenuto.experiments.checked_arguments import (
-    hooks_of,
+    RunMode,
+    imposed_fail_fast,
+    imposed_mode,
+    imposed_rerun,
     launcher_of,
     paths_of,
     settings_of,
@@ -20,10 +23,8 @@ from tenuto.experiments.checked_arguments import (
     workspace_of,
 )
 from tenuto.experiments.environment import DirtyGitAction
-from tenuto.experiments.hooks import SubmitHook
 from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
-from tenuto.experiments.machine_tokens import MachineTokens
-from tenuto.experiments.plan import without_unneeded
+from tenuto.experiments.job_defaults import MachineTokens
 from tenuto.experiments.pruning import clear_up
 from tenuto.experiments.reporter import (
     Reporter,
@@ -35,12 +36,17 @@ from tenuto.experiments.reporter import (
 )
 from tenuto.experiments.result_rows import Finished, Row, result_rows
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.run_opening import RunOpening, check_agreement, disk_explained
 from tenuto.experiments.run_outcome import is_leaving, notes_of, outcome, raise_failure
 from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.services import Service
-from tenuto.experiments.submissions import Submissions, reset_submitter
+from tenuto.experiments.submissions import (
+    Submissions,
+    SubmitHook,
+    hooks_of,
+    reset_submitter,
+    without_unneeded,
+)
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.table import jobs_html
