@@ -66,9 +66,9 @@ from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
-    from tenuto.experiments import monitor_service, run_info, script_display
+    from tenuto.experiments import process_service, run_info, script_display
 else:
-    monitor_service = late("tenuto.experiments.monitor_service")
+    process_service = late("tenuto.experiments.process_service")
     run_info = late("tenuto.experiments.run_info")
     script_display = late("tenuto.experiments.script_display")
 
@@ -358,7 +358,7 @@ class experiment:
             self._reporter.opened(self)
             self._run.subscribe(self._reporter.hear)
         if self.port is not None:
-            monitor_service.start_monitor(self._run, self.port, say)
+            process_service.start_monitor(self._run, self.port, say)
 
     def _display(self) -> Reporter | None:
         """The bars of a script that a person started by itself, where that person can see them."""

@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
-from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
+from tenuto.experiments.followed_run import FollowedRun, job_row, run_group, token_panel
 from tenuto.experiments.job_owners import users
 from tenuto.experiments.job_past import explain_job, job_detail, named_events
 from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.retries import Retries
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.source_feed import RunsFeed
-from tenuto.experiments.token_view import token_panel
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory

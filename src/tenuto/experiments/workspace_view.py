@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunsView, RunView
-from tenuto.experiments.standing import concerning, is_settled, within_run
-from tenuto.experiments.token_view import with_tokens
+from tenuto.experiments.standing import concerning, is_settled, with_tokens, within_run
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.ownership import is_of_no_run, owner_of
