@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import ExperimentLocked
-from tenuto.experiments.job_owners import askers, users
-from tenuto.experiments.pruning import prune_runs
+from tenuto.experiments.pruning import askers, prune_runs, users
 from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome

@@ -5,6 +5,7 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -77,6 +78,10 @@ class RunsView:
         names = (name_of_directory(name) for name in subdirectories(self._files, self.layout.experiments))
         found = [ExperimentView(name, tuple(self.runs(name))) for name in names if name is not None]
         return sorted(found, key=lambda one: one.runs[0].run_id if one.runs else "", reverse=True)
+
+    def all_runs(self) -> Iterator[RunView]:
+        """The runs of all experiments, in the order of `experiments`."""
+        return (run for experiment in self.experiments() for run in experiment.runs)
 
     def runs(self, experiment_id: str) -> list[RunView]:
         """The runs of an experiment, newest first."""
