@@ -22,13 +22,12 @@ from tenuto.experiments.checked_arguments import RunMode, imposed_fail_fast, imp
 from tenuto.experiments.display import (
     LiveProgress,
     PlainProgress,
-    ProgressDisplay,
     signs_for,
     steers_terminal,
 )
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
-from tenuto.experiments.overview import Overview
+from tenuto.experiments.overview import Overview, ProgressDisplay
 from tenuto.experiments.reporter import current_reporter
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment

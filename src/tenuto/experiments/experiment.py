@@ -66,11 +66,11 @@ from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
-    from tenuto.experiments import process_service, run_info, script_display
+    from tenuto.experiments import display, process_service, run_info
 else:
+    display = late("tenuto.experiments.display")
     process_service = late("tenuto.experiments.process_service")
     run_info = late("tenuto.experiments.run_info")
-    script_display = late("tenuto.experiments.script_display")
 
 
 class experiment:
@@ -363,7 +363,7 @@ class experiment:
     def _display(self) -> Reporter | None:
         """The bars of a script that a person started by itself, where that person can see them."""
         if self.settings.show_progress and ("ipykernel" in sys.modules or is_at_terminal()):
-            return script_display.script_display()
+            return display.script_display()
         return None
 
     def __exit__(
