@@ -120,8 +120,7 @@ class Run:
             if event.state is JobState.WAITING and self.reused:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
             elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
-                self.is_stopping = True
-                self._scheduler.changed()
+                self.stop_starting()
             elif event.state is JobState.DONE and not event.submittime and not event.starttime:
                 self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
         self._events.hear(event)
@@ -163,6 +162,11 @@ class Run:
             identity = (event.task_id, event.job_id)
             job = next(job for job in list(self.jobs.values()) if (job.task_id, job.job_id) == identity)
         return job
+
+    def stop_starting(self) -> None:
+        """Starts nothing more; what runs goes on."""
+        self.is_stopping = True
+        self._scheduler.changed()
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""

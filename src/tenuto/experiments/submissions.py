@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping
-from contextvars import Token
 from enum import Enum, unique
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +33,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import caller, class_name
-from tenuto.tasks.ports import Submission, Submitter, current_submitter
+from tenuto.tasks.ports import Submission
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -161,17 +160,6 @@ class Submissions:
             with contextlib.closing(lock):
                 job_directory.write_params(machine.files, job.paths, job.work.params(job.layout, job.paths))
                 job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))
-
-
-def reset_submitter(outer: Token[Submitter | None]) -> None:
-    """Gives way to the experiment around this one.
-
-    A notebook may run each cell in a context of its own: then the token is of another one.
-    """
-    try:
-        current_submitter.reset(outer)
-    except ValueError:
-        current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
 
 
 # -- hooks -------------------------------------------------------------------------------------------
