@@ -14,11 +14,11 @@ from tenuto.light import sha256
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
 
-_WHOLE = ("tenuto/launchers/runner",)
+_WHOLE = ("tenuto/launchers/payload", "tenuto/launchers/runner")
 """Packages of which a job may load every module."""
 _PARTS = {
     "tenuto": "__init__ clock errors light",
-    "tenuto/launchers": "__init__ instructions leftovers manifest",
+    "tenuto/launchers": "__init__ instructions kernel leftovers manifest",
     "tenuto/lifecycle": "__init__ owners states",
     "tenuto/tasks": "__init__ arguments base config containers deprecation deserialization graph hints "
     "identity live location methods ports progress saving schema sealing serialization tags task types "
