@@ -69,7 +69,9 @@ def test_every_module_of_tenuto_that_a_job_loads_comes_from_the_bundle(run: Run,
     assert "_Bundle" not in came["finders"], "what a task imports comes from its own file"
 
 
-@pytest.mark.parametrize("trouble", ["missing", "empty", "of another Python", "cut off", "a directory"])
+@pytest.mark.parametrize(
+    "trouble", ["missing", "empty", "of another Python", "cut off", "a directory", "open to others"]
+)
 def test_a_job_runs_without_a_bundle_that_cannot_be_used(run: Run, bundle: Path, trouble: str) -> None:
     data = bundle.read_bytes()
     bundle.unlink()
@@ -77,7 +79,9 @@ def test_a_job_runs_without_a_bundle_that_cannot_be_used(run: Run, bundle: Path,
         bundle.mkdir()
     elif trouble != "missing":
         other = data.replace(sys.version.split()[0].encode(), b"2.7.18", 1)
-        bundle.write_bytes({"empty": b"", "of another Python": other, "cut off": data[:-1]}[trouble])
+        contents = {"empty": b"", "of another Python": other, "cut off": data[:-1], "open to others": data}
+        bundle.write_bytes(contents[trouble])
+        bundle.chmod(0o664 if trouble == "open to others" else 0o644)
     came = run(str(bundle))
     assert "tenuto.launchers.runner.attempt" in came["others"]
     assert came["typing"] == "SourceFileLoader"

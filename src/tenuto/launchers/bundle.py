@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROOT = __file__.rpartition("/tenuto/launchers/")[0]
 STANDARD = os.__file__.rpartition("/")[0]
 _SIZE = 8
+_WRITABLE_BY_OTHERS = 0o022
 
 
 def identity() -> bytes:
@@ -41,9 +42,12 @@ def encode_bundle(modules: dict[str, tuple[str, CodeType]]) -> bytes:
 
 
 def use_bundle(path: str) -> None:
-    """Load modules from a bundle from now on; from their own files if it cannot be read or is another's."""
+    """Load modules from a bundle from now on; from their own files if it cannot be read, or be trusted."""
     try:
         with open(path, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & _WRITABLE_BY_OTHERS:
+                return  # it is code: nobody but this user may have written it
             data = memoryview(stream.read())
     except OSError:
         return

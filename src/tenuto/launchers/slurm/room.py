@@ -19,7 +19,7 @@ from tenuto.workspace.derive_table import ClusterSays
 class Queued(NamedTuple):
     """What Slurm may have of one submission."""
 
-    count: int
+    jobs: int
     since: float
     """When sbatch was answered."""
     job: str | None
@@ -40,7 +40,7 @@ class Room:
     def reserve(self, wanted: int, most: int) -> int:
         """Reserves room for as many of the wanted jobs as fit under `most`; returns how many."""
         with self._lock:
-            taken = self._reserved + sum(queued.count for queued in self._queued.values())
+            taken = self._reserved + sum(queued.jobs for queued in self._queued.values())
             granted = max(min(wanted, most - taken), 0)
             self._reserved += granted
             return granted
@@ -69,7 +69,7 @@ class Room:
                 if queued.since >= asked:
                     continue
                 if suffix in shown or queued.job is None:
-                    self._keep(suffix, min(queued.count, there[suffix]))
+                    self._keep(suffix, min(queued.jobs, there[suffix]))
                 else:
                     unseen[suffix] = queued.job
         return unseen
@@ -82,7 +82,7 @@ class Room:
 
     def _keep(self, suffix: str, count: int) -> None:
         if count:
-            self._queued[suffix] = self._queued[suffix]._replace(count=count)
+            self._queued[suffix] = self._queued[suffix]._replace(jobs=count)
         else:
             self._queued.pop(suffix, None)
 
