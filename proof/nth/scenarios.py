@@ -10,8 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.errors import LockLost
-from tenuto.experiments.experiment_lock import lock_experiment
-from tenuto.experiments.run_status import RunState, RunStatus, read_run_status, write_run_status
+from tenuto.experiments.run_record import (
+    RunState,
+    RunStatus,
+    lock_experiment,
+    read_run_status,
+    write_run_status,
+)
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, claims, classes, job_directory, journal, trash

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import JournalError, NotFound
-from tenuto.experiments.run_journal import RunEvents, archive_forsaken, run_events, run_of, writer_name
+from tenuto.experiments.run import archive_forsaken
+from tenuto.experiments.run_info import RunEvents, run_events
+from tenuto.experiments.run_record import run_of, writer_name
 from tenuto.lifecycle.events import (
     JobProgressEvent,
     JobStateChangedEvent,
@@ -150,7 +152,7 @@ with experiment(HERE / "ws", "sweep") as xp:
     xp.subscribe(broken)
     xp.subscribe(heard.append)
     Note.C(name="a").submit()
-from tenuto.experiments.run_journal import run_events
+from tenuto.experiments.run_info import run_events
 assert [entry.event for entry in run_events(HERE / "ws", "sweep").read()] == heard == worse
 print([type(event).__name__ for event in heard])
 """,

@@ -1,5 +1,5 @@
-"""The events of a run, in the journal of its experiment: each writer there bears the name of its run.
-Read from files while it runs, or years later; needs nothing of the process that runs the experiment.
+"""A run as a script reads it, also years later: what it did, the configs that it kept, its events.
+Needs nothing of the process that runs the experiment, and no code of its tasks but to load configs.
 """
 
 from __future__ import annotations
@@ -7,28 +7,144 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import JournalError, NotFound
+from tenuto.errors import JournalError, NotFound, ParameterError
+from tenuto.experiments.result_rows import Finished, Row, result_rows
+from tenuto.experiments.run_record import RunState, run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.settings import load_settings
-from tenuto.workspace import journal
+from tenuto.tasks.arguments import text
+from tenuto.tasks.graph import configs_in, postorder
+from tenuto.tasks.saving import load
+from tenuto.tasks.task import Task
 from tenuto.workspace.journal import Cursor, Entry, EventReader, Position
-from tenuto.workspace.layout import Layout
+from tenuto.workspace.layout import Layout, RunPaths
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.ports import FileKind, Files
+from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views
+    from tenuto.experiments.runs import RunView
+    from tenuto.jobs.view import JobView
 else:
     views = late("tenuto.experiments.workspace_view")
 
 POLL_S = 0.5
 _MOST = 10_000
+_LONGEST_NAME = 200
+
+
+class ExperimentInfo(NamedTuple):
+    """One run of an experiment, and its jobs in the order they were submitted."""
+
+    run: RunView
+    """When it ran, where, and what became of it."""
+    jobs: tuple[JobView, ...]
+    """Each with its task, id, state, tags, times and failure."""
+    git: dict[str, str]
+    """project path -> commit."""
+    view: views.WorkspaceView
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        return self.run.run_id
+
+    @property
+    def state(self) -> RunState:
+        """What became of it."""
+        return self.run.state
+
+    @property
+    def resultspath(self) -> Path:
+        """What the script kept."""
+        return Path(self.view.layout.run(self.run.experiment_id, self.run_id).results)
+
+    def path(self, job: JobView) -> Path:
+        """The directory of a job."""
+        return Path(self.view.layout.job(job.task_id, job.job_id).directory)
+
+    def results(self) -> list[Row]:
+        """The rows that `xp.results()` gives; tags are texts here."""
+        return result_rows(
+            self.view.machine.files,
+            [
+                Finished(
+                    job.task_id,
+                    job.job_id,
+                    job.state,
+                    job.tags,
+                    self.view.layout.job(job.task_id, job.job_id),
+                    job.marker,
+                )
+                for job in self.jobs
+                if job.state.finished()
+            ],
+        )
+
+
+def load_xp_info(workdir: Path | str | Workspace, name: str, run_id: str | None = None) -> ExperimentInfo:
+    """What a run of an experiment did; `NotFound` if there is none.
+
+    `workdir`: a workspace, by its path or its name in the settings. `name`: the experiment's. `run_id`: one
+    of its runs; by default the last.
+    """
+    workspace = Workspace.named(workdir, load_settings())
+    view = views.WorkspaceView(workspace.layout, this_machine())
+    run = view.run(name if run_id is None else f"{name}/{run_id}")
+    return ExperimentInfo(run, tuple(view.jobs(run)), view.commits(run), view)
+
+
+# -- configs that a run keeps under a name, in the format of `tasks.saving` --------------------------
+
+
+def place_of(run: RunPaths, name: str) -> Path:
+    """The directory of what a run keeps under a name."""
+    return Path(run.data, saved_name(name))
+
+
+def newest_saved(machine: Machine, layout: Layout, experiment: str, name: str) -> Path:
+    """The directory of what the newest run of an experiment kept under a name; `NotFound` if none did."""
+    saved_name(name)
+    names: dict[str, None] = {}
+    for run in views.WorkspaceView(layout, machine).runs(experiment):
+        data = Path(layout.run(experiment, run.run_id).data)
+        found = sorted(one.name for one in data.iterdir()) if data.is_dir() else []
+        names.update(dict.fromkeys(found))
+        if name in found:
+            return data / name
+    known = f"it kept {', '.join(map(repr, names))}" if names else "it kept nothing"
+    raise NotFound(f"no run of experiment {experiment!r} kept {name!r}; {known}")
+
+
+def load_submitted(place: Path) -> Any:
+    """What is kept in a directory; tasks that it came from, or depends on, are submitted as transient."""
+    value = load(place)
+    for _, root in configs_in(value):
+        for node in list(postorder(root, lambda node: node._state.job is not None)):
+            if node is not root and isinstance(node, Task):
+                init_tasks: Any = node._state.init_tasks
+                node.submit(transient=TransientMode.TRANSIENT, init_tasks=init_tasks)
+    return value
+
+
+def saved_name(name: str) -> str:
+    """A name under which configs are kept: the name of one directory, below that of its run."""
+    given = text(name, "the name of what is saved")
+    if given in (".", "..") or "/" in given or "\0" in given or len(given.encode()) > _LONGEST_NAME:
+        raise ParameterError(
+            f"configs cannot be saved as {given!r:.100}: give a name of up to {_LONGEST_NAME} bytes without "
+            f"slashes, or use tenuto.save(value, directory)"
+        )
+    return given
+
+
+# -- events, from the journal of the experiment: each writer there bears the name of its run ---------
 
 
 def run_events(
@@ -148,38 +264,3 @@ def _decoded(cursor: Mapping[str, Any] | None) -> tuple[Cursor, dict[JobKey, Cur
 
 def _positions(given: Mapping[str, Any]) -> Cursor:
     return {str(name): Position(int(offset), int(sequence)) for name, (offset, sequence) in given.items()}
-
-
-_BETWEEN = ":"
-
-
-def writer_name(run_id: str, nonce: str) -> str:
-    """The name under which a run writes. Names sort as the runs do."""
-    return f"{run_id}{_BETWEEN}{nonce}"
-
-
-def run_of(writer: str) -> str | None:
-    """The run that writes under this name; None if it was none."""
-    run_id, between, _ = writer.partition(_BETWEEN)
-    return run_id if between else None
-
-
-def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:
-    """Gives the events of runs that were killed to those runs; what belongs to a run that is gone goes, too.
-
-    Under the experiment's lock, before a run writes. Otherwise they would count for the next run that ends.
-    """
-    place = layout.experiment_journal(experiment_id)
-    of_run: dict[str, list[int]] = {}
-    for number, writer in journal.writers(files, place).items():
-        run_id = run_of(writer)
-        if run_id is not None:
-            of_run.setdefault(run_id, []).append(number)
-    for run_id, numbers in of_run.items():
-        run = layout.run(experiment_id, run_id)
-        found = files.stat(run.directory)
-        if found is not None and found.kind is FileKind.DIRECTORY:
-            journal.archive(files, place, run.events, numbers)
-        else:
-            for number in numbers:
-                files.remove(place.path(number))
