@@ -13,7 +13,7 @@ from tenuto.errors import TenutoError
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
 from tenuto.jobs.view import JobDetail, JobsView
-from tenuto.launchers.warm.remarks import remedy_of
+from tenuto.launchers.warm.remedies import remedy_of
 from tenuto.lifecycle.states import JobState
 
 _LARGEST_CODE = 32 << 20

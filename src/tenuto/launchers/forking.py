@@ -32,7 +32,7 @@ from tenuto.launchers.warm.parent import (
     changed_variables,
     said_ready,
 )
-from tenuto.launchers.warm.remarks import Remarks
+from tenuto.launchers.warm.remedies import Reasons
 from tenuto.launchers.warm.retirement import bury, retire, retire_all
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
@@ -118,7 +118,7 @@ class ForkingLauncher:
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
         weakref.finalize(self, retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
-        self._remarks = Remarks()
+        self._reasons = Reasons()
         self._unfit: dict[Needs, _Unfit] = {}
 
     @property
@@ -173,7 +173,7 @@ class ForkingLauncher:
 
     def remarks(self) -> list[str]:
         """What was not forked and why, one sentence for each, for the summary of a run."""
-        return self._remarks.said()
+        return self._reasons.said()
 
     def _cannot_fork(self, order: StartOrder) -> bool:
         return self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS
@@ -297,7 +297,7 @@ class ForkingLauncher:
             raise OSError(said["errno"], said["problem"])
         if "environment" in said:
             why = f"reads {said['environment']} while it is imported, which has changed since"
-            self._remarks.say(parent.needs, why)
+            self._reasons.say(parent.needs, why)
             return _NotForked(why)
         self._drop(parent)
         if "unfit" in said:
@@ -345,4 +345,4 @@ class ForkingLauncher:
 
     def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)
-        self._remarks.say(needs, why, ", from a spare if one is ready" if spares_help else "")
+        self._reasons.say(needs, why, ", from a spare if one is ready" if spares_help else "")

@@ -31,8 +31,8 @@ def remedy_of(why: str) -> str:
     return next((f": {remedy}" for begins, remedy in _REMEDIES.items() if why.startswith(begins)), "")
 
 
-class Remarks:
-    """The remarks of one launcher."""
+class Reasons:
+    """The reasons that one launcher gave."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], str] = {}
