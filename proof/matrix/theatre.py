@@ -25,7 +25,7 @@ from proof.matrix.bugs import BUGS
 from proof.matrix.case import Case
 from proof.matrix.judge import judged
 from proof.matrix.scheduler import DEADLINE_S, DONE, HERE, TOKEN, be_scheduler, token_in
-from tenuto.launchers.runner.kernel import become_subreaper
+from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.tokens import TokenFiles

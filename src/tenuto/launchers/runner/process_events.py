@@ -9,7 +9,7 @@ from typing import Any
 
 from tenuto.errors import JournalError
 from tenuto.launchers.carbon.sampler import Sampler
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.payload.payload import Payload
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     CarbonMetricsEvent,

@@ -14,11 +14,9 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import TaskCancelled, TenutoError
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.context import RunningJob
-from tenuto.launchers.runner.json_values import kept
-from tenuto.launchers.runner.partials import hold_partials
-from tenuto.launchers.runner.report_writer import ReportWriter
+from tenuto.launchers.payload.assignment import Assignment
+from tenuto.launchers.payload.context import RunningJob, hold_partials
+from tenuto.launchers.payload.report import ReportWriter
 from tenuto.light import late, sha256, signal
 from tenuto.tasks import CommandTask, Prepare, ResumableTask
 from tenuto.tasks.location import be_process_of_a_job
@@ -27,17 +25,22 @@ from tenuto.tasks.saving import build_job, read_params
 from tenuto.tasks.task import run_to_end
 from tenuto.workspace.flags import RESULT_NOT_KEPT
 
-if TYPE_CHECKING:
-    from tenuto.launchers import commands
-    from tenuto.launchers.runner import failures, payload, process_end, stops
-else:
-    commands = late("tenuto.launchers.commands")
-    failures = late("tenuto.launchers.runner.failures")
-    process_end = late("tenuto.launchers.runner.process_end")
-    payload = late("tenuto.launchers.runner.payload")
-    stops = late("tenuto.launchers.runner.stops")
-
 # What a good end need not pay for.
+if TYPE_CHECKING:
+    from tenuto.launchers import commands, results
+    from tenuto.launchers.payload import failures, payload, process_end
+    from tenuto.lifecycle import states
+    from tenuto.workspace import attempt_files
+else:
+    attempt_files = late("tenuto.workspace.attempt_files")
+    commands = late("tenuto.launchers.commands")
+    failures = late("tenuto.launchers.payload.failures")
+    payload = late("tenuto.launchers.payload.payload")
+    process_end = late("tenuto.launchers.payload.process_end")
+    results = late("tenuto.launchers.results")
+    states = late("tenuto.lifecycle.states")
+
+_UNEXPLAINED = "the job is being stopped"
 
 
 def run_task(assignment: Assignment, reporter: ReportWriter) -> int:
@@ -113,7 +116,8 @@ class _Cancellation:
 
     def leave_timeouts_to_the_task(self) -> None:
         """From now on a timeout does not end the task, which finds that it has no time left."""
-        _ = stops.asked  # loaded now, since a signal that comes while other modules load cannot do it
+        # Loaded now, since a signal that comes while other modules load cannot do it.
+        _ = attempt_files.read_stop, states.JobFailureStatus
         self._graceful = True
 
     def raise_again(self) -> None:
@@ -125,14 +129,22 @@ class _Cancellation:
         if self.over:
             return
         try:
-            stop = stops.asked(self._assignment)
+            message, is_timeout = self._wish()
         except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
-            stop = None  # the task is told why as a courtesy; that it ends is a must
-        if self._graceful and stop is not None and stop.is_timeout:
+            message, is_timeout = _UNEXPLAINED, False  # to be told why is a courtesy; to end is a must
+        if self._graceful and is_timeout:
             self._assignment.deadline = 0.0  # a cluster may have said so, of a time that nobody knew
             return
-        self.raised = TaskCancelled("the job is being stopped" if stop is None else stop.message)
+        self.raised = TaskCancelled(message)
         raise self.raised
+
+    def _wish(self) -> tuple[str, bool]:
+        """What `stop.json` says to the task, and whether its time is up."""
+        assignment = self._assignment
+        stop = attempt_files.read_stop(assignment.machine.files, assignment.paths, assignment.attempt)
+        if stop is None:
+            return _UNEXPLAINED, False
+        return stop.message or stop.reason.meaning, stop.reason is states.JobFailureStatus.TIMEOUT
 
 
 def _leave_forked_children_alone() -> None:
@@ -207,6 +219,33 @@ def _report_result(assignment: Assignment, reporter: ReportWriter, task: Any, re
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
         reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
+
+
+def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
+    """The JSON form of a result; `TypeError` or `ValueError` with the reason for what cannot be kept.
+
+    `stem`: what the paths of its files begin with. `pickles`: the task asked for pickle, where nothing else
+    keeps a value.
+    """
+    if _is_plain(value, 0):
+        return value
+    return results.Encoder(stem, pickles=pickles).encoded(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """True for what JSON says, and gives back, as it is."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return True
+    if depth > 50:
+        return False
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in value)
+    if kind is not dict:
+        return False
+    return all(
+        type(key) is str and key[:1] != "$" and _is_plain(item, depth + 1) for key, item in value.items()
+    )
 
 
 def _left(leaving: SystemExit, reporter: ReportWriter) -> int:

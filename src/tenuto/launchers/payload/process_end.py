@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any, NoReturn
 
-from tenuto.launchers.runner.kernel import exit_like_c
+from tenuto.launchers.kernel import exit_like_c
 
 _CONTAINERS = frozenset(
     (

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import JournalError
-from tenuto.launchers.runner.assignment import Assignment
+from tenuto.launchers.payload.assignment import Assignment
 from tenuto.light import late
 
 if TYPE_CHECKING:

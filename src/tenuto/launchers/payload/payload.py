@@ -1,18 +1,23 @@
-"""The payload's side of the fork: shed what is the runner's, put on what is the job's, and run it.
-Loads nothing for a Python task before the fork; `task` is loaded here, in the child, by name.
+"""The payload's side of the fork: close the runner's descriptors, apply the limits, run the task or command.
+Loads nothing for a Python task before the fork; `python_task` is loaded here, in the child, by name.
 """
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from tenuto.launchers.instructions import Command, Instructions
 from tenuto.launchers.leftovers import STAMP
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.memory import MemoryLimit
-from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than, settle_in
-from tenuto.launchers.runner.report_writer import ReportWriter
-from tenuto.launchers.runner.verdict import disk_message
+from tenuto.launchers.payload.assignment import (
+    CANNOT_EXECUTE,
+    NOT_FOUND,
+    Assignment,
+    Preloaded,
+    live_no_longer_than,
+    settle_in,
+)
+from tenuto.launchers.payload.limits import MemoryLimit, confine
+from tenuto.launchers.payload.report import ReportWriter, disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import NamedTuple, late, signal
 from tenuto.workspace.layout import JobPaths
@@ -21,48 +26,13 @@ from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import confinement, python_task
+    from tenuto.launchers.payload import python_task
 else:
-    confinement = late("tenuto.launchers.runner.confinement")
-    python_task = late("tenuto.launchers.runner.python_task")
+    python_task = late("tenuto.launchers.payload.python_task")
 
 ATTEMPT = "JOB_ATTEMPT"
 """The variable that tells a command which try at the job it is, from 1; a Python task asks its job."""
 _COPY_BYTES = 1 << 20
-
-
-class Preloaded(Protocol):
-    """What was done in another process, from which this one was forked."""
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """The SHA-256 of files that were imported and have not changed since."""
-        ...
-
-    @property
-    def provenance(self) -> Mapping[str, str]:
-        """What the marker is to say of it."""
-        ...
-
-    def settle(self) -> None:
-        """In the payload, once it is settled in: make up for it, so that nothing shows."""
-        ...
-
-
-class PayloadToBe(Protocol):
-    """A child of the runner that has begun to import the task's modules before there was a job."""
-
-    def descriptors(self) -> tuple[int, ...]:
-        """What the runner must keep open for it."""
-        ...
-
-    def take_over(self, payload: "Payload") -> int | None:
-        """Make it the payload; its pid, or None if it has ended before."""
-        ...
-
-    def close(self, logs: tuple[int, int]) -> None:
-        """Once it has ended: save what it printed before it had its logs."""
-        ...
 
 
 class Payload(NamedTuple):
@@ -91,6 +61,22 @@ class Payload(NamedTuple):
     def is_command(self) -> bool:
         return self.instructions.command is not None
 
+    @property
+    def assignment(self) -> Assignment:
+        """What the process of a Python task is told."""
+        return Assignment(
+            self.paths.directory,
+            self.paths.script_name,
+            self.instructions.layout(self.paths).root,
+            self.instructions.task_id,
+            self.instructions.job_id,
+            self.launch.attempt,
+            self.deadline,
+            self.machine,
+            self.preloaded,
+            self.launch.owner,
+        )
+
 
 def run_payload(payload: Payload) -> int:
     """In the forked child: become the job. Returns its exit code, unless it becomes another program."""
@@ -105,7 +91,7 @@ def run_payload(payload: Payload) -> int:
     if program is not None:
         variables = added_variables(payload.instructions, payload.launch)
         return run_command(program, reporter, variables, payload.parent)
-    return python_task.run_task(Assignment.of(payload), reporter)
+    return python_task.run_task(payload.assignment, reporter)
 
 
 def _settle_in(payload: Payload) -> None:
@@ -169,7 +155,7 @@ def _execute(command: Command, variables: Mapping[str, str], runner: int | None)
         os.execvp(command.arguments[0], command.arguments)
     environment = dict(variables)
     os.get_exec_path(environment)  # or `execvpe` loads a module for it, which the command's user may not read
-    confinement.confine(command.confinement)
+    confine(command.confinement)
     if runner is not None:
         # Once more: to become another user took the first promise back, and the payload of a runner that was
         # killed then ran on.

@@ -49,6 +49,16 @@ def gain_no_privileges() -> None:
         raise OSError(errno.ENOSYS, "the kernel cannot forbid new privileges")
 
 
+def close_all_but(kept: set[int]) -> None:
+    """Close every other descriptor of this process."""
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                continue  # the one that listed the directory
+
+
 def is_unlinked(fd: int) -> bool:
     """Whether the open file has no name left in any directory."""
     return os.fstat(fd).st_nlink == 0

@@ -1,17 +1,32 @@
-"""The memory limit of an attempt: a control group where one may be made, else a limit on each process.
-Also answers whether the kernel killed something for want of memory, limit or not.
+"""The limits of a payload: the memory it may take, the disk for its logs, what a confined command gives up.
+Also answers whether the kernel killed something for want of memory, limit or not; ends nothing itself.
 """
+
+from __future__ import annotations
 
 import os
 import resource
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from tenuto.launchers.kernel import gain_no_privileges, punch_hole
 from tenuto.light import NamedTuple
+from tenuto.workspace.modes import file_mode
+
+if TYPE_CHECKING:
+    from tenuto.launchers.instructions import Confinement
+    from tenuto.workspace.layout import JobPaths
 
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_PREFIX = "tenuto-"
 _LEAST_LIMIT = 1 << 20
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_BLOCK = 4096
+_SHORTEST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+_NOTICE = b"\n[tenuto: what followed here was dropped, the log had reached its limit]\n"
+
+# Memory: a control group where one may be made, else a limit on each process.
 
 
 class MemoryLimit(Protocol):
@@ -204,3 +219,118 @@ def _count(path: str, name: bytes) -> int:
     except OSError:
         pass  # not this kernel
     return 0
+
+
+# The logs: a payload writes to them directly, so no death of a runner breaks it; the bound comes from behind.
+
+
+class OutputLimit(Exception):
+    """The logs cannot be bounded, since the file system cannot make holes."""
+
+
+def open_logs(paths: JobPaths) -> tuple[int, int]:
+    """Descriptors to append to `.out` and `.err`."""
+    mode = file_mode(paths.out)
+    out = os.open(paths.out, _OPEN | os.O_APPEND, mode)
+    return out, os.open(paths.err, _OPEN | os.O_APPEND, mode)
+
+
+class BoundedLogs:
+    """Both logs of an attempt, looked at now and then; the more they grow, the more often."""
+
+    def __init__(self, paths: JobPaths, log_bytes: int) -> None:
+        self._logs = [_BoundedLog(path, log_bytes) for path in (paths.out, paths.err)]
+        self.pause_s = _SHORTEST_PAUSE_S
+        """How long not to look again."""
+
+    @property
+    def truncated(self) -> bool:
+        return any(log.truncated for log in self._logs)
+
+    def check(self) -> None:
+        """Cut what is too long; `OutputLimit` where that is impossible."""
+        fullest = max([log.check() for log in self._logs])
+        # A log that fills a good part of its limit between two looks could overshoot by as much.
+        self.pause_s = (
+            max(self.pause_s / 4, _SHORTEST_PAUSE_S)
+            if fullest > 0.1
+            else min(self.pause_s * 2, _LONGEST_PAUSE_S)
+        )
+
+
+class _BoundedLog:
+    """One log: its head and its tail stay, a hole grows between them."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._path = path
+        self._limit = max(limit, 8 * _BLOCK)
+        self._size = 0
+        self.truncated = False
+
+    def check(self) -> float:
+        """Cut the log if need be; the growth since the last look, as a part of the limit."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return 0.0  # the task removed its log, and with it the need for a bound
+        growth = found.st_size - self._size
+        self._size = found.st_size
+        if found.st_blocks * 512 > self._limit:
+            self._cut(found.st_size)
+        return growth / self._limit
+
+    def _cut(self, size: int) -> None:
+        start = self._limit // 4 // _BLOCK * _BLOCK
+        end = (size - self._limit // 2) // _BLOCK * _BLOCK
+        if end <= start + _BLOCK:
+            return
+        # Not opened for appending: there Linux appends what `pwrite` was told to put elsewhere.
+        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            punch_hole(fd, start, end - start)
+            os.pwrite(fd, _NOTICE, start)
+        except OSError as error:
+            raise OutputLimit(f"{self._path} has reached {self._limit} bytes: {error.strerror}") from error
+        finally:
+            os.close(fd)
+        self.truncated = True
+
+
+# Confinement, of a command that is not trusted.
+
+
+def confine(confinement: Confinement) -> None:
+    """Confine this process; what cannot be given up raises, and the command is not run.
+
+    The order matters: after each step there is less that the next may do.
+    """
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, confinement.open_files)
+    _limit(resource.RLIMIT_FSIZE, confinement.file_bytes)
+    _limit(resource.RLIMIT_NPROC, confinement.processes)
+    _become(confinement)
+    gain_no_privileges()
+
+
+def _limit(which: int, most: int | None) -> None:
+    """Set a limit that cannot be raised again; a lower one that holds already stays."""
+    if most is None:
+        return
+    hard = resource.getrlimit(which)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+def _become(confinement: Confinement) -> None:
+    """Become another user: groups first, since only root may change them, the user last."""
+    if min(confinement.uid or 0, confinement.gid or 0) < 0:  # -1 would mean: stay who you are
+        raise ValueError(f"no user or group has the number {confinement.uid}, {confinement.gid}")
+    groups = confinement.groups
+    if groups is None and confinement.uid is not None and confinement.uid != os.geteuid():
+        groups = ()
+    if groups is not None:
+        os.setgroups(groups)
+    if confinement.gid is not None:
+        os.setresgid(confinement.gid, confinement.gid, confinement.gid)
+    if confinement.uid is not None:
+        os.setresuid(confinement.uid, confinement.uid, confinement.uid)

@@ -10,7 +10,7 @@ import traceback
 from types import TracebackType
 
 from tenuto.errors import GracefulTimeout, TaskCancelled
-from tenuto.launchers.runner.verdict import disk_message
+from tenuto.launchers.payload.report import disk_message
 from tenuto.lifecycle.states import JobFailureStatus
 
 _LONGEST_MESSAGE = 1500
