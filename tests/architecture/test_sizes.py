@@ -15,10 +15,9 @@ LONG_FILES = {
     "errors.py": 433,  # one tree
     "launchers/forking.py": 382,
     "monitor/shapes.py": 425,
-    "tasks/config.py": 469,
-    "tasks/schema.py": 493,
-    "tasks/task.py": 376,
-    "tasks/types.py": 375,
+    "tasks/config.py": 468,
+    "tasks/schema.py": 487,
+    "tasks/task.py": 361,
     "testing/cluster.py": 462,
     "testing/contracts/launchers.py": 443,
     "testing/disk.py": 410,
