@@ -10,8 +10,7 @@ from proof.fuzz import configs
 from proof.fuzz.configs import Leaf, Tree
 from proof.fuzz.targets import ELSEWHERE, NOW, Bench, Target, Wrong
 from tenuto.errors import FilterError, TenutoError
-from tenuto.experiments.experiment_lock import lock_experiment
-from tenuto.experiments.run_status import RunState, RunStatus, read_run_status
+from tenuto.experiments.run_record import RunState, RunStatus, lock_experiment, read_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
 from tenuto.jobs.key import JobKey

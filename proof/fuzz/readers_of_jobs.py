@@ -8,8 +8,7 @@ from typing import Any
 
 from proof.fuzz.targets import NONCE, NOW, Bench, Target, Wrong
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.report_writer import ReportWriter
+from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, classes, job_directory
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon

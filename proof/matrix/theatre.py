@@ -25,10 +25,9 @@ from proof.matrix.bugs import BUGS
 from proof.matrix.case import Case
 from proof.matrix.judge import judged
 from proof.matrix.scheduler import DEADLINE_S, DONE, HERE, TOKEN, be_scheduler, token_in
-from tenuto.launchers.runner.kernel import become_subreaper
-from tenuto.workspace.layout import TokenPlace
+from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 HOLD_S = 0.3
 IDLE_S = 0.03

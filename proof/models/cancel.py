@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proof.models.checker import Step
 from proof.models.real import Launch, Mark, Pid, Shown, judge, next_try, verdict
-from tenuto.launchers.runner.report import Report
+from tenuto.launchers.payload.report import Report
 from tenuto.launchers.runner.verdict import Ending, Stop
 from tenuto.launchers.runner.verdict import judge as judge_ending
 from tenuto.lifecycle.states import JobFailureStatus, JobState

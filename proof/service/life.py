@@ -18,7 +18,7 @@ from proof.service.points import arm, clean_when_told
 from tenuto.cli.commands import node as _node_command  # noqa: F401  imported here, and not in each child
 from tenuto.cli.commands import serve as _serve_command  # noqa: F401
 from tenuto.cli.main import main
-from tenuto.launchers.runner.kernel import die_with_parent
+from tenuto.launchers.kernel import die_with_parent
 
 START_S = 60.0
 

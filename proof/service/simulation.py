@@ -319,7 +319,7 @@ def _without_find(server: Server) -> None:
     send = handover.send
 
     async def anew(row: JobRow, *, may_be_there: bool, is_unwanted: bool) -> JobRow | None:
-        other = server.parts.book.plan(tuple(server.parts.book.nodes), 1)[0]
+        other = server.parts.book.plan("s", tuple(server.parts.book.nodes), 1)[0]
         return await send(row._replace(node=other), may_be_there=False, is_unwanted=is_unwanted)
 
     handover.send = anew  # type: ignore[method-assign]

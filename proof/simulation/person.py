@@ -20,7 +20,8 @@ from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.simulation import Inline
-from tenuto.workspace.layout import JobPaths, Layout, TokenPlace
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.tokens import TokenPlace
 
 if TYPE_CHECKING:
     from proof.simulation.world import World

@@ -24,7 +24,7 @@ from proof.soak.oracle import STAGE
 from proof.soak.plan import SCHEDULERS, WITNESS, draw
 from proof.soak.scheduler import Orders
 from proof.soak.strikes import Striker, processes
-from tenuto.launchers.runner.kernel import become_subreaper
+from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
 
 EVERY_S = 0.2

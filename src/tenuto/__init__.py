@@ -59,13 +59,13 @@ from tenuto.tasks import (
 )
 
 if TYPE_CHECKING:
+    from tenuto.experiments.checked_arguments import RunMode
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
-    from tenuto.experiments.hooks import SubmitHook
-    from tenuto.experiments.info import load_xp_info
     from tenuto.experiments.process_service import ProcessService
-    from tenuto.experiments.run_mode import RunMode
+    from tenuto.experiments.run_info import load_xp_info
     from tenuto.experiments.services import Service, ServiceState
+    from tenuto.experiments.submissions import SubmitHook
     from tenuto.experiments.web_service import WebService
     from tenuto.experiments.workspace import Workspace
     from tenuto.launchers.finder import find_launcher
@@ -101,13 +101,13 @@ _ON_DEMAND = {
     "OutputKey": "tenuto.scheduler.watched_outputs",
     "ProcessService": "tenuto.experiments.process_service",
     "Requirement": "tenuto.launchers.requirements",
-    "RunMode": "tenuto.experiments.run_mode",
+    "RunMode": "tenuto.experiments.checked_arguments",
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
     "Scheduler": "tenuto.scheduler.base",
     "SlurmLauncher": "tenuto.launchers.slurm.launcher",
     "SlurmOptions": "tenuto.launchers.slurm.options",
-    "SubmitHook": "tenuto.experiments.hooks",
+    "SubmitHook": "tenuto.experiments.submissions",
     "TransientMode": "tenuto.lifecycle.states",
     "WebService": "tenuto.experiments.web_service",
     "Workspace": "tenuto.experiments.workspace",
@@ -120,7 +120,7 @@ _ON_DEMAND = {
     "from_task_dir": "tenuto.tasks.saving",
     "grid": "tenuto.tasks.grid",
     "load": "tenuto.tasks.saving",
-    "load_xp_info": "tenuto.experiments.info",
+    "load_xp_info": "tenuto.experiments.run_info",
     "progress": "tenuto.tasks.progress",
     "save": "tenuto.tasks.saving",
     "serialize": "tenuto.tasks.saving",

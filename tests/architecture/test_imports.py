@@ -50,6 +50,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 
+APART: dict[str, set[str]] = {
+    "launchers.payload": {"launchers.runner", "launchers.warm", "launchers.slurm"},
+}
+"""Part of a room -> parts of it that it must not see: a payload's process knows nothing of its supervisor."""
+
 # -- reading the source ----------------------------------------------------------------------------
 
 STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -132,6 +137,10 @@ def forbidden(found: list[Import]) -> list[str]:
         inside = i.imported.removeprefix("tenuto.")
         if target != home and target not in allowed and not any(_within(inside, a) for a in allowed):
             problems.append(f"{i.importer} ({i.where}) imports {i.imported}: {home} may not see {target}")
+        importer = i.importer.removeprefix("tenuto.")
+        for part, others in APART.items():
+            if _within(importer, part) and any(_within(inside, other) for other in others):
+                problems.append(f"{i.importer} ({i.where}) imports {i.imported}: {part} may not see it")
     return problems
 
 
@@ -268,6 +277,20 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
 
 def test_the_monitor_sees_a_door_only_through_its_source(tmp_path: Path) -> None:
     assert forbidden(house(tmp_path, service__queue="", monitor__page="from tenuto.service import queue"))
+
+
+def test_a_payload_sees_nothing_of_its_supervisor(tmp_path: Path) -> None:
+    runner = "from tenuto.launchers.payload import report"
+    payload = "from tenuto.launchers.runner import supervisor"
+    assert not forbidden(
+        house(tmp_path / "x", launchers__payload__report="", launchers__runner__supervisor=runner)
+    )
+    assert forbidden(
+        house(tmp_path / "y", launchers__payload__report=payload, launchers__runner__supervisor="")
+    )
+    assert {f"tenuto.{part}" for parts in ({*APART}, *APART.values()) for part in parts} <= modules(
+        SRC
+    ).keys()
 
 
 def test_a_hidden_import_is_seen(tmp_path: Path) -> None:

@@ -18,8 +18,14 @@ HEAVY = """
     signal
 """.split()
 JOB = "import tenuto" + "".join(
-    f", tenuto.launchers.runner.{module}"
-    for module in ("claimed", "attempt", "beats", "python_task", "process_end")
+    f", tenuto.launchers.{module}"
+    for module in (
+        "runner.claimed",
+        "runner.attempt",
+        "runner.beats",
+        "payload.python_task",
+        "payload.process_end",
+    )
 )
 """What a runner that a cluster starts loads for a task, and its payload."""
 

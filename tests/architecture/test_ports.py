@@ -28,6 +28,7 @@ MACHINE: dict[str, set[str]] = {
         "workspace.locks",
         "workspace.modes",
         "workspace.processes",
+        "workspace.tree_removal",
     },
     "time": {"clock"},
     "fcntl": {"workspace.locks"},

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import ExperimentLocked
-from tenuto.experiments.experiment_lock import lock_experiment
-from tenuto.experiments.job_owners import askers, users
-from tenuto.experiments.pruning import prune_runs
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.pruning import askers, prune_runs, users
+from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.removal import delete

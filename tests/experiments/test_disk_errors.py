@@ -10,7 +10,7 @@ import pytest
 
 from tenuto import experiment
 from tenuto.errors import DirectoryUnusable
-from tenuto.experiments.run_opening import worded_error
+from tenuto.experiments.workspace import worded_error
 from tenuto.workspace.machine import this_machine
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tenuto.errors import JournalError, NotFound
-from tenuto.experiments.run_journal import RunEvents, archive_forsaken, run_events, run_of, writer_name
+from tenuto.experiments.run import archive_forsaken
+from tenuto.experiments.run_info import RunEvents, run_events
+from tenuto.experiments.run_record import run_of, writer_name
 from tenuto.lifecycle.events import (
     JobProgressEvent,
     JobStateChangedEvent,
@@ -22,7 +24,8 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owners import run_owner
 from tenuto.testing import Crash, FakeDisk
-from tenuto.workspace.journal import Entry, EventReader, EventWriter, replay
+from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.journal import Entry, EventReader, replay
 from tenuto.workspace.layout import Layout
 
 from .scripts import Place, environment, eventually, python, run
@@ -150,7 +153,7 @@ with experiment(HERE / "ws", "sweep") as xp:
     xp.subscribe(broken)
     xp.subscribe(heard.append)
     Note.C(name="a").submit()
-from tenuto.experiments.run_journal import run_events
+from tenuto.experiments.run_info import run_events
 assert [entry.event for entry in run_events(HERE / "ws", "sweep").read()] == heard == worse
 print([type(event).__name__ for event in heard])
 """,

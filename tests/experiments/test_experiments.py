@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tenuto.experiments.run_id import parse_run_id
+from tenuto.experiments.run_record import parse_run_id
 
 from .scripts import WAIT_S, Place, environment, eventually, python, run, tenuto
 

@@ -77,7 +77,7 @@ def test_an_experiment_understands_natural_spellings(tmp_path: Path, monkeypatch
         project_paths=tmp_path,
     )
     assert xp.workspace.path == tmp_path / "ws"
-    assert (xp.run_mode, xp._opening.dirty_git) == (RunMode.DRY_RUN, DirtyGitAction.ERROR)
+    assert (xp.run_mode, xp._context.opening.dirty_git) == (RunMode.DRY_RUN, DirtyGitAction.ERROR)
     assert (xp.settings.slots, xp.settings.history.max_done) == (2, 3)
     with xp:
         job = Plain.C().submit(launcher="warm", transient="remove", run_mode="dry_run", max_retries=1).job

@@ -15,7 +15,7 @@ import pytest
 from tenuto import CommandTask, experiment
 from tenuto.errors import DirectoryUnusable
 from tenuto.experiments import run as runs
-from tenuto.experiments.run_status import RunState, RunStatus
+from tenuto.experiments.run_record import RunState, RunStatus
 from tests.faults.builders import mounted_tmpfs
 
 from .scripts import TASKS, Place, python, run, tenuto

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.experiments.run_id import RunId, candidates, free_run_id, parse_run_id
+from tenuto.experiments.run_record import RunId, candidates, free_run_id, parse_run_id
 
 NOON = datetime(2025, 3, 30, 12, 0, 5, 999_999, UTC)
 instants = st.datetimes(timezones=st.just(UTC))

@@ -326,7 +326,7 @@ for number in range(rounds):
 CLEANER = """
 import os, sys
 from functools import partial
-from tenuto.experiments.job_owners import users
+from tenuto.experiments.pruning import users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.removal import delete
 from tenuto.workspace.layout import Layout

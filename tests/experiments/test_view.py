@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.errors import Ambiguous, NotFound
-from tenuto.experiments.experiment_lock import lock_experiment
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.experiments.runs import CRASHED
 from tenuto.experiments.standing import within_run
 from tenuto.experiments.workspace_view import WorkspaceView

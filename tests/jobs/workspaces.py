@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from tenuto.experiments.run_status import RunState, RunStatus, write_run_status
+from tenuto.experiments.run_record import RunState, RunStatus, write_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.view import JobsView

@@ -16,8 +16,7 @@ import pytest
 
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
-from tenuto.launchers.runner.exits import STALE, UNMARKED
-from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
+from tenuto.launchers.runner.terms import BARE, ENTRY, PLAIN, STALE, UNMARKED
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
 from tenuto.testing.jobs import JobBench, ReadyJob

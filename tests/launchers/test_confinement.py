@@ -14,9 +14,8 @@ import pytest
 
 from tenuto.launchers.instructions import Command, Confinement, Instructions, instruct
 from tenuto.launchers.leftovers import STAMP
+from tenuto.launchers.payload import payload
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner import confinement
-from tenuto.launchers.runner.payload import run_command
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.contracts.launchers import finished, started
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -145,8 +144,8 @@ def test_a_confined_command_needs_no_module_any_more() -> None:
     if child == 0:
         try:
             sys.modules.pop("warnings")
-            confinement.confine = confine  # type: ignore[assignment]
-            run_command(Command(("true",), confinement=Confinement()), None, PATH)
+            payload.confine = confine  # type: ignore[assignment]
+            payload.run_command(Command(("true",), confinement=Confinement()), None, PATH)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -345,7 +345,8 @@ if step:
                 setattr(fake, step[3:], die)
                 attempt.os = fake
             else:
-                setattr(attempt, step, die)
+                start = sys.modules["tenuto.launchers.runner.payload_start"]
+                setattr(attempt if hasattr(attempt, step) else start, step, die)
         return module
     builtins.__import__ = watching
 """

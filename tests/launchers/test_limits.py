@@ -115,7 +115,7 @@ def test_f27_a_shell_whose_child_was_killed_fails_for_that_reason(
 def test_f27_without_groups_each_process_is_limited(bench: JobBench, run: Run) -> None:
     """In a child of this test, since the limit cannot be taken back."""
     code = (
-        f"from tenuto.launchers.runner.memory import ProcessLimit\nProcessLimit(150 << 20).enter()\n{GREEDY}"
+        f"from tenuto.launchers.payload.limits import ProcessLimit\nProcessLimit(150 << 20).enter()\n{GREEDY}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MemoryError" in done.stderr
@@ -125,7 +125,7 @@ def test_no_control_group_is_left_behind(
     bench: JobBench, ended: Ended, require: Callable[[str], None]
 ) -> None:
     require("memory cgroups")
-    from tenuto.launchers.runner.memory import _own_group
+    from tenuto.launchers.payload.limits import _own_group
 
     job = bench.command("true", limits=Limits(memory_bytes=100 << 20))
     assert ended(job).reason is None
@@ -138,7 +138,7 @@ def test_the_group_of_a_killed_runner_is_cleared_by_the_sweep(
     bench: JobBench, launcher: Launcher, run: Run, require: Callable[[str], None]
 ) -> None:
     require("memory cgroups")
-    from tenuto.launchers.runner.memory import _own_group
+    from tenuto.launchers.payload.limits import _own_group
 
     job = bench.command("sleep", "1000000", limits=Limits(memory_bytes=100 << 20))
     place = _own_group()

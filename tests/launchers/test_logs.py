@@ -77,16 +77,16 @@ def test_f22_a_small_log_is_left_alone(bench: JobBench, ended: Ended) -> None:
 def test_where_holes_are_impossible_the_job_is_stopped(
     bench: JobBench, ended: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tenuto.launchers.runner import logs
+    from tenuto.launchers.payload import limits
 
     def impossible(fd: int, offset: int, length: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(logs, "punch_hole", impossible)
+    monkeypatch.setattr(limits, "punch_hole", impossible)
     job = bench.command("true")
     job.release()
     Path(job.paths.out).write_bytes(bytes(200_000))
     Path(job.paths.err).touch()
-    bounded = logs.BoundedLogs(job.paths, 100_000)
-    with pytest.raises(logs.OutputLimit, match="not supported"):
+    bounded = limits.BoundedLogs(job.paths, 100_000)
+    with pytest.raises(limits.OutputLimit, match="not supported"):
         bounded.check()

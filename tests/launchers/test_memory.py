@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.launchers.runner.memory import is_large, machine_kills
+from tenuto.launchers.payload.limits import is_large, machine_kills
 
 
 def test_a_small_process_that_is_killed_was_not_killed_for_its_memory() -> None:
@@ -25,10 +25,10 @@ SUPERVISED = """
 import os, signal, sys, time
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.runner import supervisor
-from tenuto.launchers.runner.logs import BoundedLogs, open_logs
-from tenuto.launchers.runner.payload import Payload
-from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.payload.limits import BoundedLogs, open_logs
+from tenuto.launchers.payload.payload import Payload
+from tenuto.launchers.payload.report import open_report
+from tenuto.launchers.runner.terms import SIGNALS
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 

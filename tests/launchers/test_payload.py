@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 
 from tenuto.launchers.outputs import read_outputs
+from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.results import readable
-from tenuto.launchers.runner.assignment import Assignment
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.lifecycle.states import JobFailureStatus

@@ -110,7 +110,7 @@ def test_what_a_supervisor_loads_for_a_short_job_has_no_events(launcher: Launche
 
     code = (
         "import sys; import tenuto.launchers.runner.attempt; "
-        "print([name for name in sys.modules if name.endswith(('.events', '.journal', '.beside'))])"
+        "print([name for name in sys.modules if name.endswith(('.events', '.journal', '.process_events'))])"
     )
     bare = (
         "import sys; from importlib.machinery import PathFinder\n"

@@ -17,8 +17,8 @@ import pytest
 from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.runner import attempt as attempts
-from tenuto.launchers.runner.exits import ENDED, REFUSED
-from tenuto.launchers.runner.inheritance import Inherited
+from tenuto.launchers.runner import payload_start
+from tenuto.launchers.runner.terms import ENDED, REFUSED, Inherited
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
@@ -51,7 +51,7 @@ def runner(job: ReadyJob, refusals: int, patience_s: float = 60.0) -> int:
     if pid:
         job.release()
         return pid
-    start, left = attempts._start, refusals
+    start, left = payload_start._start, refusals
 
     def refused(*arguments: Any) -> int:
         nonlocal left
@@ -60,7 +60,8 @@ def runner(job: ReadyJob, refusals: int, patience_s: float = 60.0) -> int:
             raise OSError(errno.EAGAIN, "no process left")
         return start(*arguments)
 
-    attempts._start, attempts._PATIENCE_S, attempts._START_AGAIN_S = refused, patience_s, 0.05
+    payload_start._start, payload_start._PATIENCE_S = refused, patience_s
+    payload_start._START_AGAIN_S = 0.05
     locks = (job.order.runner_lock.fileno(), job.order.descendants_lock.fileno())
     paths = job.paths
     _, ready = os.pipe()
@@ -115,7 +116,8 @@ def far_runner(job: ReadyJob, **changed: Any) -> int:
     if pid:
         return pid
     for name, value in changed.items():
-        setattr(attempts, name, value)
+        (module,) = (one for one in (attempts, payload_start) if hasattr(one, name))
+        setattr(module, name, value)
     lock = job.machine.locks.try_lock(job.paths.lock, RUNNER_BYTE)
     descendants = job.machine.locks.try_lock(job.paths.lock, DESCENDANTS_BYTE)
     assert lock is not None

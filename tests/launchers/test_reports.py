@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tenuto.launchers.runner import python_task
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.progress_reports import RANK_VARIABLES, ProgressReports, rank
-from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.report_writer import ReportWriter
+from tenuto.launchers.payload import python_task
+from tenuto.launchers.payload.assignment import Assignment
+from tenuto.launchers.payload.progress_reports import RANK_VARIABLES, ProgressReports, rank
+from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
 from tenuto.lifecycle.events import JobProgressEvent
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.jobs import TASK_ID, JobBench, ReadyJob
@@ -159,7 +158,7 @@ def test_a_result_that_nobody_could_read_again_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A task that returned 300 MB was done, and its result raised for ever."""
-    monkeypatch.setattr("tenuto.launchers.runner.report_writer.STORED_RESULT_LIMIT", 1000)
+    monkeypatch.setattr("tenuto.launchers.payload.report.STORED_RESULT_LIMIT", 1000)
     fd = open_report()
     try:
         reporter = ReportWriter(fd)

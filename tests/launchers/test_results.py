@@ -15,8 +15,8 @@ import pandas
 import polars
 import pytest
 
+from tenuto.launchers.payload.python_task import kept
 from tenuto.launchers.results import Encoder, decoded, readable
-from tenuto.launchers.runner.json_values import kept
 
 
 @dataclass(frozen=True, slots=True)

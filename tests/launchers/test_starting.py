@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from tenuto.launchers.protocols import Launcher
-from tenuto.launchers.runner.exits import STALE
-from tenuto.launchers.runner.fresh import ENTRY
+from tenuto.launchers.runner.terms import ENTRY, STALE
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.contracts.launchers import finished, locked
@@ -163,7 +162,8 @@ def test_the_process_of_a_python_task_is_light(
     heavy = """
         signal datetime threading struct fcntl select resource importlib
         tenuto.lifecycle tenuto.workspace.layout tenuto.workspace.ports tenuto.workspace.records
-        tenuto.launchers.runner.payload tenuto.launchers.instructions tenuto.launchers.outputs
+        tenuto.launchers.payload.payload tenuto.launchers.payload.limits tenuto.launchers.runner.terms
+        tenuto.launchers.instructions tenuto.launchers.outputs tenuto.launchers.results
     """.split()
     source = (
         "import sys\nfrom tenuto import Task\nclass Work(Task):\n def execute(self): return [*sys.modules]\n"
@@ -178,7 +178,7 @@ def test_the_process_of_a_python_task_is_light(
     loaded = job.marker().result
     assert isinstance(loaded, list), (job.marker(), Path(job.paths.err).read_text())
     bare = subprocess.check_output([sys.executable, "-P", "-c", "import sys; print(*sys.modules)"], text=True)
-    assert "tenuto.launchers.runner.python_task" in loaded
+    assert "tenuto.launchers.payload.python_task" in loaded
     assert [name for name in heavy if name in {*loaded} - {*bare.split()}] == []
 
 

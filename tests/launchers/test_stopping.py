@@ -95,7 +95,7 @@ def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
 
 # The signal may come while the task itself is loading what the handler needs; or there is no descriptor left.
 HINDRANCES = (
-    'sys.modules["tenuto.launchers.runner.stops"] = None',
+    'sys.modules["tenuto.workspace.attempt_files"] = None',
     "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.launchers.runner.report import Report
+from tenuto.launchers.payload.report import Report
 from tenuto.launchers.runner.verdict import Ending, Stop, judge
 from tenuto.lifecycle.states import JobFailureStatus
 

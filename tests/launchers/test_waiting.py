@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tenuto.launchers.local import LocalProcess, Readable, first_readable
-from tenuto.launchers.runner.signals import READY
+from tenuto.launchers.runner.terms import READY
 from tenuto.launchers.warm.needs import Surroundings
 from tenuto.workspace.ports import ProcessIdentity
 from tenuto.workspace.processes import PidfdHandle

@@ -14,7 +14,7 @@ import pytest
 
 from tenuto.experiments import followed_run, source_feed
 from tenuto.experiments.followed_run import FollowedRun, job_row
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.view import plain_job

@@ -24,9 +24,9 @@ from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import Layout, TokenPlace
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0

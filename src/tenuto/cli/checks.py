@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tenuto import __version__
 from tenuto.errors import TenutoError
 from tenuto.launchers.carbon.carbon_plan import codecarbon_is_installed
-from tenuto.launchers.runner.memory import GroupLimit, limit_memory
+from tenuto.launchers.payload.limits import GroupLimit, limit_memory
 from tenuto.workspace.machine import this_machine
 
 LITTLE_DISK = 1 << 30

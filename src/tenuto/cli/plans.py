@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.experiments.display import tag_text
-from tenuto.experiments.plan import Intent, PlannedJob
+from tenuto.experiments.submissions import Intent, PlannedJob
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.forecast import Durations, Step, makespan
 from tenuto.jobs.lookalikes import renamed_from

@@ -18,18 +18,17 @@ from tenuto.cli.main_module import main_file, module_spec, run_module, run_scrip
 from tenuto.cli.summary import Summary
 from tenuto.clock import SystemClock
 from tenuto.errors import DirectoryUnusable, ExperimentLocked, FailedExperiment
+from tenuto.experiments.checked_arguments import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.display import (
     LiveProgress,
     PlainProgress,
-    ProgressDisplay,
     signs_for,
     steers_terminal,
 )
 from tenuto.experiments.experiment import experiment
 from tenuto.experiments.grids import tasks_of
-from tenuto.experiments.overview import Overview
+from tenuto.experiments.overview import Overview, ProgressDisplay
 from tenuto.experiments.reporter import current_reporter
-from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
 from tenuto.experiments.workspace import Workspace
 from tenuto.experiments.yaml_file import ExperimentFile, read_experiment
 from tenuto.jobs.causes import grouped

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.cli.program import short_path
-from tenuto.experiments.display import ClosedRun, tag_text
+from tenuto.experiments.display import tag_text
+from tenuto.experiments.overview import ClosedRun
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
 from tenuto.jobs.text import counted, duration, safe, truncate

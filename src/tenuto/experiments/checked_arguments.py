@@ -1,17 +1,17 @@
-"""What `experiment()` and `submit()` are given, checked and in one spelling before anything is done with it.
-It looks at arguments only; nothing is opened or made here.
+"""The arguments of `experiment()` and `submit()`, checked and in one spelling before a run begins.
+Looks at arguments, and at what the command line imposes in their place; opens and makes nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from enum import Enum, unique
 from pathlib import Path
 from typing import Any
 
 from tenuto.errors import ParameterError
-from tenuto.experiments.hooks import SubmitHook
-from tenuto.experiments.run_mode import RunMode
 from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
@@ -19,6 +19,24 @@ from tenuto.settings import Settings, load_settings
 from tenuto.tasks.arguments import member, refused, whole_number
 from tenuto.tasks.ports import Submission
 from tenuto.tasks.task import check_variable
+
+
+@unique
+class RunMode(Enum):
+    """What `submit()` leads to."""
+
+    NORMAL = "jobs are run"
+    DRY_RUN = "nothing is run or written: the plan is printed"
+    GENERATE_ONLY = "job directories are written, ready to be run by hand"
+    PREPARE = "only `Prepare` work is done, here and now"
+
+
+imposed_rerun: ContextVar[bool | None] = ContextVar("tenuto_rerun_changed", default=None)
+"""Whether the command line has jobs run again whose code has changed; None: as the script says."""
+imposed_mode: ContextVar[RunMode | None] = ContextVar("tenuto_run_mode", default=None)
+"""What the command line makes of every experiment that a script opens, whatever the script says."""
+imposed_fail_fast: ContextVar[bool | None] = ContextVar("tenuto_fail_fast", default=None)
+"""Set by `tenuto run --fail-fast`."""
 
 
 def settings_of(given: Any) -> Settings:
@@ -60,15 +78,6 @@ def paths_of(given: Any, what: str) -> list[Path]:
         return [Path(path) for path in given]
     except TypeError:
         raise refused(what, "paths", given) from None
-
-
-def hooks_of(given: Any) -> list[SubmitHook]:
-    """Submit hooks; a single one need not be in a list."""
-    hooks = [given] if isinstance(given, SubmitHook) else list(given)
-    for hook in hooks:
-        if isinstance(hook, type) or not callable(getattr(hook, "before_submit", None)):
-            raise refused("experiment(submit_hooks=)", "objects with a method before_submit()", hook)
-    return hooks
 
 
 def launcher_of(given: Any, what: str) -> Launcher | str | None:

@@ -1,105 +1,37 @@
-"""Shows how experiments go: a live display on a terminal, one line for each event elsewhere.
+"""The displays of open experiments: a line for each event, or bars at a terminal or below a notebook's cell.
 What is known comes from an `Overview`; what an experiment does is not influenced.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from tenuto.experiments.overview import Overview
-from tenuto.experiments.run_status import RunState
+from tenuto.clock import SystemClock
+from tenuto.experiments.overview import Overview, ProgressDisplay
+from tenuto.experiments.run_record import RunState
 from tenuto.jobs.model import Counts
 from tenuto.jobs.screen import PrintingAbove, Screen, ScreenLine, Size, Style
 from tenuto.jobs.text import duration, fit, safe, truncate, width
-from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.source import Row
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.light import late
+from tenuto.settings import process_environment
+from tenuto.workspace.machine import this_machine
 
 if TYPE_CHECKING:
+    import html
+
     from tenuto.experiments.experiment import experiment
+else:
+    html = late("html")
 
 REDRAW_S = 0.2
 MOST_RUNNING = 12
 MOST_FAILURES = 3
-
-
-class ClosedRun(NamedTuple):
-    """A run that is over, or was left."""
-
-    name: str
-    run_id: str
-    workspace: str
-    state: RunState
-    fails: bool = False
-    """It failed, and the script did not say that this is fine."""
-    notes: tuple[str, ...] = ()
-    """What a person should know, though nothing failed."""
-
-
-class ProgressDisplay:
-    """A `Reporter` that keeps an overview; the two faces below show it."""
-
-    def __init__(self, overview: Overview) -> None:
-        self.overview = overview
-        self.runs: list[ClosedRun] = []
-        self.plans: list[experiment] = []
-        self._open = 0
-
-    @property
-    def is_open(self) -> bool:
-        """True while an experiment is open that it shows."""
-        return self._open > 0
-
-    def opened(self, xp: experiment) -> None:
-        """An experiment was entered."""
-        self._open += 1
-        self.overview.add(xp.run)
-        self.begin(xp)
-
-    def hear(self, event: Event) -> None:
-        """Something happened to a job."""
-        row = self.overview.hear(event)
-        if row is not None and isinstance(event, JobStateChangedEvent):
-            self.moved(row)
-
-    def closed(self, xp: experiment, state: RunState) -> None:
-        """An experiment was left."""
-        fails = state is RunState.FAILED and xp.raises_on_failure
-        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state, fails, tuple(xp.notes)))
-        self._open -= 1
-        if self._open == 0:
-            self.end()
-
-    def left(self) -> list[ClosedRun]:
-        """The experiments that were left, and not run to their end afterwards."""
-        last = {(run.workspace, run.name): run for run in self.runs}
-        return [run for run in last.values() if run.state is RunState.INTERRUPTED]
-
-    def failed(self) -> list[ClosedRun]:
-        """The experiments that failed, and were not run to a good end afterwards."""
-        last = {(run.workspace, run.name): run for run in self.runs}
-        return [run for run in last.values() if run.fails]
-
-    def planned(self, xp: experiment) -> None:
-        """An experiment that runs nothing was left."""
-        self.plans.append(xp)
-
-    # What the faces add
-
-    def begin(self, xp: experiment) -> None:
-        """Something is to be shown from now on."""
-
-    def moved(self, row: Row) -> None:
-        """A job is in another state now."""
-
-    def end(self) -> None:
-        """There is nothing to be shown any more; called again, it does nothing."""
-
-
-# -- without a terminal ------------------------------------------------------------------------------
 
 
 class PlainProgress(ProgressDisplay):
@@ -331,3 +263,65 @@ def _running(one: ShownJob, columns: int, signs: Signs) -> str:
 def _bar(fraction: float, cells: int, signs: Signs) -> str:
     full = int(fraction * cells)
     return signs.full * full + signs.empty * (cells - full)
+
+
+# -- of a script that a person started by itself; experiments that are open together share one -------
+
+IPython: Any = late("IPython")
+IPython_display: Any = late("IPython.display")
+NOTEBOOK_SIZE = Size(100, 20)
+
+
+class _Shown:
+    """What is on the terminal now."""
+
+    display: ProgressDisplay | None = None
+
+
+def script_display() -> ProgressDisplay | None:
+    """The display of the open experiments, or a new one; None where no person would see it."""
+    if _Shown.display is None or not _Shown.display.is_open:
+        _Shown.display = _new_display()
+    return _Shown.display
+
+
+def _new_display() -> ProgressDisplay | None:
+    overview = Overview(SystemClock(), this_machine().files)
+    notebook = _notebook()
+    if notebook is not None:
+        return LiveProgress(overview, NotebookScreen(notebook), signs_for(sys.stderr))
+    environ = process_environment()
+    if not steers_terminal(sys.stderr, environ):
+        return None
+    return LiveProgress(overview, Screen(sys.stderr, color="NO_COLOR" not in environ), signs_for(sys.stderr))
+
+
+def _notebook() -> Any:
+    """The module that shows something below the cell that runs; None outside of a notebook."""
+    if "ipykernel" not in sys.modules:
+        return None
+    return IPython_display if getattr(IPython.get_ipython(), "kernel", None) is not None else None
+
+
+class NotebookScreen(Screen):
+    """The lines below a cell, drawn again and again; what was drawn last stays there."""
+
+    keeps_last = True
+
+    def __init__(self, notebook: Any) -> None:
+        super().__init__(sys.stderr, color=False, size=lambda _: NOTEBOOK_SIZE)
+        self._notebook = notebook
+        self._handle: Any = None
+
+    def draw(self, lines: Sequence[ScreenLine]) -> None:
+        """Replace the lines."""
+        text = html.escape("\n".join(line.text for line in lines))
+        shown = self._notebook.HTML(f"<pre>{text}</pre>")
+        if self._handle is None:
+            self._handle = self._notebook.display(shown, display_id=True)
+        else:
+            self._handle.update(shown)
+
+    def clear(self) -> None:
+        """Let the last lines stay; the next ones come below another cell."""
+        self._handle = None

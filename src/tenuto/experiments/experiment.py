@@ -1,18 +1,19 @@
-"""`experiment`: the context in which tasks are submitted; entry and exit in the seed's order."""
+"""`experiment`: the context in which tasks are submitted, and what a script asks of it.
+Does nothing itself: submissions, the context of a run and the run do.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import Token
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import ExperimentInJob, GracefulExperimentExit
 from tenuto.experiments.checked_arguments import (
-    hooks_of,
+    RunMode,
+    imposed_fail_fast,
+    imposed_mode,
+    imposed_rerun,
     launcher_of,
     paths_of,
     settings_of,
@@ -20,28 +21,13 @@ from tenuto.experiments.checked_arguments import (
     workspace_of,
 )
 from tenuto.experiments.environment import DirtyGitAction
-from tenuto.experiments.hooks import SubmitHook
-from tenuto.experiments.interrupts import EXIT_INTERRUPTED, Interrupts
-from tenuto.experiments.machine_tokens import MachineTokens
-from tenuto.experiments.plan import without_unneeded
-from tenuto.experiments.pruning import clear_up
-from tenuto.experiments.reporter import (
-    Reporter,
-    current_reporter,
-    is_at_terminal,
-    say,
-    say_outcome,
-    say_what_goes_on,
-)
+from tenuto.experiments.job_defaults import MachineTokens
 from tenuto.experiments.result_rows import Finished, Row, result_rows
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_mode import RunMode, imposed_fail_fast, imposed_mode, imposed_rerun
-from tenuto.experiments.run_opening import RunOpening, check_agreement, disk_explained
-from tenuto.experiments.run_outcome import is_leaving, notes_of, outcome, raise_failure
-from tenuto.experiments.run_status import add_tags
-from tenuto.experiments.saved_configs import load_submitted, newest_saved, place_of
+from tenuto.experiments.run_context import RunContext, RunOpening
+from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.services import Service
-from tenuto.experiments.submissions import Submissions, reset_submitter
+from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.table import jobs_html
@@ -55,16 +41,14 @@ from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
 from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
 from tenuto.tasks.config import Config
-from tenuto.tasks.identity import count_paths
-from tenuto.tasks.ports import Submission, Submitter, current_job, current_submitter, open_submitters
+from tenuto.tasks.ports import Submission, open_submitters
 from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
 
 if TYPE_CHECKING:
-    from tenuto.experiments import monitor_service, script_display
+    from tenuto.experiments import run_info
 else:
-    monitor_service = late("tenuto.experiments.monitor_service")
-    script_display = late("tenuto.experiments.script_display")
+    run_info = late("tenuto.experiments.run_info")
 
 
 class experiment:
@@ -90,13 +74,6 @@ class experiment:
     more is started, and what runs is waited for. `settings`: also a dict such as ``{"slots": 2}``, over those
     that hold here.
     """
-
-    _interrupts: Interrupts | None = None
-    _open: contextlib.ExitStack | None = None
-    _run: Run | None = None
-    _reporter: Reporter | None = None
-    """Shows the open run."""
-    _outer: Token[Submitter | None] | None = None
 
     def __init__(
         self,
@@ -136,12 +113,14 @@ class experiment:
         """What a person should know of the run that was left, though nothing failed."""
         self._scheduler = Scheduler.instance()
         self._tokens = MachineTokens(self._scheduler.machine, self.settings, self.run_mode)
-        self._opening = self._made_opening(project_paths, dirty_git, wait_for_lock_s)
         self._submissions = self._made_submissions(launcher, rerun_changed)
         self.plan = self._submissions.plan
         """What a dry run found, job by job."""
-        if flag(register_signals, "experiment(register_signals=)"):
-            self._interrupts = Interrupts(self._stop_on_interrupt, say)
+        self._context = RunContext(
+            self._made_opening(project_paths, dirty_git, wait_for_lock_s),
+            self._submissions,
+            takes_signals=flag(register_signals, "experiment(register_signals=)"),
+        )
 
     def _made_opening(
         self, project_paths: Iterable[Path | str], dirty_git: DirtyGitAction | str | None, wait_s: float
@@ -175,9 +154,9 @@ class experiment:
     @property
     def run(self) -> Run:
         """The open run."""
-        if self._run is None:
+        if self._context.run is None:
             raise RuntimeError(f"experiment {self.name!r} is not open: use it in a `with` statement")
-        return self._run
+        return self._context.run
 
     @property
     def run_id(self) -> str:
@@ -228,7 +207,7 @@ class experiment:
 
         `name`: one word, no path: `ParameterError` for what would lie elsewhere.
         """
-        save(value, place_of(self.run.paths, name))
+        save(value, run_info.place_of(self.run.paths, name))
 
     def load(self, name: str = "default", *, experiment: str | None = None, run_id: str | None = None) -> Any:
         """What this run, or another, kept, as configs.
@@ -240,10 +219,10 @@ class experiment:
         """
         layout = self.workspace.layout
         if run_id is not None or experiment is None:
-            place = place_of(layout.run(experiment or self.name, run_id or self.run_id), name)
+            place = run_info.place_of(layout.run(experiment or self.name, run_id or self.run_id), name)
         else:
-            place = newest_saved(self._scheduler.machine, layout, experiment, name)
-        return load_submitted(place)
+            place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
+        return run_info.load_submitted(place)
 
     def results(self, task: type[Config] | None = None) -> list[Row]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
@@ -268,9 +247,8 @@ class experiment:
 
     def carbon(self) -> CarbonMetricsData | None:
         """What the jobs of this run used while it was open, as far as measured; None if nothing was."""
-        return (
-            self.run.carbon() if self._submissions.carbon_plan is not None and self._run is not None else None
-        )
+        run = self._context.run
+        return run.carbon() if self._submissions.carbon_plan is not None and run is not None else None
 
     def add_service(self, service: Service) -> Service:
         """Starts a service, which is stopped when the experiment is left; not where nothing is run."""
@@ -298,21 +276,18 @@ class experiment:
 
     def stop(self) -> None:
         """Starts nothing more; what runs goes on."""
-        self.run.is_stopping = True
-        self._scheduler.changed()
+        self.run.stop_starting()
 
     def __repr__(self) -> str:
-        at = (
-            f", run {self._run.run_id}, {counted(len(self._run.jobs), 'job')}"
-            if self._run is not None
-            else ""
-        )
+        run = self._context.run
+        at = f", run {run.run_id}, {counted(len(run.jobs), 'job')}" if run is not None else ""
         return f"<experiment {self.name!r} in {self.workspace.path}{at}>"
 
     def _repr_html_(self) -> str:
         """The experiment in a notebook."""
-        run_id = f" {self._run.run_id}" if self._run is not None else ""
-        jobs = self.jobs if self._run is not None or self.run_mode is not RunMode.NORMAL else []
+        run = self._context.run
+        jobs = self.jobs if run is not None or self.run_mode is not RunMode.NORMAL else []
+        run_id = f" {run.run_id}" if run is not None else ""
         title = f"experiment {self.name}{run_id} in {self.workspace.path}"
         return jobs_html(title, [row_of(job) for job in jobs])
 
@@ -320,115 +295,18 @@ class experiment:
 
     def submit(self, task: Any, submission: Submission) -> Job:
         """Makes a sealed task a job of this run."""
-        return self._submissions.submit(task, submission, self.environment, self._run)
+        return self._submissions.submit(task, submission, self.environment, self._context.run)
 
     # Entering and leaving
 
     def __enter__(self) -> experiment:
-        if current_job.get() is not None:
-            raise ExperimentInJob(
-                f"experiment {self.name!r} was opened inside a job, which imported the script that opens it: "
-                f'put the experiment under `if __name__ == "__main__":`'
-            )
-        root = self.workspace.layout.root
-        with contextlib.ExitStack() as opening:
-            check_agreement(self, [other for other in open_submitters if isinstance(other, experiment)])
-            opening.callback(count_paths, count_paths(self.settings.count_paths))
-            if self.run_mode is RunMode.NORMAL:
-                with disk_explained(root, "the experiment cannot be opened; nothing was started"):
-                    self._enter_run(opening)
-            self._outer = current_submitter.set(self)
-            open_submitters.append(self)
-            opening.callback(open_submitters.remove, self)
-            self._open = opening.pop_all()
-        if self._interrupts is not None:
-            self._interrupts.install()
+        self._context.enter(self, [other for other in open_submitters if isinstance(other, experiment)])
         return self
-
-    def _enter_run(self, held: contextlib.ExitStack) -> None:
-        self._run = self._opening.open(held, fails_fast=self.fails_fast)
-        self._reporter = current_reporter.get() or self._display()
-        if self._reporter is not None:
-            self._reporter.opened(self)
-            self._run.subscribe(self._reporter.hear)
-        if self.port is not None:
-            monitor_service.start_monitor(self._run, self.port, say)
-
-    def _display(self) -> Reporter | None:
-        """The bars of a script that a person started by itself, where that person can see them."""
-        if self.settings.show_progress and ("ipykernel" in sys.modules or is_at_terminal()):
-            return script_display.script_display()
-        return None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._outer is not None:
-            reset_submitter(self._outer)
-        left = isinstance(error, GracefulExperimentExit)
-        try:
-            if error is None and self._run is not None:
-                try:
-                    self.wait()
-                except GracefulExperimentExit as exit_:
-                    error, left = exit_, True
-        finally:
-            if self._interrupts is not None:
-                self._interrupts.remove()
-            with contextlib.ExitStack() as leaving:  # whatever fails, the lock is let go
-                if self._submissions.defaults.launchers is not None:
-                    leaving.callback(self._scheduler.call, self._submissions.defaults.launchers.close)
-                if self._open is not None:
-                    leaving.callback(self._open.close)
-                if self._run is not None:
-                    said = "the end of the run is not recorded; its jobs keep what they did"
-                    with disk_explained(self.workspace.layout.root, said):
-                        self._leave_run(self._run, error)
-        if self.run_mode is not RunMode.NORMAL:
-            self._tell_plan(is_cut=error is not None)
-        is_interrupted = self._interrupts is not None and self._interrupts.is_interrupted
-        if is_interrupted and (error is None or left):
-            raise SystemExit(EXIT_INTERRUPTED)
-        if error is None and self._run is not None and self.raises_on_failure:
-            raise_failure(self._run)
-        return left
-
-    def _tell_plan(self, *, is_cut: bool) -> None:
-        self.is_cut = is_cut
-        self.plan = without_unneeded(self.plan)
-        reporter = current_reporter.get()
-        if reporter is not None:
-            reporter.planned(self)
-        if self.run_mode is RunMode.PREPARE and not is_cut:
-            say(self._submissions.prepared_text())
-        elif reporter is None:
-            for planned in self.plan:
-                say(str(planned))
-
-    def _leave_run(self, run: Run, error: BaseException | None) -> None:
-        run.stop_services()
-        self._scheduler.release(run)
-        if error is not None and is_leaving(error):
-            say_what_goes_on(run)
-        state, message = outcome(run, error, fails_fast=self.fails_fast)
-        run.finish(state, message, self.carbon())
-        self.notes = notes_of(run, self._submissions.validity, self._submissions.former)
-        if self._reporter is not None:
-            self._reporter.closed(self, state)
-        if current_reporter.get() is None:
-            for note in self.notes:
-                say(note)
-            say_outcome(self.name, self.workspace.layout.root, run)
-        self._scheduler.experiments.pop(self.name, None)
-        clear_up(self._scheduler.machine, self.workspace.layout, run, state, self.settings.history)
-
-    def _stop_on_interrupt(self) -> str:
-        if self._run is None:
-            return "nothing runs"
-        self._run.is_stopping = True
-        self._scheduler.changed()
-        running = len(self._run.running_jobs())
-        return f"{counted(running, 'running job')} {'is' if running == 1 else 'are'} waited for"
+        return self._context.leave(self, error)
 
 
 def _flag(given: bool | None, usual: bool, what: str) -> bool:

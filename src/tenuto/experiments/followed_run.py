@@ -5,13 +5,14 @@ An event is only a hint to look again: what is shown is what the command line wo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
+from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.standing import standing_of, within_run
-from tenuto.experiments.token_view import with_tokens
+from tenuto.experiments.standing import standing_of, tokens_of, with_tokens, within_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
@@ -21,6 +22,7 @@ from tenuto.lifecycle.source import CHUNK_ROWS, Row, group_key, row_key
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.jobslist import JobLine
+from tenuto.workspace.records import PidRecord, read_record
 
 
 class FollowedRun:
@@ -250,3 +252,52 @@ def job_row(job: JobView, group: str, owner: str = "") -> Row:
         else None,
         alarm=job.alarm,
     )
+
+
+def token_panel(view: WorkspaceView, followed: Sequence[FollowedRun]) -> list[dict[str, Any]]:
+    """Each token that a live run needs, once."""
+    runs = [run for run in followed if run.run.live]
+    places: dict[tuple[str, str], JobLine] = {}
+    for run in runs:
+        for line in run.token_lines():
+            for token in line.tokens:
+                places.setdefault((line.token_directory or "", token), line)
+    pids = _runners(view, runs)
+    found = []
+    for (_, token), needing in places.items():
+        files = tokens_of(view.machine, needing)
+        try:
+            state = files.state(token)
+            holders = files.holders(token)
+        except (OSError, TenutoError):
+            continue  # what cannot be looked at says nothing
+        waiting = [one for run in runs for one in run.waiting_for(token)]
+        found.append(
+            {
+                "name": token,
+                "capacity": state.capacity,
+                "held": len(state.held),
+                "free": state.free_count,
+                "holders": [{"pid": pid, "key": pids.get(pid)} for pid in holders],
+                "waiting": [
+                    {"key": key, "amount": amount, "since": line.submittime.isoformat()}
+                    for key, amount, line in waiting
+                ],
+            }
+        )
+    return found
+
+
+def _runners(view: WorkspaceView, runs: Sequence[FollowedRun]) -> dict[int, str]:
+    """The runners of running jobs that hold tokens, by pid."""
+    found: dict[int, str] = {}
+    for run in runs:
+        for line in run.running_with_tokens():
+            paths = view.layout.job(line.task_id, line.job_id)
+            try:
+                record = read_record(view.machine.files, paths.pid, PidRecord.decode)
+            except (OSError, TenutoError):
+                continue
+            if isinstance(record, PidRecord):
+                found[record.identity.pid] = row_key(Door.EXPERIMENTS, line.task_id, line.job_id)
+    return found

@@ -1,22 +1,27 @@
-"""What holds for the jobs of an experiment unless a submission says otherwise: launchers, limits, places.
-A launcher is made when it is first needed; the experiment closes them.
+"""The defaults of the jobs of an experiment: launchers, limits, places, and the tokens of this machine.
+A launcher is made when it is first needed; the experiment closes them. Takes no unit of a token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tenuto.experiments.checked_arguments import RunMode
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.reuse import Validity
 from tenuto.jobs.submission import Defaults, Placement
 from tenuto.launchers.choice import Launchers
+from tenuto.launchers.devices import visible_devices
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.light import late
+from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings
 from tenuto.tasks.ports import Submission
+from tenuto.workspace.layout import directory_name
 from tenuto.workspace.markers import Durability
+from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
     from tenuto.jobs import placement
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 else:
     placement = late("tenuto.jobs.placement")
     finder = late("tenuto.launchers.finder")
+
+T = TypeVar("T", bound=CounterToken)
 
 
 class JobDefaults:
@@ -91,3 +98,29 @@ class JobDefaults:
             self._placer = placement.Placer(found, self.get().limits, self._declare_gpus)
         launcher = submission.launcher or self._chosen_launcher()
         return self._placer.place(task, submission.requires, launcher, environment)
+
+
+class MachineTokens:
+    """Makes tokens; their files are written only where jobs are run."""
+
+    def __init__(self, machine: Machine, settings: Settings, mode: RunMode) -> None:
+        self._machine = machine
+        self._path = settings.tokens_path
+        self._mode = mode
+
+    def counter(self, name: str, count: int) -> CounterToken:
+        """A token of `count` units."""
+        return self._declared(CounterToken(name, count, self._directory))
+
+    def gpus(self, devices: Mapping[int, str] | None = None) -> GpuToken:
+        """A token with a unit for each GPU, by default for each GPU that this process sees."""
+        return self._declared(GpuToken(visible_devices() if devices is None else devices, self._directory))
+
+    @property
+    def _directory(self) -> str:
+        return f"{self._path}/{directory_name(self._machine.processes.own().host)}"
+
+    def _declared(self, token: T) -> T:
+        if self._mode is RunMode.NORMAL:
+            declare(self._machine, token)
+        return token

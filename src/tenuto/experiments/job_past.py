@@ -4,15 +4,15 @@ Reads only; of a long journal only the lines that name the job are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import job_row
-from tenuto.experiments.run_journal import run_of
+from tenuto.experiments.run_record import run_of
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.token_view import holders_text
+from tenuto.experiments.standing import tokens_of
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
@@ -33,7 +33,9 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.pauses import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total
 from tenuto.workspace.job_directory import read_result
+from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.journal import naming
+from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
 MOST_EVENTS = 200
@@ -221,3 +223,23 @@ def _commits(view: WorkspaceView, detail: JobDetail, nearest: Nearest | None) ->
         for path in after:
             if before.get(path) not in (None, after[path]):
                 yield f"{path} was at commit {before[path]} then, and at {after[path]} for this one"
+
+
+def holders_text(machine: Machine, line: JobLine) -> str | None:
+    """The processes that hold the tokens which a job waits for, in words. Slow."""
+    files = tokens_of(machine, line)
+    try:
+        pids = {
+            token: files.holders(token)
+            for token, amount in sorted(line.tokens.items())
+            if files.state(token).free_count < amount
+        }
+    except (OSError, TenutoError):
+        return None
+    return "; ".join(f"token {token} is held by {_processes(held)}" for token, held in pids.items()) or None
+
+
+def _processes(pids: Sequence[int]) -> str:
+    if not pids:
+        return "processes of another user"
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"

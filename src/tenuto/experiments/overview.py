@@ -1,5 +1,5 @@
-"""The jobs of all experiments of one call, as a model of rows: running, failed and unfinished ones.
-It hears events in any thread, and shows nothing.
+"""The jobs of all experiments of one call, as a model of rows, and the reporter that fills it with events.
+Hears events in any thread, and shows nothing: displays do.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.experiments.run import Run
+from tenuto.experiments.run_record import RunState
 from tenuto.jobs.forecast import Durations, Running, remaining_s
 from tenuto.jobs.job_progress import ProgressSoFar
 from tenuto.jobs.model import CountKind, Counts, Model
@@ -31,6 +33,9 @@ from tenuto.scheduler.work import TaskWork
 from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Files
+
+if TYPE_CHECKING:
+    from tenuto.experiments.experiment import experiment
 
 RECENT_FAILURES = 20
 _SAMPLE = 100
@@ -186,3 +191,76 @@ class _Reports:
         left_s = said.left_s(said.reported)
         eta_at = None if left_s is None else said.reported + timedelta(seconds=left_s)
         return row._replace(progress=said.fraction, progress_desc=said.words, eta_at=eta_at)
+
+
+class ClosedRun(NamedTuple):
+    """A run that is over, or was left."""
+
+    name: str
+    run_id: str
+    workspace: str
+    state: RunState
+    fails: bool = False
+    """It failed, and the script did not say that this is fine."""
+    notes: tuple[str, ...] = ()
+    """What a person should know, though nothing failed."""
+
+
+class ProgressDisplay:
+    """A `Reporter` that keeps an overview; the displays, which derive from it, show that."""
+
+    def __init__(self, overview: Overview) -> None:
+        self.overview = overview
+        self.runs: list[ClosedRun] = []
+        self.plans: list[experiment] = []
+        self._open = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True while an experiment is open that it shows."""
+        return self._open > 0
+
+    def opened(self, xp: experiment) -> None:
+        """An experiment was entered."""
+        self._open += 1
+        self.overview.add(xp.run)
+        self.begin(xp)
+
+    def hear(self, event: Event) -> None:
+        """Something happened to a job."""
+        row = self.overview.hear(event)
+        if row is not None and isinstance(event, JobStateChangedEvent):
+            self.moved(row)
+
+    def closed(self, xp: experiment, state: RunState) -> None:
+        """An experiment was left."""
+        fails = state is RunState.FAILED and xp.raises_on_failure
+        self.runs.append(ClosedRun(xp.name, xp.run_id, str(xp.workspace.path), state, fails, tuple(xp.notes)))
+        self._open -= 1
+        if self._open == 0:
+            self.end()
+
+    def left(self) -> list[ClosedRun]:
+        """The experiments that were left, and not run to their end afterwards."""
+        last = {(run.workspace, run.name): run for run in self.runs}
+        return [run for run in last.values() if run.state is RunState.INTERRUPTED]
+
+    def failed(self) -> list[ClosedRun]:
+        """The experiments that failed, and were not run to a good end afterwards."""
+        last = {(run.workspace, run.name): run for run in self.runs}
+        return [run for run in last.values() if run.fails]
+
+    def planned(self, xp: experiment) -> None:
+        """An experiment that runs nothing was left."""
+        self.plans.append(xp)
+
+    # What a display adds
+
+    def begin(self, xp: experiment) -> None:
+        """Something is to be shown from now on."""
+
+    def moved(self, row: Row) -> None:
+        """A job is in another state now."""
+
+    def end(self) -> None:
+        """There is nothing to be shown any more; called again, it does nothing."""

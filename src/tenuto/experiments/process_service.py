@@ -1,4 +1,6 @@
-"""A program beside an experiment: its log is kept, and it ends with the experiment, however that ends."""
+"""A program beside an experiment: its log is kept, and it ends with the experiment, however that ends.
+Also the monitor, which is `tenuto ui` as such a program; it cannot harm the run.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tenuto.errors import ServiceError
+from tenuto.errors import ServiceError, TenutoError
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.settings import process_environment
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.modes import file_mode
+
+if TYPE_CHECKING:
+    from tenuto.experiments.run import Run
 
 GRACE_S = 5.0
 _SLACK_S = 5.0
@@ -26,6 +33,7 @@ _PORT = "{port}"
 _LAST_WORDS = 2000
 _LOOK_S = 0.05
 _GUARD = "import sys; sys.path.insert(0, {root!r}); from tenuto.experiments.service_guard import main; main()"
+Say = Callable[[str], None]
 
 
 def _private(path: str, flags: int) -> int:
@@ -168,3 +176,64 @@ class ProcessService(Service):
         except OSError:
             return ""
         return f": {words.splitlines()[-1]}; its log: {self.log}" if words else f"; its log: {self.log}"
+
+
+class MonitorService(ProcessService):
+    """Runs `tenuto ui` for one workspace, and says where to watch."""
+
+    def __init__(self, layout: Layout, port: int, say: Say) -> None:
+        command = [sys.executable, "-m", "tenuto", "ui", "-w", layout.root, "--port", "{port}"]
+        super().__init__(command, id="monitor", port=port)
+        self._workspace = layout.root
+        self._say = say
+        self._code = this_machine().randomness.nonce()
+        self._code_file: Path | None = None
+        self._has_failed = False
+
+    def description(self) -> str:
+        return "tenuto ui"
+
+    def start(self) -> None:
+        assert self.log is not None
+        self._code_file = self.log.with_suffix(".code")
+        this_machine().files.make_directory(str(self.log.parent))
+        descriptor = os.open(self._code_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(self._code)
+        self.command = (*self.command, "--code-file", str(self._code_file))
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._forget_code()
+        if not self._has_failed:
+            self._say(f"to look at it again: tenuto ui -w {self._workspace}")
+
+    def move(self, state: ServiceState, message: str | None = None) -> None:
+        super().move(state, message)
+        if state is ServiceState.RUNNING:
+            self._say(f"watch it at {self.url}#code={self._code}")
+        elif state is ServiceState.FAILED:
+            self.fail(message or "it ended")
+
+    def fail(self, why: str) -> None:
+        """Say once that there is no monitor."""
+        self._forget_code()
+        if not self._has_failed:
+            self._has_failed = True
+            self._say(f"there is no monitor, and the run goes on: {why}")
+
+    def _forget_code(self) -> None:
+        if self._code_file is not None:
+            with contextlib.suppress(OSError):
+                self._code_file.unlink(missing_ok=True)
+
+
+def start_monitor(run: Run, port: int, say: Say) -> None:
+    """Add the monitor to a run; whatever happens to the monitor, the run goes on."""
+    service = MonitorService(run.layout, port, say)
+    try:
+        this_machine().files.make_directory(run.layout.jobs)
+        run.add_service(service)
+    except (OSError, TenutoError) as error:
+        service.fail(str(error))

@@ -1,38 +1,42 @@
-"""Runs and jobs that are no longer kept: old runs, transient jobs, and what killed writers left.
-Nothing is removed but under the lock of its experiment or its job.
+"""Runs and jobs that are no longer kept: old runs, transient jobs, what killed writers left.
+Removes under the lock of an experiment or a job only, and no job that a run still needs.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenuto.errors import WorkspaceError
-from tenuto.experiments.experiment_lock import lock_experiment
-from tenuto.experiments.run import Run
-from tenuto.experiments.run_id import RunId, parse_run_id
-from tenuto.experiments.run_status import RunState, read_run_status, read_tags
+from tenuto.experiments.run_record import (
+    RunId,
+    RunState,
+    lock_experiment,
+    parse_run_id,
+    read_run_status,
+    read_tags,
+)
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.settings.tree import HistorySettings
 from tenuto.workspace import job_directory, trash
-from tenuto.workspace.jobslist import read_jobs
+from tenuto.workspace.jobslist import JobLine, read_jobs
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.temporaries import clear_forsaken
 
 if TYPE_CHECKING:
-    from tenuto.experiments import job_owners
     from tenuto.experiments import workspace_view as views
-    from tenuto.jobs import directories, removal
+    from tenuto.experiments.run import Run
+    from tenuto.jobs import directories, removal, sight
 else:  # most runs need none of it
-    job_owners = late("tenuto.experiments.job_owners")
     views = late("tenuto.experiments.workspace_view")
     directories = late("tenuto.jobs.directories")
     removal = late("tenuto.jobs.removal")
+    sight = late("tenuto.jobs.sight")
 
 
 def clear_up(machine: Machine, layout: Layout, run: Run, state: RunState, kept: HistorySettings) -> None:
@@ -134,10 +138,7 @@ def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
         removal.remove(
             view,
             keys,
-            lambda keys: {
-                **job_owners.keepers(view, keys, run.experiment_id),
-                **job_owners.users(view, keys),
-            },
+            lambda keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)},
         )
 
 
@@ -178,3 +179,67 @@ def prune_runs(
         if really:
             trash.empty(view.machine, view.layout)
     return pruned
+
+
+# -- runs that still need a job: a remover takes its lock first, and asks then -----------------------
+
+
+def users(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
+    """Of these jobs those that must not go now, each with the reason."""
+    wanted = set(keys)
+    found: dict[JobKey, str] = {}
+    for run in view.all_runs():
+        if run.live:
+            found.update(dict.fromkeys(wanted & view.asked_for(run), "a live run asked for it"))
+        else:
+            found.update(_needed_by_what_runs(view, view.lines(run), wanted))
+    return found
+
+
+def askers(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
+    """Of these jobs those that some run asked for, ended or not: they are no orphans."""
+    found = users(view, keys)
+    for run in view.all_runs():
+        for key in set(keys) & view.asked_for(run):
+            found.setdefault(key, f"{run.name} asked for it")
+    return found
+
+
+def keepers(view: views.WorkspaceView, keys: Collection[JobKey], experiment_id: str) -> dict[JobKey, str]:
+    """Of these jobs those that a run of another experiment keeps: it did not submit them to be removed."""
+    wanted = set(keys)
+    found: dict[JobKey, str] = {}
+    for run in view.all_runs():
+        if run.experiment_id != experiment_id:
+            for line in view.lines(run):
+                key = JobKey(line.task_id, line.job_id)
+                if key in wanted and line.transient is not TransientMode.REMOVE:
+                    found[key] = f"{run.name} keeps it"
+    return found
+
+
+def _needed_by_what_runs(
+    view: views.WorkspaceView, lines: Iterable[JobLine], wanted: Collection[JobKey]
+) -> Mapping[JobKey, str]:
+    """The run was left or killed, but a job of it that runs may still read what it depends on."""
+    known = {line.job_id: line for line in lines}
+    targets = [key for key in wanted if key.job_id in known]
+    if not targets:
+        return {}
+    dependents: dict[str, list[str]] = {}
+    for line in known.values():
+        for needed in line.depends_on:
+            dependents.setdefault(needed, []).append(line.job_id)
+    found = {}
+    for key in targets:
+        seen = {key.job_id}
+        pending = [key.job_id]
+        while pending and key not in found:
+            for job_id in dependents.get(pending.pop(), ()):
+                if job_id not in seen:
+                    seen.add(job_id)
+                    pending.append(job_id)
+                    task_id = known[job_id].task_id
+                    if view.look(JobKey(task_id, job_id), sight.Depth.STATE).state.running():
+                        found[key] = f"{task_id} {job_id[:12]} runs, and depends on it"
+    return found

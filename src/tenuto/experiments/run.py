@@ -8,9 +8,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from tenuto.experiments.run_id import parse_run_id
-from tenuto.experiments.run_journal import archive_forsaken, writer_name
-from tenuto.experiments.run_status import RunState, RunStatus, write_run_status
+from tenuto.experiments.run_record import (
+    RunState,
+    RunStatus,
+    parse_run_id,
+    run_of,
+    write_run_status,
+    writer_name,
+)
 from tenuto.experiments.services import Service, ServiceState
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -29,9 +34,11 @@ from tenuto.scheduler.journals import OwnerJournal
 from tenuto.scheduler.listeners import StateListener, Subscriber
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
-from tenuto.workspace.layout import Layout, RunPaths
-from tenuto.workspace.ports import Machine
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import FileKind, Files, Machine
+from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
 
@@ -72,9 +79,7 @@ class Run:
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
-        self._writer = OwnerJournal(
-            journal.EventWriter(self._machine.files, self._journal, writer), scheduler.tell
-        )
+        self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
         self._write_status(RunState.RUNNING)
@@ -115,8 +120,7 @@ class Run:
             if event.state is JobState.WAITING and self.reused:
                 self.reused.discard(self.job_of(event).key)  # it was found done, and has been removed since
             elif event.state is JobState.ERROR and self._fails_fast and not self.is_stopping:
-                self.is_stopping = True
-                self._scheduler.changed()
+                self.stop_starting()
             elif event.state is JobState.DONE and not event.submittime and not event.starttime:
                 self.reused.add(self.job_of(event).key)  # it neither waited nor was seen running
         self._events.hear(event)
@@ -158,6 +162,11 @@ class Run:
             identity = (event.task_id, event.job_id)
             job = next(job for job in list(self.jobs.values()) if (job.task_id, job.job_id) == identity)
         return job
+
+    def stop_starting(self) -> None:
+        """Starts nothing more; what runs goes on."""
+        self.is_stopping = True
+        self._scheduler.changed()
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""
@@ -281,3 +290,24 @@ class Run:
             carbon=carbon,
         )
         write_run_status(self._machine.files, self.paths, status)
+
+
+def archive_forsaken(files: Files, layout: Layout, experiment_id: str) -> None:
+    """Gives the events of runs that were killed to those runs; what belongs to a run that is gone goes, too.
+
+    Under the experiment's lock, before a run writes. Otherwise they would count for the next run that ends.
+    """
+    place = layout.experiment_journal(experiment_id)
+    of_run: dict[str, list[int]] = {}
+    for number, writer in journal.writers(files, place).items():
+        run_id = run_of(writer)
+        if run_id is not None:
+            of_run.setdefault(run_id, []).append(number)
+    for run_id, numbers in of_run.items():
+        run = layout.run(experiment_id, run_id)
+        found = files.stat(run.directory)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            journal.archive(files, place, run.events, numbers)
+        else:
+            for number in numbers:
+                files.remove(place.path(number))

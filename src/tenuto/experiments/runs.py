@@ -5,24 +5,28 @@ Reads only, and survives whatever lies on the disk; jobs are not looked at.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound, TenutoError
-from tenuto.experiments.run_id import parse_run_id
-from tenuto.experiments.run_status import RunState, RunStatus, read_run_status, read_tags
+from tenuto.experiments.run_record import (
+    LockHolder,
+    RunState,
+    parse_run_id,
+    read_holder,
+    read_run_status,
+    read_tags,
+)
 from tenuto.jobs.directories import entries, subdirectories
 from tenuto.jobs.key import JobKey
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.workspace.carbon import plain_metrics
-from tenuto.workspace.json_bytes import from_json
 from tenuto.workspace.layout import Layout, name_of_directory
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.records import Fields
 
 CRASHED = "its process ended without closing the run"
 _ENVIRONMENT_LIMIT = 1 << 20
-_LOCK_LIMIT = 4096
 _CANDIDATES_SHOWN = 8
 
 
@@ -75,6 +79,10 @@ class RunsView:
         found = [ExperimentView(name, tuple(self.runs(name))) for name in names if name is not None]
         return sorted(found, key=lambda one: one.runs[0].run_id if one.runs else "", reverse=True)
 
+    def all_runs(self) -> Iterator[RunView]:
+        """The runs of all experiments, in the order of `experiments`."""
+        return (run for experiment in self.experiments() for run in experiment.runs)
+
     def runs(self, experiment_id: str) -> list[RunView]:
         """The runs of an experiment, newest first."""
         directory = self.layout.experiment(experiment_id)
@@ -124,7 +132,7 @@ class RunsView:
             raise Ambiguous(f"{len(found)} runs are called {name!r}: {names}; give one of these names")
         return found[0]
 
-    def _run(self, experiment_id: str, run_id: str, at_work: _Holder | None) -> RunView:
+    def _run(self, experiment_id: str, run_id: str, at_work: LockHolder | None) -> RunView:
         paths = self.layout.run(experiment_id, run_id)
         status = read_run_status(self._files, paths)
         tags = read_tags(self._files, paths)
@@ -151,16 +159,15 @@ class RunsView:
             tags=tags,
         )
 
-    def _process_at_work(self, experiment_id: str) -> _Holder | None:
+    def _process_at_work(self, experiment_id: str) -> LockHolder | None:
         """The process that holds the lock of an experiment."""
         path = self.layout.experiment_lock(experiment_id)
         try:
             if not self.machine.locks.is_locked(path):
                 return None
-            holder = Fields(from_json(self._files.read(path, _LOCK_LIMIT)))
-            return _Holder(holder.text("host"), holder.integer("pid"))
+            return read_holder(self._files, path)
         except ValueError:
-            return _Holder(None, 0)  # held, but it does not say by whom
+            return LockHolder(None, 0, "")  # held, but it does not say by whom
         except (OSError, TenutoError):
             return None
 
@@ -197,16 +204,6 @@ class RunsView:
             return self._files.stat(paths.job_link(*key)) is not None
         except OSError:
             return False
-
-
-class _Holder(NamedTuple):
-    """The process that holds the lock of an experiment; without a host it is not known."""
-
-    host: str | None
-    pid: int
-
-    def fits(self, status: RunStatus) -> bool:
-        return self.host is None or (self.host, self.pid) == (status.host, status.pid)
 
 
 def _aware(instant: datetime | None) -> datetime | None:

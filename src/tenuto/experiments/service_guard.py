@@ -11,8 +11,8 @@ import sys
 import time
 from typing import NoReturn
 
+from tenuto.launchers.kernel import become_subreaper, die_with_parent
 from tenuto.launchers.leftovers import descendants, kill_descendants
-from tenuto.launchers.runner.kernel import become_subreaper, die_with_parent
 
 NOT_RUN = 127
 _SWEEP_S = 2.0

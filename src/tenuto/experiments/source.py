@@ -11,14 +11,12 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
-from tenuto.experiments.followed_run import FollowedRun, job_row, run_group
-from tenuto.experiments.job_owners import users
+from tenuto.experiments.followed_run import FollowedRun, job_row, run_group, token_panel
 from tenuto.experiments.job_past import explain_job, job_detail, named_events
+from tenuto.experiments.pruning import users
 from tenuto.experiments.result_rows import Finished, result_rows
-from tenuto.experiments.retries import Retries
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.source_feed import RunsFeed
-from tenuto.experiments.token_view import token_panel
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
 from tenuto.jobs.directories import directory_size, is_real_directory
@@ -27,6 +25,7 @@ from tenuto.jobs.log import JobLog
 from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
+from tenuto.jobs.retry import Retries
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,
@@ -85,9 +84,8 @@ class ExperimentSource(Source):
     # Groups and rows
 
     def groups(self) -> Sequence[Group]:
-        runs = [run for experiment in self.view.experiments() for run in experiment.runs]
-        runs.sort(key=lambda run: run.run_id, reverse=True)
-        return [self._group(run) for run in runs]
+        newest_first = sorted(self.view.all_runs(), key=lambda run: run.run_id, reverse=True)
+        return [self._group(run) for run in newest_first]
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         run = self._run(group)
@@ -275,7 +273,7 @@ class ExperimentSource(Source):
         )
 
     def _service_panel(self) -> list[dict[str, Any]]:
-        live = [run for experiment in self.view.experiments() for run in experiment.runs if run.live]
+        live = [run for run in self.view.all_runs() if run.live]
         return [{"group": run_group(run), **one._asdict()} for run in live for one in self._services_of(run)]
 
     def _care(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Where the jobs of a run stand: what each directory shows, and what that means within the run.
-Pure: the directories were looked at before.
+"""Where the jobs of a run stand: by what each directory shows, by each other, and by the tokens they need.
+Looks at no directory of a job: the caller did that before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tenuto.errors import TenutoError
 from tenuto.jobs.sight import REMOVED, Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.jobslist import JobLine
+from tenuto.workspace.ports import Machine
+from tenuto.workspace.tokens import TokenFiles, TokenPlace, TokenState, waiting_text
 
 
 def is_settled(line: JobLine, sight: Sight, *, live: bool) -> bool:
@@ -130,3 +133,32 @@ def _needed(lines: Sequence[JobLine], seen: Mapping[str, Sight]) -> set[str]:
         if line.job_id in needed and seen[line.job_id].state is not JobState.DONE:
             needed.update(line.depends_on)
     return needed
+
+
+def with_tokens(
+    machine: Machine, lines: Sequence[JobLine], standing: Mapping[str, Sight]
+) -> dict[str, Sight]:
+    """The same sights, where jobs that have all but their tokens wait for these."""
+    found = dict(standing)
+    states: dict[tuple[str, str], TokenState] = {}
+    for line in lines:
+        if not line.tokens or standing[line.job_id].state is not JobState.READY:
+            continue
+        files = tokens_of(machine, line)
+        for token, amount in sorted(line.tokens.items()):
+            key = (files.place.directory, token)
+            try:
+                state = states[key] = states.get(key) or files.state(token)
+            except (OSError, TenutoError):
+                continue  # what cannot be looked at says nothing
+            if state.free_count < amount:
+                message = waiting_text(token, amount, state)
+                sight = standing[line.job_id]
+                found[line.job_id] = sight._replace(state=JobState.WAITING, message=message)
+                break
+    return found
+
+
+def tokens_of(machine: Machine, line: JobLine) -> TokenFiles:
+    """The files of the tokens that a job needs."""
+    return TokenFiles(machine, TokenPlace(line.token_directory or "/nonexistent"))

@@ -1,4 +1,4 @@
-"""The tasks that are submitted to one experiment: each becomes a job that is run, planned or written.
+"""The tasks that are submitted to one experiment: each passes the hooks, and is run, planned or written.
 Starts nothing: the scheduler does.
 """
 
@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
-from contextvars import Token
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from enum import Enum, unique
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import ParameterError
-from tenuto.experiments.checked_arguments import checked
-from tenuto.experiments.hooks import SubmitHook, ask_hooks
+from tenuto.errors import DefaultChanged, ParameterError, SubmissionRefused, SubmitHookError
+from tenuto.experiments.checked_arguments import RunMode, checked, imposed_mode
 from tenuto.experiments.job_defaults import JobDefaults
-from tenuto.experiments.plan import Intent, PlannedJob, plan_job
 from tenuto.experiments.reporter import say
 from tenuto.experiments.run import Run
-from tenuto.experiments.run_mode import RunMode, imposed_mode
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.former import FormerJobs
 from tenuto.jobs.inquiry import Inquiry
@@ -28,14 +25,18 @@ from tenuto.jobs.text import counted
 from tenuto.launchers.carbon.carbon_plan import carbon_plan
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
+from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job
 from tenuto.settings import Settings
-from tenuto.tasks.base import caller
-from tenuto.tasks.ports import Submission, Submitter, current_submitter
+from tenuto.tasks.arguments import refused
+from tenuto.tasks.base import caller, class_name
+from tenuto.tasks.ports import Submission
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.ports import Machine
 
 if TYPE_CHECKING:
     from tenuto.jobs import notebook_cells, placement
@@ -161,12 +162,123 @@ class Submissions:
                 job_directory.write_script(machine.files, job.paths, job_script(job.paths.script_name))
 
 
-def reset_submitter(outer: Token[Submitter | None]) -> None:
-    """Gives way to the experiment around this one.
+# -- hooks -------------------------------------------------------------------------------------------
 
-    A notebook may run each cell in a context of its own: then the token is of another one.
+
+class SubmitHook:
+    """Asked at each `submit()`, in the order the hooks were given; override `before_submit`."""
+
+    def before_submit(self, task: Any, submission: Submission) -> Submission | None:
+        """What to make of a submission: another one, as in ``submission._replace(launcher=...)``, or None.
+
+        The task is sealed: how it is run can be changed, not what it is. To refuse it, raise
+        `SubmissionRefused` with the reason.
+        """
+        return None
+
+
+def hooks_of(given: Any) -> list[SubmitHook]:
+    """Submit hooks; a single one need not be in a list."""
+    hooks = [given] if isinstance(given, SubmitHook) else list(given)
+    for hook in hooks:
+        if isinstance(hook, type) or not callable(getattr(hook, "before_submit", None)):
+            raise refused("experiment(submit_hooks=)", "objects with a method before_submit()", hook)
+    return hooks
+
+
+def ask_hooks(hooks: Iterable[SubmitHook], task: Any, submission: Submission) -> Submission:
+    """The submission that all hooks agree to; their errors name the hook and the task."""
+    for hook in hooks:
+        name, what = type(hook).__name__, class_name(task)
+        try:
+            changed = hook.before_submit(task, submission)
+        except SubmissionRefused as refusal:
+            raise SubmissionRefused(f"{name} refuses {what}: {refusal}") from refusal
+        except Exception as error:
+            raise SubmitHookError(
+                f"{name}.before_submit failed for {what} ({type(error).__name__}: {error}); "
+                f"the task was not submitted"
+            ) from error
+        if changed is not None:
+            if not isinstance(changed, Submission):
+                raise SubmitHookError(
+                    f"{name}.before_submit returned {type(changed).__name__} for {what}: "
+                    f"return the submission, changed by its _replace(), or None"
+                )
+            submission = changed
+    return submission
+
+
+# -- the plan of a dry run ---------------------------------------------------------------------------
+
+
+@unique
+class Intent(Enum):
+    """What would happen to a job."""
+
+    REUSE = "reused"
+    WAIT = "running already"
+    RUN = "to run"
+    RETRY = "to run again"
+    RERUN = "to run once more"
+    REFUSE = "refused"
+    SKIP = "not needed"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the job would be started."""
+        return self in (Intent.RUN, Intent.RETRY, Intent.RERUN)
+
+
+class PlannedJob(NamedTuple):
+    """One line of a plan."""
+
+    job: Job
+    intent: Intent
+    why: str
+
+    def __str__(self) -> str:
+        tags = "".join(f" {name}={value}" for name, value in self.job.tag_texts.items())
+        return f"{self.intent.value}: {self.job.task_id} {self.job.job_id[:12]}{tags} ({self.why})"
+
+
+def plan_job(machine: Machine, job: Job, validity: Validity, inquiry: Inquiry) -> PlannedJob:
+    """What submitting a job would lead to, by its directory and its cluster; writes nothing.
+
+    `inquiry`: asks the clusters that may have the job, for two seconds in all of a plan.
+    A job that is done is shown as done, so that a script can read its result while it is planned.
     """
-    try:
-        current_submitter.reset(outer)
-    except ValueError:
-        current_submitter.set(None if outer.old_value is Token.MISSING else outer.old_value)
+    found = job_directory.look(machine, job.paths, ask=inquiry).derived
+    arrival = on_arrival(found)
+    if arrival is Arrival.REUSE:
+        changed = validity.changed_file(found.marker)
+        try:
+            job.reruns = found.marker is not None and not validity(job, found.marker)
+        except DefaultChanged as refusal:
+            return PlannedJob(job, Intent.REFUSE, str(refusal))
+        if job.reruns:
+            why = f"{changed} has changed since it was done" if changed else "what it depends on is run again"
+            return PlannedJob(job, Intent.RERUN, why)
+        job.marker = found.marker
+        job.state = JobState.DONE
+        why = f"done before; {changed} has changed since" if changed else "done before"
+        return PlannedJob(job, Intent.REUSE, why)
+    if arrival is Arrival.ADOPT:
+        return PlannedJob(job, Intent.WAIT, "another run has started it")
+    if found.state is JobState.ERROR:
+        reason = found.reason.name if found.reason else "FAILED"
+        return PlannedJob(job, Intent.RETRY, f"failed before ({reason})")
+    return PlannedJob(job, Intent.RUN, "never run")
+
+
+def without_unneeded(plan: Iterable[PlannedJob]) -> list[PlannedJob]:
+    """The plan, in which a transient job runs only if a job that runs depends on it."""
+    planned = list(plan)
+    needed: set[str] = set()
+    for position in range(len(planned) - 1, -1, -1):  # what a job depends on was submitted before it
+        job, intent, _ = planned[position]
+        if intent.runs and job.transient is not TransientMode.NONE and job.key not in needed:
+            planned[position] = PlannedJob(job, Intent.SKIP, "transient, and nothing that runs needs it")
+        elif intent.runs:
+            needed.update(dependency.origin.key for dependency in job.dependencies)
+    return planned

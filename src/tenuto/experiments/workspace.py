@@ -1,15 +1,19 @@
 """A workspace as a person names it: a path, a name from the settings, or the one last used from a directory.
-Makes its root, for the owner alone or for a group; shares no workspace that holds something.
+Makes its root, for the owner alone or for a group, and words what is wrong with its disk.
+Shares no workspace that holds something.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import hashlib
 import os
 import os.path
 import shlex
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from tenuto.errors import DirectoryUnusable, TenutoError
@@ -108,3 +112,69 @@ def last_workspace(files: Files, directory: Path) -> Path | None:
 def _file(directory: Path) -> str:
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
     return f"{state_directory()}/workspaces/{digest}"
+
+
+# -- what is wrong with a disk, and what a person can do about it ------------------------------------
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+
+
+@contextlib.contextmanager
+def disk_explained(root: str, consequence: str) -> Iterator[None]:
+    """Words an error of a disk: which directory cannot be used, and what follows for the run."""
+    try:
+        yield
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{worded_error(error, root)} ({error.strerror or error}); {consequence}"
+        ) from error
+
+
+def worded_error(error: OSError, directory: str) -> str:
+    """What an error says of a directory that was to be used."""
+    place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else directory
+    if error.errno in _FULL:
+        return (
+            f"DISK_FULL: {place} cannot be written: {_disk(directory)} is full, or your quota of it. Remove "
+            f"what is not needed, as by `tenuto clean --orphans -w {directory}`, and run it again"
+        )
+    if error.errno == errno.EROFS:
+        disk = _disk(directory)
+        return f"{place} cannot be written: {disk} is read-only: use another workspace, or have it remounted"
+    if error.errno in _FORBIDDEN:
+        return (
+            f"{place} cannot be written: {_rights(place)}: use another workspace, or have its "
+            f"owner share it with a group of yours, see workspace_group in docs/settings.md"
+        )
+    return f"{place} cannot be used: {error.strerror}: use another workspace"
+
+
+def _disk(path: str) -> str:
+    """The disk that a path lies on, by where it is mounted, and what it has left."""
+    known = _existing(path)
+    mounted = known
+    while not os.path.ismount(mounted) and mounted != "/":
+        mounted = os.path.dirname(mounted)
+    with contextlib.suppress(OSError):
+        found = os.statvfs(known)
+        free = found.f_bavail * found.f_frsize
+        return f"the disk at {mounted} ({free // 2**20} MiB and {found.f_favail} files left)"
+    return f"the disk at {mounted}"
+
+
+def _rights(path: str) -> str:
+    known = _existing(path)
+    with contextlib.suppress(OSError):
+        found = os.stat(known)
+        mode = stat.filemode(found.st_mode)
+        return f"{known} belongs to user {found.st_uid} ({mode}), and you are user {os.geteuid()}"
+    return "you have no right to"
+
+
+def _existing(path: str) -> str:
+    """The nearest directory above a path that is there."""
+    known = os.path.abspath(path)
+    while not os.path.exists(known) and known != "/":
+        known = os.path.dirname(known)
+    return known

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunsView, RunView
-from tenuto.experiments.standing import concerning, is_settled, within_run
-from tenuto.experiments.token_view import with_tokens
+from tenuto.experiments.standing import concerning, is_settled, with_tokens, within_run
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.ownership import is_of_no_run, owner_of
 from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView, JobView
 from tenuto.lifecycle.owners import OwnerName
-from tenuto.lifecycle.states import JobState
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
-from tenuto.workspace.layout import RunPaths, is_job_id
+from tenuto.workspace.layout import is_job_id
 from tenuto.workspace.ports import FileKind
+from tenuto.workspace.run_paths import RunPaths
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""
@@ -107,6 +107,18 @@ class WorkspaceView(RunsView, JobsView):
         standing = self._standing(lines, seen, run)
         return [self.job_view(line, standing[line.job_id], run) for line in lines]
 
+    def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
+        """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
+
+        Not those whose directories a person removed: there is nothing left to run them from.
+        """
+        return {
+            job.key: job.attempt
+            for run in self.find_runs(name)
+            for job in self.jobs(run)
+            if job.state is JobState.ERROR and job.reason is not JobFailureStatus.DELETED
+        }
+
     def _some_jobs(self, run: RunView, wanted: Collection[str]) -> list[JobView]:
         """Some jobs of a run, in their order; beside them only those are looked at that these wait for."""
         seen: dict[str, Sight] = {}
@@ -169,7 +181,7 @@ class WorkspaceView(RunsView, JobsView):
         wanted = list(self.job_keys() if keys is None else keys)
         missing = set(wanted)
         known: dict[JobKey, JobView] = {}
-        for run in self._all_runs():
+        for run in self.all_runs():
             if not missing:
                 break
             here = {line.job_id for line in self.lines(run) if JobKey(line.task_id, line.job_id) in missing}
@@ -182,13 +194,10 @@ class WorkspaceView(RunsView, JobsView):
     def listed(self, *, live_only: bool = False) -> set[JobKey]:
         """The jobs that some run, or some live run, asked for."""
         found: set[JobKey] = set()
-        for run in self._all_runs():
+        for run in self.all_runs():
             if run.live or not live_only:
                 found |= self.asked_for(run)
         return found
-
-    def _all_runs(self) -> Iterable[RunView]:
-        return (run for experiment in self.experiments() for run in experiment.runs)
 
     def asked_for(self, run: RunView) -> set[JobKey]:
         """The jobs that a run asked for; by its list and by its links."""

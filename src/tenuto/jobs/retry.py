@@ -1,9 +1,10 @@
 """The retry of failed jobs from what their own directories hold: no script is needed.
-The caller has the scheduler, and waits.
+Waits for nothing: the caller of `prepare` has the scheduler, and waits.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -17,13 +18,14 @@ from tenuto.jobs.view import JobsView
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.lifecycle.events import Event
+from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.jobs import Job, JobDependency
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.tokens import from_record
+from tenuto.settings import Settings
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace import job_directory
 
@@ -97,6 +99,47 @@ def prepare(
 def submit(scheduler: Scheduler, jobs: Iterable[Job], owner: Retrying) -> list[Job]:
     """Hands the jobs to a scheduler, in their order."""
     return [scheduler.submit(job, owner) for job in jobs]
+
+
+class Retries:
+    """Runs failed jobs again, as a monitor wishes; from any thread. What is about to run is not submitted."""
+
+    def __init__(self, view: JobsView, settings: Settings) -> None:
+        self._view = view
+        self._slots = settings.slots
+        self._lock = threading.Lock()
+        self._launcher: SpawnLauncher | None = None
+        self._owner = Retrying(self._hear)
+        self._under_way: dict[JobKey, int] = {}
+        """Jobs that were submitted, and the attempts that had failed."""
+
+    def retry(self, seen: Mapping[JobKey, int], *, dry_run: bool) -> list[JobActed]:
+        """Submit failed jobs; a job with a newer attempt than the one seen is left alone."""
+        with self._lock:
+            busy = [key for key in seen if key in self._under_way]
+            acted = [
+                JobActed(key, Outcome.STARTING, "it is about to be run again", seen[key]) for key in busy
+            ]
+            wanted = {key: attempt for key, attempt in seen.items() if key not in busy}
+            if not wanted:
+                return acted
+            scheduler = Scheduler.instance()
+            if self._launcher is None:
+                self._launcher = SpawnLauncher(scheduler.machine, slots=self._slots, shares_slots=True)
+            prepared = prepare(self._view, wanted, scheduler, self._launcher, seen=wanted)
+            acted += prepared.refused
+            keys = [JobKey(job.task_id, job.job_id) for job in prepared.jobs]
+            outcome = Outcome.WOULD_RETRY if dry_run else Outcome.RETRIED
+            acted += [JobActed(key, outcome, f"attempt {wanted[key] + 1}", wanted[key]) for key in keys]
+            if not dry_run:
+                self._under_way.update({key: wanted[key] for key in keys})
+                submit(scheduler, prepared.jobs, self._owner)
+            return acted
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, JobStateChangedEvent) and event.state.finished():
+            with self._lock:
+                self._under_way.pop(JobKey(event.task_id, event.job_id), None)
 
 
 class _CannotRun(Exception):

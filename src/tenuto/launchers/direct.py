@@ -15,8 +15,7 @@ from tenuto.errors import LaunchRefused
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.local import LocalProcess, find_local, sweep_local
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.fresh import BARE, ENTRY
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.modes import file_mode

@@ -4,7 +4,7 @@ Asks no cluster and gives nothing up itself.
 
 from __future__ import annotations
 
-from tenuto.launchers.runner.exits import NO_MARKER
+from tenuto.launchers.runner.terms import NO_MARKER
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import RUNNER_BYTE, Machine
 

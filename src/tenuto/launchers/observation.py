@@ -9,7 +9,7 @@ from enum import Enum, unique
 from typing import NamedTuple
 
 from tenuto.launchers.fence import BEAT_S, PATIENCE_S, Fence, marker_patience_s
-from tenuto.launchers.runner.exits import REFUSED, STALE
+from tenuto.launchers.runner.terms import REFUSED, STALE
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport

@@ -8,22 +8,29 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tenuto.errors import ClassNotFound, MalformedFile, TenutoError
+from tenuto.errors import ClassNotFound, MalformedFile, NoResult, TenutoError
 from tenuto.launchers.codecs import CODECS, PICKLE, Codec, codec_for
 from tenuto.light import late, pathlib
 from tenuto.tasks.location import find_class, locate
 from tenuto.tasks.values import location_from
+from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 if TYPE_CHECKING:
     import base64
     import datetime
     import decimal
     import enum
+
+    from tenuto.workspace import attempt_files, layout, markers
+    from tenuto.workspace.ports import Files
 else:
     base64 = late("base64")
     datetime = late("datetime")
     decimal = late("decimal")
     enum = late("enum")
+    attempt_files = late("tenuto.workspace.attempt_files")
+    layout = late("tenuto.workspace.layout")
+    markers = late("tenuto.workspace.markers")
 
 _DEEPEST = 200
 
@@ -264,3 +271,29 @@ _KINDS: dict[Any, _Kind] = {
     "$decimal": _by(lambda content, *_: decimal.Decimal(content)),
     "$file": _Kind(_file, lambda content, _: f"{content['shown']}, in {content['name']}"),
 }
+
+
+def read_upstream_result(files: Files, directory: str) -> Any:
+    """What the task of the job in `directory`, which the running job depends on, returned.
+
+    Only reads: the scheduler started the running job after the other one was done. `NoResult` says why there
+    is nothing.
+    """
+    parent, job_id = os.path.split(directory)
+    task_id = layout.name_of_directory(os.path.basename(parent)) or os.path.basename(parent)
+    paths = layout.JobPaths(directory, layout.script_name(task_id))
+    name = f"{task_id} {job_id[:12]}"
+    try:
+        done, failed = markers.read_markers(files, paths)
+        has_failed = isinstance(failed, markers.Marker) and not (
+            isinstance(done, markers.Marker) and done.attempt > failed.attempt
+        )
+        if has_failed or not isinstance(done, markers.Marker):
+            raise NoResult(
+                f"{name} has no result: it {'failed' if has_failed else 'is not done'} ({directory})"
+            )
+        if RESULT_NOT_KEPT in done.flags:
+            raise NoResult(f"{name} is done, but has no result: {done.message}")
+        return decoded(attempt_files.read_result(files, paths, done), directory)
+    except (OSError, ValueError) as error:
+        raise NoResult(f"the result of {name} cannot be read: {error}") from None

@@ -27,9 +27,8 @@ from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState
+from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenPlace, TokenState
 
 PATIENCE_S = 10.0
 """How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""

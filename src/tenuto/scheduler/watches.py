@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tenuto.errors import WorkspaceError
 from tenuto.launchers.protocols import Process
-from tenuto.launchers.runner.exits import ENDED
+from tenuto.launchers.runner.terms import ENDED
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import (
     Verdict,

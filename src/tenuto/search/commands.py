@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tenuto.launchers.kernel import become_subreaper
 from tenuto.launchers.leftovers import descendants, kill_descendants
-from tenuto.launchers.runner.kernel import become_subreaper
 
 TAIL = 1_000_000
 _CHUNK = 65536

@@ -34,6 +34,11 @@ async def receive(
     return receiver.finish()
 
 
+async def gathered(stream: AsyncIterator[bytes], limits: UploadLimits, clock: Clock) -> bytes:
+    """A body that is known to be small; refuses a client that is too slow."""
+    return b"".join([piece async for piece in paced(stream, _Pace(limits.idle_s, clock))])
+
+
 class _Pace:
     """How fast a body arrives."""
 

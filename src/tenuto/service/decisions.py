@@ -12,6 +12,8 @@ FAILURES_TO_OPEN = 3
 LONGEST_BREAK_S = 60.0
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
+FEWEST_PLACES = 64
+PLACES_PER_SLOT = 4
 
 
 class Queue(NamedTuple):
@@ -112,6 +114,15 @@ def choose_node(nodes: Sequence[NodeLoad]) -> str | None:
     if not healthy:
         return None
     return min(healthy, key=lambda node: (node.active / max(node.slots, 1), -node.slots, node.name)).name
+
+
+def places_of(slots: int) -> int:
+    """How many jobs of a service a server has in hand for a node: enough that no slot waits, and no more.
+
+    A job in hand costs the server memory, and its turn was decided when it was claimed: a user who comes
+    later waits for all of them.
+    """
+    return max(FEWEST_PLACES, PLACES_PER_SLOT * slots)
 
 
 def back_off_s(tries: int, chance: float) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,21 +32,32 @@ class _Follower:
     def __init__(self, row: JobRow) -> None:
         self.row = row
         self.known: PayloadState | None = None
-        self.terminate = asyncio.Event()
+        self.terminate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the end of the job was asked for."""
         self.is_told = False
         """The node knows that the end was asked for."""
         self.failures = 0
         self.silent_since: float | None = None
         self.may_be_there = False
+        self.is_tidy = False
+        """Only the result is left of the job's files."""
+        self.has_place = True
+        """The job counts as one that its node has in hand."""
         if row.terminate_at is not None:
-            self.terminate.set()
+            self.ask_to_end()
+
+    def ask_to_end(self) -> None:
+        if not self.terminate.done():
+            self.terminate.set_result(None)
 
 
 class Getter:
     """Follows the active jobs of one server."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, wake_sender: Callable[[], None]) -> None:
+        """`wake_sender` has more jobs claimed: a node has a place for one."""
         self._parts = parts
+        self._wake_sender = wake_sender
         self._handover = Handover(parts)
         self._followers: dict[int, _Follower] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -60,7 +71,9 @@ class Getter:
         self._followers[row.id] = follower
         task = asyncio.get_running_loop().create_task(self._see_through(follower))
         self._tasks[row.id] = task
-        task.add_done_callback(lambda _: self._left(row.id))
+        task.add_done_callback(lambda _: self._left(follower))
+        if row.node is not None:
+            self._parts.book.took(row.node, row.service)
 
     def is_following(self, job_id: int) -> bool:
         return job_id in self._tasks
@@ -68,7 +81,7 @@ class Getter:
     def terminate(self, job_id: int) -> None:
         """Has the node of a job told that its end was asked for."""
         if job_id in self._followers:
-            self._followers[job_id].terminate.set()
+            self._followers[job_id].ask_to_end()
 
     async def close(self) -> None:
         """Stops following; the next server that claims the jobs goes on."""
@@ -76,21 +89,22 @@ class Getter:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _left(self, job_id: int) -> None:
-        self._tasks.pop(job_id, None)
-        self._followers.pop(job_id, None)
+    def _left(self, follower: _Follower) -> None:
+        row = follower.row
+        self._tasks.pop(row.id, None)
+        self._followers.pop(row.id, None)
+        if row.node is not None:
+            self._parts.book.gave_back(row.node)
+            self._free_place(follower)
 
     async def _see_through(self, follower: _Follower) -> None:
         parts = self._parts
-        taken = follower.row.node
-        if taken is not None:
-            parts.book.took(taken)
         try:
             row: JobRow | None = follower.row
             while row is not None and row.state.is_active:
                 follower.row = row
                 row = await self._step(follower)
-            if row is not None:
+            if row is not None and not follower.is_tidy:
                 await parts.files(parts.place(row).tidy)
         except TenutoError as error:
             # The database is away for longer than it is waited for: the row is found again later.
@@ -99,9 +113,14 @@ class Getter:
         except Exception as error:  # noqa: BLE001  one job must not end the others
             log("stage_failed", 40, stage="getter", job=follower.row.id, why=repr(error))
             parts.metrics.stage_failed("getter")
-        finally:
-            if taken is not None:
-                parts.book.gave_back(taken)
+
+    def _free_place(self, follower: _Follower) -> None:
+        """Has another job claimed instead of one that ended, or that its node says nothing of."""
+        row = follower.row
+        if follower.has_place and row.node is not None:
+            follower.has_place = False
+            self._parts.book.freed_place(row.node, row.service)
+            self._wake_sender()
 
     async def _step(self, follower: _Follower) -> JobRow | None:
         """One question to the node, or one try to send; the row afterwards, None if it is no longer ours."""
@@ -109,7 +128,7 @@ class Getter:
         try:
             if row.payload_id is None:
                 moved = await self._handover.send(
-                    row, may_be_there=follower.may_be_there, is_unwanted=follower.terminate.is_set()
+                    row, may_be_there=follower.may_be_there, is_unwanted=follower.terminate.done()
                 )
                 follower.known = PayloadState.PREPARED
             else:
@@ -130,7 +149,7 @@ class Getter:
         node = self._parts.book.nodes.get(row.node or "")
         if node is None:
             raise NodeError(f"node {row.node} is not in the settings")
-        if follower.terminate.is_set() and not follower.is_told:
+        if follower.terminate.done() and not follower.is_told:
             await node.kill(int(row.payload_id or 0))
             follower.is_told = True
         place = self._parts.place(row)
@@ -146,15 +165,16 @@ class Getter:
         if follower.is_told:
             return await question
         asking = asyncio.ensure_future(question)
-        wish = asyncio.ensure_future(follower.terminate.wait())
         try:
-            await asyncio.wait({asking, wish}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {asking, follower.terminate}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
         finally:
-            for one in (asking, wish):
-                if not one.done():
-                    one.cancel()
-            await asyncio.gather(asking, wish, return_exceptions=True)
+            if not asking.done():
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            elif not asking.cancelled():
+                asking.exception()  # seen, also if this follower was cancelled meanwhile
 
     async def _learn(
         self, follower: _Follower, node: Node, status: PayloadStatus, packed: Packed | None, target: str
@@ -177,7 +197,7 @@ class Getter:
             )
         if status.state is not PayloadState.COMPLETED:
             packed = await self._partial(node, status, target)
-        return await self._keep(row, status, packed, target)
+        return await self._keep(follower, status, packed, target)
 
     async def _partial(self, node: Node, status: PayloadStatus, target: str) -> Packed | None:
         """What an unhappy payload left; None if it left nothing."""
@@ -188,30 +208,41 @@ class Getter:
             return None
 
     async def _keep(
-        self, row: JobRow, status: PayloadStatus, packed: Packed | None, target: str
+        self, follower: _Follower, status: PayloadStatus, packed: Packed | None, target: str
     ) -> JobRow | None:
-        parts = self._parts
+        row, parts = follower.row, self._parts
         to = _ENDS[status.state]
-        if packed is not None:
-            await parts.files(os.replace, target, parts.place(row).result)
-            log("retrieved", job=row.id, bytes=packed.bytes)
         message = TERMINATED if to is ServiceState.KILLED else status.message
         if to is ServiceState.FAILED and packed is not None:
             message = f"{message}; its stderr: /jobs/{row.id}/logs?stream=stderr"
-        return await parts.move(
-            row,
-            to,
-            message,
-            exit_code=status.exit_code,
-            result_bytes=packed.bytes if packed else None,
-            result_sha256=packed.sha256 if packed else None,
-        )
+        values = {
+            "exit_code": status.exit_code,
+            "result_bytes": packed.bytes if packed else None,
+            "result_sha256": packed.sha256 if packed else None,
+        }
+        if packed is None:
+            return await parts.move(row, to, message, **values)
+        moved, follower.is_tidy = await parts.sql(self._kept, row, target, (to, message), values)
+        log("retrieved", job=row.id, bytes=packed.bytes)
+        if moved is not None:
+            parts.told(moved)
+        return moved
+
+    def _kept(
+        self, row: JobRow, target: str, end: tuple[ServiceState, str], values: Mapping[str, Any]
+    ) -> tuple[JobRow | None, bool]:
+        """Renames a result and moves its row, in one thread; and whether nothing else is left of the job."""
+        place = self._parts.place(row)
+        os.replace(target, place.result)
+        moved = self._parts.requests.move(row, *end, **values)
+        return moved, place.is_tidy()
 
     async def _trouble(self, follower: _Follower, error: NodeError) -> JobRow | None:
         """The node could not be asked: the job is Unknown for now, and asked for again after a while."""
         parts, row = self._parts, follower.row
         now = parts.clock.monotonic()
         follower.failures += 1
+        self._free_place(follower)
         follower.silent_since = follower.silent_since or now
         follower.may_be_there = True
         follower.known = None
@@ -229,10 +260,10 @@ class Getter:
         elif row.message != message:
             moved = await parts.sql(partial(parts.requests.update, row, message=message))
         wait_s = back_off_s(follower.failures, parts.randomness.uniform())
-        if follower.terminate.is_set():
+        if follower.terminate.done():
             await asyncio.sleep(wait_s)
         else:
-            await _first_of(follower.terminate, wait_s)
+            await asyncio.wait({follower.terminate}, timeout=wait_s)
         return moved
 
 
@@ -241,12 +272,3 @@ _ENDS = {
     PayloadState.FAILED: ServiceState.FAILED,
     PayloadState.KILLED: ServiceState.KILLED,
 }
-
-
-async def _first_of(event: asyncio.Event, timeout_s: float) -> None:
-    """Waits for an event, or for a while; the event stays set."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -50,12 +50,12 @@ class LocalNode:
             raise PayloadGone("the node does not have the job")
         packed = None
         if row.state is PayloadState.COMPLETED:
-            packed = await asyncio.to_thread(self._link, row, target)
+            packed = await self._node.runner.files(self._link, row, target)
         return Retrieved(status_of(row), packed)
 
     async def retrieve_partial(self, payload_id: int, target: str) -> Packed:
         row = await self._row(payload_id)
-        return await asyncio.to_thread(self._link, row, target)
+        return await self._node.runner.files(self._link, row, target)
 
     async def stream_partial(self, payload_id: int) -> AsyncIterator[bytes]:
         row = await self._row(payload_id)

@@ -4,13 +4,14 @@ Talks to none itself; `local_node` and `http_node` do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
 
 from tenuto.clock import Clock
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
-from tenuto.service.decisions import Breaker, NodeLoad, choose_node
+from tenuto.service.decisions import Breaker, NodeLoad, choose_node, places_of
 from tenuto.service.log import log
 
 WAIT_S = 25.0
@@ -104,33 +105,46 @@ class NodeBook:
         """Nodes that answered since `heard` was asked, and their slots where they are known."""
         self._has_slots: set[str] = set()
         self._active = dict.fromkeys(nodes, 0)
+        self._in_hand: Counter[tuple[str, str]] = Counter()
+        """By service and node: jobs that take a place of those that `places_of` counts."""
 
-    def plan(self, names: tuple[str, ...], count: int) -> list[str | None]:
-        """The nodes for the next jobs of a service, in order; None where no node is well."""
+    def plan(self, service: str, names: tuple[str, ...], count: int) -> list[str | None]:
+        """The nodes for the next jobs of a service, in order; None where no node is well.
+
+        Nothing while the nodes that are well have places for fewer: a claim costs the same for one job.
+        """
         now = self._clock.monotonic()
         active = dict(self._active)
+        well = [name for name in names if not self._breakers[name].is_open(now)]
+        free = {name: places_of(self._slots[name]) - self._in_hand[service, name] for name in well}
+        if well and sum(max(places, 0) for places in free.values()) < count:
+            return []
         planned: list[str | None] = []
         for _ in range(count):
             chosen = choose_node(
-                [
-                    NodeLoad(name, active[name], self._slots[name], self._breakers[name].is_open(now))
-                    for name in names
-                ]
+                [NodeLoad(name, active[name], self._slots[name], False) for name in well if free[name] > 0]
             )
             planned.append(chosen)
             if chosen is not None:
                 active[chosen] += 1
+                free[chosen] -= 1
         return planned
 
-    def took(self, name: str) -> None:
-        """A job went to a node."""
+    def took(self, name: str, service: str) -> None:
+        """A job of a service went to a node."""
         if name in self._active:
             self._active[name] += 1
+            self._in_hand[service, name] += 1
 
     def gave_back(self, name: str) -> None:
         """A job of a node ended."""
         if name in self._active:
             self._active[name] -= 1
+
+    def freed_place(self, name: str, service: str) -> None:
+        """A job ended, or its node cannot be asked about it: another may be claimed in its place."""
+        if name in self._active:
+            self._in_hand[service, name] -= 1
 
     def answered(self, name: str, slots: int | None = None) -> None:
         """A node answered."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tenuto.errors import DatabaseError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.access import Principal
-from tenuto.service.bodies import receive
+from tenuto.service.bodies import GATHERED, gathered, receive
 from tenuto.service.contract import ErrorCode
 from tenuto.service.decisions import waiting_message
 from tenuto.service.log import log
@@ -90,49 +90,76 @@ class Operations:
             )
         boundary = boundary_of(head.content_type)
         name = parts.randomness.nonce()
-        place = await parts.files(self._opened, name, head.length or 0)
-        receiver: Receiver | None = None
+        if head.length is not None and head.length <= GATHERED:
+            data = await gathered(body, self._limits, parts.clock)
+            row, is_new = await parts.uploads(self._taken, head, boundary, name, data, principal)
+        else:
+            place = await parts.files(self._opened, name, head.length or 0)
+            receiver: Receiver | None = None
+            try:
+                receiver = Receiver(boundary, place.files, self._limits)
+                received = await receive(body, receiver, self._limits, parts.clock)
+                new = self._new(head, name, received, principal)
+            except BaseException:
+                await asyncio.shield(parts.files(self._discard, name, receiver))
+                raise
+            row, is_new = await parts.uploads(self._added, new, receiver)
+        if is_new:
+            log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
+            self._wake_sender()
+        return row, row.service
+
+    def _taken(
+        self, head: UploadHead, boundary: bytes, name: str, data: bytes, principal: Principal
+    ) -> tuple[JobRow, bool]:
+        """The job of a small upload, and whether it is new: all in one thread, which costs one wake-up."""
+        place, receiver = self._opened(name, len(data)), None
         try:
             receiver = Receiver(boundary, place.files, self._limits)
-            received = await receive(body, receiver, self._limits, parts.clock)
-            user, service = self._requester(received, principal)
-            await parts.files(self._synced, receiver)
-            new = NewJob(user, service, name, head.idempotency_key, received.digest)
+            receiver.feed(data)
+            new = self._new(head, name, receiver.finish(), principal)
         except BaseException:
-            if receiver is not None:
-                receiver.close()
-            await asyncio.shield(parts.files(parts.places.discard, name))
+            self._discard(name, receiver)
             raise
-        return await self._add(new), service
+        return self._added(new, receiver)
 
     def _opened(self, name: str, length: int) -> JobPlace:
         check_room(self._parts.places.root, self._limits, length)
         return self._parts.places.open_job(name)
 
-    def _synced(self, receiver: Receiver) -> None:
-        receiver.sync()
-        self._parts.places.sync()
+    def _new(self, head: UploadHead, name: str, received: Received, principal: Principal) -> NewJob:
+        user, service = self._requester(received, principal)
+        return NewJob(user, service, name, head.idempotency_key, received.digest)
 
-    async def _add(self, new: NewJob) -> JobRow:
+    def _discard(self, name: str, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            receiver.close()
+        self._parts.places.discard(name)
+
+    def _added(self, new: NewJob, receiver: Receiver) -> tuple[JobRow, bool]:
+        """The row of an upload whose files are on the disk, and whether it is new."""
         parts = self._parts
         try:
-            row, is_new = await parts.sql(parts.requests.add, new)
+            receiver.sync()
+            parts.places.sync()
+        except BaseException:
+            self._discard(new.directory, receiver)
+            raise
+        try:
+            row, is_new = parts.requests.add(new)
         except DatabaseError:
             # The files stay: the row may have been written, and only the answer was lost.
             raise refused(
                 ErrorCode.DATABASE_UNAVAILABLE, "The database of the server does not answer; try again"
             ) from None
         if not is_new:
-            await parts.files(parts.places.discard, new.directory)
+            parts.places.discard(new.directory)
             if row.body_sha256 != new.body_sha256:
                 raise refused(
                     ErrorCode.IDEMPOTENCY_MISMATCH,
                     f"This Idempotency-Key was used for another upload, job {row.id}",
                 )
-            return row
-        log("upload_accepted", job=row.id, user=row.user_id, service=row.service)
-        self._wake_sender()
-        return row
+        return row, is_new
 
     def _requester(self, received: Received, principal: Principal) -> tuple[str, str]:
         """The user and the service of an upload."""

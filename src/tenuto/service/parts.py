@@ -47,7 +47,9 @@ class Parts:
     metrics: Metrics
     waiters: Waiters[JobRow] = field(default_factory=Waiters)
     sql: Threads = field(default_factory=lambda: Threads("sql", 12))
-    files: Threads = field(default_factory=lambda: Threads("files", 8))
+    files: Threads = field(default_factory=lambda: Threads("files", 4))
+    uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
+    """For files and their row, one after the other."""
 
     def place(self, row: JobRow) -> JobPlace:
         return self.places.job(row.directory)

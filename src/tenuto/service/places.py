@@ -33,6 +33,10 @@ class JobPlace(NamedTuple):
         """Where a result arrives; two servers that both believe to own a job do not share it."""
         return f"{self.directory}/result-{claim}.zip"
 
+    def is_tidy(self) -> bool:
+        """True if `tidy` has nothing to remove."""
+        return all(name == RESULT for name in _listed(self.directory))
+
     def tidy(self) -> None:
         """Removes all but the result: uploads, and what servers that were killed had of results.
 

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Update, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
-from tenuto.database import Database, announce, now_ms
+from tenuto.database import Database, Prepared, announce, now_ms
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
@@ -26,6 +26,7 @@ from tenuto.service.statements import (
     BY_KEY,
     CLAIM,
     SWAP,
+    SWAP_COMPLETED,
     SWAP_ENDED,
     SWAP_STARTED,
     job_found,
@@ -86,7 +87,7 @@ class Requests:
                 _lock_key(connection, new)
                 if (known := job_found(connection, BY_KEY, same)) is not None:
                     return known, False
-            row = job_of(connection.execute(ADD, new._asdict()).one())
+            row = job_of(ADD.rows(connection, new._asdict())[0])
             record(connection, row.id, ServiceState.QUEUED, "", row.created_at)
             announce(connection, QUEUE_CHANNEL)
             return row, True
@@ -227,7 +228,8 @@ class Requests:
                 # A commit whose answer was lost has moved it already.
                 known = job_found(connection, BY_ID, {"job": row.id})
                 return known if known is not None and _shows(known, row, to, message) else None
-            record(connection, row.id, to, message, moved.ended_at if statement is SWAP_ENDED else None)
+            ended_at = moved.ended_at if to is not ServiceState.CLEANED else None
+            record(connection, row.id, to, message, ended_at)
             announce(connection, MOVES_CHANNEL)
             if row.state.is_active and not to.is_active:
                 announce(connection, QUEUE_CHANNEL)
@@ -308,10 +310,12 @@ class Requests:
 TERMINATED = "job terminated"
 
 
-def _stamping(to: ServiceState) -> Update:
+def _stamping(to: ServiceState) -> Prepared:
     """The compare-and-set that notes the instant of a move, where the row has a column for it."""
     if to is ServiceState.RUNNING:
         return SWAP_STARTED
+    if to is ServiceState.COMPLETED:
+        return SWAP_COMPLETED
     return SWAP_ENDED if to.is_final and to is not ServiceState.CLEANED else SWAP
 
 

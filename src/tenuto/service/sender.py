@@ -32,7 +32,9 @@ class Sender:
 
     async def _claim(self, service: Offered) -> int:
         parts = self._parts
-        nodes = parts.book.plan(service.nodes, AT_ONCE)
+        nodes = parts.book.plan(service.name, service.nodes, AT_ONCE)
+        if not nodes:
+            return 0  # the getter wakes this stage when jobs have ended
         rows = await parts.sql(parts.requests.claim, service.name, service.quota, nodes)
         if rows:
             log("claimed", service=service.name, jobs=len(rows))

@@ -95,7 +95,7 @@ class Server:
             machine.randomness,
             Metrics(),
         )
-        self._getter = Getter(self.parts)
+        self._getter = Getter(self.parts, self._wake_sender)
         self._sender = Sender(self.parts, self._getter.follow)
         self._cleaner = Cleaner(self.parts)
         self._member = Stage("member", self._be_seen, SEEN_EVERY_S, self.parts.metrics.stage_failed)
@@ -105,6 +105,9 @@ class Server:
         self._beats = Beats()
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
         self._stop_listening: list[object] = []
+
+    def _wake_sender(self) -> None:
+        self._sender.stage.wake()
 
     def app(self) -> ASGIApp:
         """The server as an ASGI application."""
@@ -176,6 +179,7 @@ class Server:
             await self.parts.sql(self.database.write, lambda connection: leave(connection, self._id))
         self.parts.sql.close()
         self.parts.files.close()
+        self.parts.uploads.close()
         self.database.close()
         if self._lock is not None:
             self._lock.close()

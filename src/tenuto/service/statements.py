@@ -7,27 +7,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Update, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
-from tenuto.database import now_ms
+from tenuto.database import Prepared, now_ms
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.rows import JobRow, Move
 from tenuto.service.tables import QUEUED, jobs, moves
 
-_NOW = select(now_ms())
+_NOW = Prepared(select(now_ms()))
 
-BY_ID = select(jobs).where(jobs.c.id == bindparam("job"))
-BY_ID_LOCKED = BY_ID.with_for_update()
-BY_DIRECTORY = select(jobs).where(jobs.c.directory == bindparam("job"))
-BY_KEY = select(jobs).where(jobs.c.user_id == bindparam("user"), jobs.c.idempotency_key == bindparam("key"))
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("job"))
+BY_ID = Prepared(_BY_ID)
+BY_ID_LOCKED = Prepared(_BY_ID.with_for_update())
+BY_DIRECTORY = Prepared(select(jobs).where(jobs.c.directory == bindparam("job")))
+BY_KEY = Prepared(
+    select(jobs).where(jobs.c.user_id == bindparam("user"), jobs.c.idempotency_key == bindparam("key"))
+)
 
-ADD = (
+ADD = Prepared(
     insert(jobs)
     .values(state=ServiceState.QUEUED.value, created_at=now_ms(), ready_at=now_ms())
     .returning(*jobs.c)
 )
 
-CLAIM = (
+CLAIM = Prepared(
     update(jobs)
     .where(QUEUED, jobs.c.id == bindparam("job"))
     .values(
@@ -39,7 +42,7 @@ CLAIM = (
     .returning(*jobs.c)
 )
 
-SWAP = (
+_SWAP = (
     update(jobs)
     .where(
         jobs.c.id == bindparam("job"),
@@ -49,8 +52,13 @@ SWAP = (
     .returning(*jobs.c)
 )
 """The compare-and-set of any columns: changes a row that is still in the state and claim that are known."""
-SWAP_STARTED = SWAP.values(started_at=func.coalesce(jobs.c.started_at, now_ms()))
-SWAP_ENDED = SWAP.values(ended_at=now_ms())
+SWAP = Prepared(_SWAP)
+SWAP_STARTED = Prepared(_SWAP.values(started_at=func.coalesce(jobs.c.started_at, now_ms())))
+SWAP_ENDED = Prepared(_SWAP.values(ended_at=now_ms()))
+SWAP_COMPLETED = Prepared(
+    _SWAP.values(started_at=func.coalesce(jobs.c.started_at, now_ms()), ended_at=now_ms())
+)
+"""Of a job too short to be seen running, too, it is known that it started."""
 
 _NO_JOB = {"job": 0, "known_state": "", "known_claim": 0, "state": "", "message": ""}
 _REHEARSED = (
@@ -59,11 +67,11 @@ _REHEARSED = (
     (CLAIM, {"job": 0, "now": 0, "server_id": "", "node": ""}),
     (SWAP, {**_NO_JOB, "payload_id": 0}),
     (SWAP_STARTED, _NO_JOB),
-    (SWAP_ENDED, {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": ""}),
+    (SWAP_COMPLETED, {**_NO_JOB, "exit_code": 0, "result_bytes": 0, "result_sha256": ""}),
 )
 
-_RECORD = insert(moves)
-_RECORD_NOW = insert(moves).values(at=now_ms())
+_RECORD = Prepared(insert(moves))
+_RECORD_NOW = Prepared(insert(moves).values(at=now_ms()))
 
 _STATE = JobRow._fields.index("state")
 _MOVE_STATE = Move._fields.index("state")
@@ -72,12 +80,12 @@ _MOVE_STATE = Move._fields.index("state")
 def rehearse(connection: Connection) -> None:
     """Has statements compiled, for a job that is not there: the first job need not wait for that."""
     for statement, values in _REHEARSED:
-        connection.execute(statement, values)
+        statement.rows(connection, values)
 
 
 def now(connection: Connection) -> int:
     """The database's clock."""
-    return int(connection.execute(_NOW).scalar_one())
+    return int(_NOW.rows(connection)[0][0])
 
 
 def job_of(row: Sequence[Any]) -> JobRow:
@@ -94,16 +102,14 @@ def move_of(row: Row[Any]) -> Move:
     return Move(*values)
 
 
-def job_found(
-    connection: Connection, statement: Select[Any] | Update, values: Mapping[str, Any]
-) -> JobRow | None:
+def job_found(connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> JobRow | None:
     """The row that a statement finds or changes; None if there is none."""
-    found = connection.execute(statement, values).one_or_none()
+    found = statement.row(connection, values)
     return None if found is None else job_of(found)
 
 
 def swapped(
-    connection: Connection, row: JobRow, values: Mapping[str, Any], statement: Update = SWAP
+    connection: Connection, row: JobRow, values: Mapping[str, Any], statement: Prepared = SWAP
 ) -> JobRow | None:
     """A job after a compare-and-set; None if another server changed it since the caller saw the row."""
     known = {"job": row.id, "known_state": row.state.value, "known_claim": row.claim}
@@ -116,12 +122,12 @@ def record(
     """Notes a move, as of now if no instant is given."""
     values = {"job_id": job_id, "state": state.value, "message": message}
     if at is None:
-        connection.execute(_RECORD_NOW, values)
+        _RECORD_NOW.rows(connection, values)
     else:
-        connection.execute(_RECORD, {**values, "at": at})
+        _RECORD.rows(connection, {**values, "at": at})
 
 
 def record_claims(connection: Connection, rows: Sequence[JobRow], at: int) -> None:
     """Notes that jobs were claimed."""
-    claimed = {"state": ServiceState.PROCESSING.value, "message": "", "at": at}
-    connection.execute(_RECORD, [{**claimed, "job_id": row.id} for row in rows])
+    for row in rows:
+        record(connection, row.id, ServiceState.PROCESSING, "", at)

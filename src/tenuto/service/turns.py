@@ -9,15 +9,16 @@ from collections.abc import Mapping
 
 from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select, text, update
 
-from tenuto.database import now_ms
+from tenuto.database import Prepared, now_ms
 from tenuto.service.decisions import LONGEST_WAIT_S, Queue, Quota
 from tenuto.service.tables import IS_ACTIVE, QUEUED, jobs, turns
 
 LONGEST_WAIT_MS = int(2 * LONGEST_WAIT_S * 1000)
 """No job is told to wait for longer: one that seems to was queued before the clock was set back."""
 
-_USERS = text(
-    """
+_USERS = Prepared(
+    text(
+        """
     WITH RECURSIVE waiting(user_id) AS (
       SELECT min(user_id) FROM jobs WHERE state = 'Queued' AND service = :service
       UNION ALL
@@ -27,38 +28,41 @@ _USERS = text(
     )
     SELECT user_id FROM waiting WHERE user_id IS NOT NULL
     """
+    )
 )
 """The users with queued jobs, by a loose index scan: its cost grows with the users, not with the jobs."""
 
 _OF_SERVICE: BindParameter[str] = bindparam("of_service")
 _OF_USER: BindParameter[str] = bindparam("of_user")
-_ACTIVE = (
+_ACTIVE = Prepared(
     select(jobs.c.user_id, func.count())
     .where(IS_ACTIVE, jobs.c.service == _OF_SERVICE)
     .group_by(jobs.c.user_id)
 )
 # Not the first of all rows: where most are queued, SQLite would read the table from its beginning.
-_FIRST_QUEUED = select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == _OF_SERVICE)
-_TURNS = select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE)
-_READY = (
+_FIRST_QUEUED = Prepared(select(func.min(jobs.c.user_id)).where(QUEUED, jobs.c.service == _OF_SERVICE))
+_TURNS = Prepared(select(turns.c.user_id, turns.c.turn).where(turns.c.service == _OF_SERVICE))
+_READY = Prepared(
     select(jobs.c.id)
     .where(QUEUED, jobs.c.service == _OF_SERVICE, jobs.c.user_id == _OF_USER)
     .where((jobs.c.ready_at <= now_ms()) | (jobs.c.ready_at > now_ms() + bindparam("longest_ms")))
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
 )
-_SET_TURN = update(turns).where(turns.c.service == _OF_SERVICE, turns.c.user_id == _OF_USER)
-_ADD_TURN = insert(turns)
+_SET_TURN = Prepared(
+    update(turns).where(turns.c.service == _OF_SERVICE, turns.c.user_id == _OF_USER).returning(turns.c.turn)
+)
+_ADD_TURN = Prepared(insert(turns))
 
 
 def active_jobs(connection: Connection, service: str) -> dict[str, int]:
     """How many jobs of the service are active, by user."""
-    return {row[0]: row[1] for row in connection.execute(_ACTIVE, {"of_service": service})}
+    return {row[0]: row[1] for row in _ACTIVE.rows(connection, {"of_service": service})}
 
 
 def is_queued(connection: Connection, service: str) -> bool:
     """True if a job of the service waits in the queue."""
-    return connection.execute(_FIRST_QUEUED, {"of_service": service}).scalar() is not None
+    return _FIRST_QUEUED.rows(connection, {"of_service": service})[0][0] is not None
 
 
 def take_turns(connection: Connection, service: str) -> None:
@@ -72,8 +76,8 @@ def queues_of(
     connection: Connection, service: str, quota: Quota, active: Mapping[str, int], most: int
 ) -> tuple[int, list[Queue]]:
     """The last turn of the service, and the queues of the users who may be next, as far as needed."""
-    users = [row[0] for row in connection.execute(_USERS, {"service": service})]
-    known = connection.execute(_TURNS, {"of_service": service})
+    users = [row[0] for row in _USERS.rows(connection, {"service": service})]
+    known = _TURNS.rows(connection, {"of_service": service})
     turn_of: dict[str, int] = {row[0]: row[1] for row in known}
     last_turn = max(turn_of.values(), default=0)
     eligible = [user for user in users if active.get(user, 0) < quota.runs_per_user]
@@ -82,7 +86,7 @@ def queues_of(
     for user in eligible:
         free = min(most, quota.runs_per_user - active.get(user, 0))
         values = {"of_service": service, "of_user": user, "most": free, "longest_ms": LONGEST_WAIT_MS}
-        found = tuple(row[0] for row in connection.execute(_READY, values))
+        found = tuple(row[0] for row in _READY.rows(connection, values))
         if found:
             queues.append(Queue(user, active.get(user, 0), turn_of.get(user, 0), found))
         if len(queues) >= most:
@@ -93,5 +97,5 @@ def queues_of(
 def set_turn(connection: Connection, service: str, user: str, turn: int) -> None:
     """Notes when a user was served last."""
     mine = {"of_service": service, "of_user": user, "turn": turn}
-    if not connection.execute(_SET_TURN, mine).rowcount:
-        connection.execute(_ADD_TURN, {"service": service, "user_id": user, "turn": turn})
+    if not _SET_TURN.rows(connection, mine):
+        _ADD_TURN.rows(connection, {"service": service, "user_id": user, "turn": turn})

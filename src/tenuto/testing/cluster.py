@@ -18,7 +18,7 @@ from tenuto.launchers.fence import BEAT_S
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.beats import LOOK_S, MOST_MISSED
-from tenuto.launchers.runner.exits import STALE, UNMARKED, shown
+from tenuto.launchers.runner.terms import STALE, UNMARKED, shown
 from tenuto.launchers.runner.verdict import Stop, judge
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.testing.host import FakeHost

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, Type
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.payload.report import Report, disk_message
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.exits import STALE, UNRECORDED
-from tenuto.launchers.runner.report import Report
-from tenuto.launchers.runner.verdict import Ending, Stop, disk_message, judge
+from tenuto.launchers.runner.terms import STALE, UNRECORDED
+from tenuto.launchers.runner.verdict import Ending, Stop, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost

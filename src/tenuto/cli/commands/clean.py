@@ -11,7 +11,7 @@ from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
 from tenuto.cli.selection import matching, need_one_of, read_filter
-from tenuto.experiments.job_owners import askers, users
+from tenuto.experiments.pruning import askers, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.former import move, planned_moves

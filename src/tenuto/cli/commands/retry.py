@@ -10,7 +10,6 @@ from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
 from tenuto.cli.selection import named, need_one_of
-from tenuto.experiments.retries import failed_jobs
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
 from tenuto.jobs.text import safe
@@ -61,7 +60,7 @@ def command(
     keys = named(view, jobs)
     seen = {} if attempt is None else dict.fromkeys(keys, attempt)
     if failed:
-        seen |= failed_jobs(view, run)
+        seen |= view.failed_jobs(run)
     keys = list(dict.fromkeys((*keys, *seen)))
     scheduler = Scheduler.instance()
     launchers = Launchers(settings)

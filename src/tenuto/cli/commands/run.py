@@ -23,7 +23,7 @@ from tenuto.cli.session import (
     output_for_json,
     tell,
 )
-from tenuto.experiments.run_mode import RunMode
+from tenuto.experiments.checked_arguments import RunMode
 from tenuto.jobs.text import safe
 from tenuto.workspace.machine import this_machine
 

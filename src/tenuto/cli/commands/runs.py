@@ -12,7 +12,7 @@ from tenuto.cli.options import json_option, open_workspace, workspace_option, ye
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.pruning import prune_runs
-from tenuto.experiments.run_status import RunState, add_tags, remove_tags
+from tenuto.experiments.run_record import RunState, add_tags, remove_tags
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.text import duration, energy, safe

@@ -10,7 +10,7 @@ import click
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.program import hint
-from tenuto.experiments.run_status import RunState
+from tenuto.experiments.run_record import RunState
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey

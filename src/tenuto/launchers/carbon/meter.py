@@ -16,7 +16,7 @@ from importlib import import_module
 
 sys.path.append(__file__.rpartition("/tenuto/launchers/")[0])
 
-from tenuto.launchers.runner.kernel import die_with_parent
+from tenuto.launchers.kernel import die_with_parent
 
 
 def _say(**fields: object) -> None:

@@ -1,1 +1,1 @@
-"""The program inside every job's process: a supervisor and, forked by it, the payload."""
+"""The runner's process: it starts one payload, watches it, and writes the last word on the attempt."""

@@ -13,20 +13,28 @@ from typing import Any
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.kernel import become_subreaper, close_all_but, is_unlinked
 from tenuto.launchers.leftovers import kill_descendants
-from tenuto.launchers.runner.exits import BROKEN, ENDED, REFUSED, STALE, UNMARKED, UNRECORDED, shown
-from tenuto.launchers.runner.fresh import needs_a_fresh_one, start_afresh
-from tenuto.launchers.runner.inheritance import Inherited
-from tenuto.launchers.runner.kernel import become_subreaper, fork_quietly, is_unlinked
-from tenuto.launchers.runner.logs import BoundedLogs, open_logs
-from tenuto.launchers.runner.memory import limit_memory
-from tenuto.launchers.runner.payload import Payload, PayloadToBe, run_payload
-from tenuto.launchers.runner.payload_setup import close_all_but
-from tenuto.launchers.runner.report import open_report
-from tenuto.launchers.runner.signals import ENDING, READY, REFUSAL, SIGNALS
+from tenuto.launchers.payload.limits import BoundedLogs, limit_memory, open_logs
+from tenuto.launchers.payload.payload import Payload, run_payload
+from tenuto.launchers.payload.report import disk_message, open_report
+from tenuto.launchers.runner.payload_start import STOPPED, WITHDRAWN, start_patiently
 from tenuto.launchers.runner.supervisor import Supervisor
-from tenuto.launchers.runner.turn import LOOK_AGAIN_S, Turn
-from tenuto.launchers.runner.verdict import PASSING, Verdict, disk_message, judge
+from tenuto.launchers.runner.terms import (
+    BROKEN,
+    ENDED,
+    READY,
+    REFUSAL,
+    REFUSED,
+    SIGNALS,
+    STALE,
+    UNMARKED,
+    UNRECORDED,
+    Inherited,
+    PayloadToBe,
+    shown,
+)
+from tenuto.launchers.runner.verdict import PASSING, Verdict, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import NamedTuple, signal
 from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
@@ -38,16 +46,10 @@ from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
 _FIRST_STEPS_S = 30.0
 """How long an external attempt tries its first steps: the disk may show old entries of its directory."""
-_START_AGAIN_S = 0.5
-_PATIENCE_S = 60.0
-"""How long a runner waits for the machine to have a process for its payload."""
 _PILOT_BEAT_S = 30.0
 """How often a runner beats that was forked inside an allocation, by a pilot, which beats for it besides."""
 _LAST_WORDS_S = 30.0
 """What a runner keeps for itself of the time that its cluster gives it."""
-
-STOPPED = -1
-WITHDRAWN = -2
 
 
 class Attempt(NamedTuple):
@@ -97,7 +99,7 @@ def run(inherited: Inherited) -> int:
                 raise
             return _refused(inherited, error)
         _say_ready(inherited)
-        child = _start_patiently(payload, inherited)
+        child = start_patiently(payload, inherited)
     except OSError as error:
         failed = Verdict(JobFailureStatus.FAILED, disk_message(error))
         return _rung(inherited, _record(attempt, _marker(attempt, failed)))
@@ -141,34 +143,6 @@ def _refused(inherited: Inherited, error: OSError) -> int:
     with suppress(BrokenPipeError):
         os.write(inherited.ready, REFUSAL + bytes([error.errno or 0]))
     return REFUSED
-
-
-def _start_patiently(payload: Payload, inherited: Inherited) -> int:
-    """Start the payload; while the machine has no process left for it, or another runner has the job, wait.
-
-    Returns `STOPPED` if a stop is asked for meanwhile, `WITHDRAWN` if the wait was in vain.
-    """
-    clock = payload.machine.clock
-    give_up = clock.monotonic() + _PATIENCE_S
-    turn = Turn(payload.machine, payload.paths, payload.instructions)
-    while True:
-        pause_s = _START_AGAIN_S
-        try:
-            if payload.launch.external or turn.take():
-                return _start(payload, inherited)
-            pause_s = LOOK_AGAIN_S
-        except OSError as error:
-            if error.errno not in PASSING:
-                raise
-        if signal.sigtimedwait(ENDING, pause_s) is not None:
-            return STOPPED
-        if clock.monotonic() >= give_up:
-            # The pid record first: what has one may have run, and its attempt is a try.
-            payload.machine.files.remove(payload.paths.pid)
-            if not payload.launch.external:  # else the exit code tells: another attempt may be there by now
-                record = payload.launch._replace(withdrawn=True).encode()
-                payload.machine.files.replace(payload.paths.launch, record, durable=False)
-            return WITHDRAWN
 
 
 def _stopped(attempt: Attempt) -> Verdict:
@@ -241,17 +215,6 @@ def _walltime_s(limits: Limits, time_s: float | None) -> float | None:
         return limits.walltime_s
     own_s = max(time_s - limits.grace_s - _LAST_WORDS_S, time_s / 2)
     return own_s if limits.walltime_s is None else min(limits.walltime_s, own_s)
-
-
-def _start(payload: Payload, inherited: Inherited) -> int:
-    """Start the payload; returns, in one that was forked, 0."""
-    if payload.instructions.program is not None:
-        return fork_quietly()
-    is_forkable = inherited.is_forkable and not needs_a_fresh_one(payload.instructions.environment)
-    if inherited.preloaded is not None or is_forkable:
-        return os.fork()
-    ahead = None if inherited.spare is None else inherited.spare.take_over(payload)
-    return start_afresh(payload, inherited.python) if ahead is None else ahead
 
 
 def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:

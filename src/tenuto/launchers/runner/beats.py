@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 
 from tenuto.launchers.instructions import Limits
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.payload.payload import Payload
 from tenuto.workspace.attempt_files import read_launch
 
 LOOK_S = 2.0

@@ -10,12 +10,11 @@ from typing import NoReturn
 
 from tenuto.errors import SerializationError
 from tenuto.launchers.instructions import Instructions
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.exits import STALE
-from tenuto.launchers.runner.payload import added_variables, run_command
-from tenuto.launchers.runner.python_task import run_task
-from tenuto.launchers.runner.report import open_report, read_report
-from tenuto.launchers.runner.report_writer import ReportWriter
+from tenuto.launchers.payload.assignment import Assignment
+from tenuto.launchers.payload.payload import added_variables, run_command
+from tenuto.launchers.payload.python_task import run_task
+from tenuto.launchers.payload.report import ReportWriter, open_report, read_report
+from tenuto.launchers.runner.terms import STALE
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, loads
 from tenuto.workspace.job_directory import read_launch, take_lock
 from tenuto.workspace.layout import JobPaths

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
-from tenuto.launchers.runner.inheritance import Inherited
+from tenuto.launchers.runner.terms import Inherited
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenuto.errors import JournalError
 from tenuto.launchers.carbon.sampler import Sampler
-from tenuto.launchers.runner.payload import Payload
+from tenuto.launchers.payload.payload import Payload
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     CarbonMetricsEvent,
@@ -19,7 +19,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.states import ProcessState
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 
 
 class ProcessEvents:

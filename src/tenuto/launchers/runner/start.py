@@ -17,22 +17,15 @@ from typing import TYPE_CHECKING, NoReturn
 from tenuto.light import late
 
 if TYPE_CHECKING:
-    from tenuto.launchers.runner import (
-        attempt,
-        claimed,
-        exits,
-        inheritance,
-        payload_setup,
-        process_end,
-    )
+    from tenuto.launchers.payload import assignment, process_end
+    from tenuto.launchers.runner import attempt, claimed, terms
     from tenuto.launchers.warm import parent_process, spare_payload, spare_runner
 else:
     attempt = late("tenuto.launchers.runner.attempt")
     claimed = late("tenuto.launchers.runner.claimed")
-    exits = late("tenuto.launchers.runner.exits")
-    inheritance = late("tenuto.launchers.runner.inheritance")
-    payload_setup = late("tenuto.launchers.runner.payload_setup")
-    process_end = late("tenuto.launchers.runner.process_end")
+    terms = late("tenuto.launchers.runner.terms")
+    assignment = late("tenuto.launchers.payload.assignment")
+    process_end = late("tenuto.launchers.payload.process_end")
     parent_process = late("tenuto.launchers.warm.parent_process")
     spare_payload = late("tenuto.launchers.warm.spare_payload")
     spare_runner = late("tenuto.launchers.warm.spare_runner")
@@ -40,7 +33,7 @@ else:
 
 def start(kind: str, *arguments: str) -> NoReturn:
     if kind == "--payload":
-        exit_code = payload_setup.be_payload(*arguments)
+        exit_code = assignment.be_payload(*arguments)
         process_end.leave(exit_code, fully=True)
     if kind == "--spare-payload":
         process_end.leave(spare_payload.be_spare(*arguments))
@@ -57,13 +50,11 @@ def start(kind: str, *arguments: str) -> NoReturn:
         _look_in_standard_library()
         inherited = claimed.inherit(*arguments)
         if inherited is None:
-            os._exit(exits.STALE)
+            os._exit(terms.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)
-        inherited = inheritance.Inherited(
-            kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens)
-        )
+        inherited = terms.Inherited(kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens))
     runner = os.getpid()
     exit_code = attempt.run(inherited)
     if os.getpid() == runner:

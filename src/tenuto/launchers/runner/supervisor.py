@@ -8,13 +8,12 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tenuto.launchers.kernel import is_unlinked
 from tenuto.launchers.leftovers import kill_descendants
-from tenuto.launchers.runner.kernel import is_unlinked
-from tenuto.launchers.runner.logs import BoundedLogs, OutputLimit
-from tenuto.launchers.runner.memory import group_kills, is_large, machine_kills
-from tenuto.launchers.runner.payload import Payload
-from tenuto.launchers.runner.report import read_report
-from tenuto.launchers.runner.signals import ENDING, PASSED_ON, TAKEN, signal_name
+from tenuto.launchers.payload.limits import BoundedLogs, OutputLimit, group_kills, is_large, machine_kills
+from tenuto.launchers.payload.payload import Payload
+from tenuto.launchers.payload.report import read_report
+from tenuto.launchers.runner.terms import ENDING, PASSED_ON, TAKEN, signal_name
 from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import late, signal

@@ -4,8 +4,8 @@ Reads nothing; the supervisor collects, and writes the marker.
 
 import errno
 
-from tenuto.launchers.runner.report import Report
-from tenuto.launchers.runner.signals import signal_name
+from tenuto.launchers.payload.report import Report
+from tenuto.launchers.runner.terms import signal_name
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import NamedTuple, signal
 
@@ -75,12 +75,6 @@ def judge(ending: Ending) -> Verdict:
 def looks_killed(exit_code: int | None, number: int | None) -> bool:
     """Whether the payload, or what a shell ran for it, was ended by KILL."""
     return number == signal.SIGKILL or exit_code == _KILLED_IN_SHELL
-
-
-def disk_message(error: OSError) -> str:
-    """An error of the system for a marker; a full disk is called by its name."""
-    full = "DISK_FULL: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{full}{error}"
 
 
 def _how(ending: Ending) -> str:

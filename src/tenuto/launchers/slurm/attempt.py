@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import IntEnum, unique
 
 from tenuto.launchers.observation import Observer, Seen, Sighting
-from tenuto.launchers.runner.exits import STALE
+from tenuto.launchers.runner.terms import STALE
 from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
 from tenuto.launchers.slurm.submission import Found, has_vanished

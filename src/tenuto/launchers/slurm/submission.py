@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, encode_manifest, read_order
-from tenuto.launchers.runner.fresh import ENTRY, PLAIN
+from tenuto.launchers.runner.terms import ENTRY, PLAIN
 from tenuto.launchers.slurm.pilot_orders import VANISHED
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.json_bytes import from_json

@@ -14,8 +14,7 @@ from typing import Any
 
 from tenuto.launchers.local import Readable, resolve
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.fresh import BARE, ENTRY, PLAIN
-from tenuto.launchers.runner.signals import READY, SIGNALS
+from tenuto.launchers.runner.terms import BARE, ENTRY, PLAIN, READY, SIGNALS
 from tenuto.launchers.warm.needs import Needs
 from tenuto.launchers.warm.wire import close_all, receive, send
 

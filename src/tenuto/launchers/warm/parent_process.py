@@ -10,9 +10,8 @@ from _socket import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tenuto.launchers.runner.inheritance import Inherited
-from tenuto.launchers.runner.kernel import fork_quietly, look_up_functions
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.kernel import fork_quietly, look_up_functions
+from tenuto.launchers.runner.terms import SIGNALS, Inherited
 from tenuto.launchers.warm.orders import take_on
 from tenuto.launchers.warm.wire import Received, close_all, receive, send
 from tenuto.light import late, signal

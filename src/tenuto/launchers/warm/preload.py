@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from tenuto.launchers.runner import (
+from tenuto.launchers.payload import (
     process_end,  # noqa: F401  or each child would load it at its end
     python_task,
 )

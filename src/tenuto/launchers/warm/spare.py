@@ -11,8 +11,7 @@ from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
-from tenuto.launchers.runner.fresh import BARE, ENTRY
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.runner.terms import BARE, ENTRY, SIGNALS
 from tenuto.launchers.warm.needs import Needs, ProcessVariables
 from tenuto.launchers.warm.parent import changed_variables
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send

@@ -11,15 +11,14 @@ from _socket import MSG_DONTWAIT, MSG_PEEK, socket
 from typing import NoReturn
 
 from tenuto.launchers.leftovers import SPARE_NAME
-from tenuto.launchers.runner import process_end
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.failures import not_begun
-from tenuto.launchers.runner.fresh import payload_arguments
-from tenuto.launchers.runner.memory import limit_in_force
-from tenuto.launchers.runner.payload_setup import CANNOT_EXECUTE, NOT_FOUND, live_no_longer_than
-from tenuto.launchers.runner.python_task import run_task
-from tenuto.launchers.runner.report_writer import ReportWriter
-from tenuto.launchers.runner.signals import SIGNALS
+from tenuto.launchers.payload import process_end
+from tenuto.launchers.payload.assignment import CANNOT_EXECUTE, NOT_FOUND, Assignment, live_no_longer_than
+from tenuto.launchers.payload.failures import not_begun
+from tenuto.launchers.payload.limits import limit_in_force
+from tenuto.launchers.payload.python_task import run_task
+from tenuto.launchers.payload.report import ReportWriter
+from tenuto.launchers.runner.payload_start import payload_arguments
+from tenuto.launchers.runner.terms import SIGNALS
 from tenuto.launchers.warm import fitness
 from tenuto.launchers.warm.import_watch import ImportQuestions
 from tenuto.launchers.warm.orders import apply_variables

@@ -11,10 +11,8 @@ from contextlib import suppress
 from signal import SIGKILL
 from typing import Any
 
-from tenuto.launchers.runner.assignment import Assignment
-from tenuto.launchers.runner.fresh import ENTRY, FRESH_SIGNALS, PLAIN
-from tenuto.launchers.runner.inheritance import Inherited
-from tenuto.launchers.runner.payload import Payload, added_variables
+from tenuto.launchers.payload.payload import Payload, added_variables
+from tenuto.launchers.runner.terms import ENTRY, FRESH_SIGNALS, PLAIN, Inherited
 from tenuto.launchers.warm.orders import take_on
 from tenuto.launchers.warm.wire import MessageTooLong, receive, send
 from tenuto.workspace.machine import this_machine
@@ -92,9 +90,8 @@ class Interpreter:
 
     def take_over(self, payload: Payload) -> int | None:
         """Give the interpreter its job; its pid, or None if it has ended, and a fresh one is needed."""
-        assignment = Assignment.of(payload)
         content = {
-            "assignment": assignment.fields(),
+            "assignment": payload.assignment.fields(),
             "memory_bytes": payload.instructions.limits.memory_bytes,
             "nonce": payload.launch.nonce,
             "variables": added_variables(payload.instructions, payload.launch),

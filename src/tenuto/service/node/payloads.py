@@ -4,12 +4,12 @@ Starts nothing and touches no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from tenuto.database import Database, now_ms
+from tenuto.database import Database, Prepared, now_ms
 from tenuto.lifecycle.service import PAYLOAD_TRANSITIONS, PayloadState, check_move
 from tenuto.service.tables import IS_OPEN, PAYLOAD_ENDED, payloads
 
@@ -44,21 +44,27 @@ class Sender(NamedTuple):
     job_id: str = ""
 
 
-_BY_ID = select(payloads).where(payloads.c.id == bindparam("payload"))
-_BY_KEY = select(payloads).where(payloads.c.key == bindparam("name"))
-_ANY = select(payloads.c.id).limit(1)
-_ADD = insert(payloads).values(state=PayloadState.PREPARED.value, created_at=now_ms()).returning(*payloads.c)
-_OPEN = update(payloads).where(IS_OPEN, payloads.c.id == bindparam("payload")).returning(*payloads.c)
+_BY_ID = Prepared(select(payloads).where(payloads.c.id == bindparam("payload")))
+_BY_KEY = Prepared(select(payloads).where(payloads.c.key == bindparam("name")))
+_ANY = Prepared(select(payloads.c.id).limit(1))
+_ADD = Prepared(
+    insert(payloads).values(state=PayloadState.PREPARED.value, created_at=now_ms()).returning(*payloads.c)
+)
+_CHANGE = update(payloads).where(IS_OPEN, payloads.c.id == bindparam("payload")).returning(*payloads.c)
 """Changes any columns of a payload that has not ended."""
-_END = _OPEN.values(ended_at=now_ms())
-_COMPLETE = _END.values(started_at=func.coalesce(payloads.c.started_at, now_ms()))
+_END = _CHANGE.values(ended_at=now_ms())
+_OPEN = Prepared(_CHANGE)
+_ENDED = Prepared(_END)
+_COMPLETED = Prepared(_END.values(started_at=func.coalesce(payloads.c.started_at, now_ms())))
 _SWAP = (
     update(payloads)
     .where(payloads.c.id == bindparam("payload"), payloads.c.state == bindparam("known_state"))
     .returning(*payloads.c)
 )
-_START = _SWAP.values(state=PayloadState.RUNNING.value, started_at=now_ms())
+_SWAPPED = Prepared(_SWAP)
+_STARTED = Prepared(_SWAP.values(state=PayloadState.RUNNING.value, started_at=now_ms() - bindparam("ago_ms")))
 _STATE = PayloadRow._fields.index("state")
+_KILLED = PayloadRow._fields.index("killed")
 
 
 class Payloads:
@@ -77,9 +83,9 @@ class Payloads:
             if known is not None:
                 return known
             values: dict[str, Any] = {"key": key, **sender._asdict()}
-            if connection.execute(_ANY).one_or_none() is None:
+            if _ANY.row(connection) is None:
                 values["id"] = self._first_id
-            return _payload(connection.execute(_ADD, values).one())
+            return _payload(_ADD.rows(connection, values)[0])
 
         return self._database.write(once)
 
@@ -96,9 +102,9 @@ class Payloads:
         query = select(payloads).where(IS_OPEN).order_by(payloads.c.id)
         return self._database.read(lambda connection: [_payload(row) for row in connection.execute(query)])
 
-    def started(self, payload_id: int) -> PayloadRow | None:
-        """Moves a prepared payload to Running; None if it was not prepared any more."""
-        return self._changed(_START, payload_id, known_state=PayloadState.PREPARED.value)
+    def started(self, payload_id: int, ago_ms: int = 0) -> PayloadRow | None:
+        """Moves a prepared payload to Running, since a while; None if it was not prepared any more."""
+        return self._changed(_STARTED, payload_id, known_state=PayloadState.PREPARED.value, ago_ms=ago_ms)
 
     def explain(self, payload_id: int, message: str) -> PayloadRow | None:
         """Says of an open payload what it waits for."""
@@ -114,13 +120,13 @@ class Payloads:
         One too short to be seen running passes through Running on the way.
         """
         check_move(PAYLOAD_TRANSITIONS, PayloadState.RUNNING, to)
-        statement = _COMPLETE if to is PayloadState.COMPLETED else _END
+        statement = _COMPLETED if to is PayloadState.COMPLETED else _ENDED
         return self._changed(statement, payload_id, **values, state=to.value, message=message)
 
     def clean(self, row: PayloadRow) -> PayloadRow | None:
         """Moves an ended payload to Cleaned."""
         check_move(PAYLOAD_TRANSITIONS, row.state, PayloadState.CLEANED)
-        return self._changed(_SWAP, row.id, known_state=row.state.value, state=PayloadState.CLEANED.value)
+        return self._changed(_SWAPPED, row.id, known_state=row.state.value, state=PayloadState.CLEANED.value)
 
     def old(self, max_age_ms: int, limit: int = 100) -> list[PayloadRow]:
         """Payloads that ended longer ago than this and still have their files."""
@@ -136,19 +142,18 @@ class Payloads:
         statement = delete(payloads).where(payloads.c.id.in_(old.limit(limit)))
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def _changed(self, statement: Update, payload_id: int, **values: Any) -> PayloadRow | None:
+    def _changed(self, statement: Prepared, payload_id: int, **values: Any) -> PayloadRow | None:
         changes = {"payload": payload_id, **values}
         return self._database.write(lambda connection: _found(connection, statement, changes))
 
 
-def _payload(row: Row[Any]) -> PayloadRow:
+def _payload(row: Sequence[Any]) -> PayloadRow:
     values = list(row)
     values[_STATE] = PayloadState(values[_STATE])
+    values[_KILLED] = bool(values[_KILLED])
     return PayloadRow(*values)
 
 
-def _found(
-    connection: Connection, statement: Select[Any] | Update, values: Mapping[str, Any]
-) -> PayloadRow | None:
-    found = connection.execute(statement, values).one_or_none()
+def _found(connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> PayloadRow | None:
+    found = statement.row(connection, values)
     return None if found is None else _payload(found)

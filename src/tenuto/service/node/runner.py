@@ -23,7 +23,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
-from tenuto.service.archive import tree_bytes
+from tenuto.service.archive import Source, tree_bytes
 from tenuto.service.log import log
 from tenuto.service.node.packer import Place, facts_of, pack, source, sync_directory
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
@@ -39,6 +39,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
 LOOK_AT_SIZE_S = 2.0
+SHORTEST_RUN_S = 0.1
+"""A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
 TERMINATED = "terminated"
 _SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})", re.ASCII)
 _JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
@@ -80,7 +82,7 @@ class PayloadRunner:
         self._payloads = payloads
         self._owner = PlainOwner(f"service/{name}", self._heard)
         self._sql = Threads("node-sql", 4)
-        self._files = Threads("node-files", 4)
+        self.files = Threads("node-files", 4)
         self._jobs: dict[int, Job] = {}
         self._open: dict[int, PayloadRow] = {}
         """The rows of `_jobs`, as they were written last: only this process moves them."""
@@ -88,6 +90,7 @@ class PayloadRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over_limit: set[int] = set()
+        self._is_closed = False
         self.waiters: Waiters[PayloadRow] = Waiters()
 
     def place(self, key: str) -> Place:
@@ -141,12 +144,13 @@ class PayloadRunner:
 
     async def close(self) -> None:
         """Lets go of everything; payloads run on, and the next start finds them."""
+        self._is_closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.waiters.close()
         self._sql.close()
-        self._files.close()
+        self.files.close()
 
     # One payload
 
@@ -178,7 +182,7 @@ class PayloadRunner:
         try:
             uid = self._workshop.sandbox.uid_of(row.id)
             if uid is not None:
-                await self._files(_given_over, place, uid)
+                await self.files(_given_over, place, uid)
             job = await scheduler.submit_async(job, self._owner)
             self._jobs[row.id] = job
             if row.killed:  # the wish came before a crash
@@ -205,24 +209,37 @@ class PayloadRunner:
         values: dict[str, object] = {"exit_code": job.exit_code}
         while True:
             try:
-                done = await self._files(pack, place, packed)
-                values |= {"result_bytes": done.bytes, "result_sha256": done.sha256}
+                ended = await self.files(self._packed, row.id, (to, message), place, packed, values)
                 break
             except OSError as error:
                 waited = self._workshop.machine.clock.monotonic() - began
                 if error.errno not in NO_ROOM or waited > PACK_FOR_S:
                     to = PayloadState.FAILED
                     message = f"{message}; its files could not be packed: {error.strerror}".lstrip("; ")
+                    ended = await self._sql(partial(self._payloads.end, row.id, to, message, **values))
                     break
                 log("starts_paused", 30, payload=row.id, why=error.strerror)
                 why = "ended; waits for room on the node's disk"
                 self._noted(await self._sql(self._payloads.explain, row.id, why))
                 await asyncio.sleep(PACK_AGAIN_S)
-        ended = self._noted(await self._sql(partial(self._payloads.end, row.id, to, message, **values)))
         log("payload_ended", payload=row.id, state=to.value, message=message)
-        self.waiters.tell(row.id, ended)
-        if "result_bytes" in values:
-            await self._files(partial(shutil.rmtree, place.work, ignore_errors=True))
+        self.waiters.tell(row.id, self._noted(ended))
+        if ended is not None and ended.result_bytes is not None:
+            self.files.soon(shutil.rmtree, place.work, True)
+
+    def _packed(
+        self,
+        payload_id: int,
+        end: tuple[PayloadState, str],
+        place: Place,
+        packed: Source,
+        values: Mapping[str, Any],
+    ) -> PayloadRow | None:
+        """Packs what a payload left, and moves its row: both in one thread, one after the other."""
+        done = pack(place, packed)
+        return self._payloads.end(
+            payload_id, *end, result_bytes=done.bytes, result_sha256=done.sha256, **values
+        )
 
     def _verdict(self, row: PayloadRow, job: Job) -> tuple[PayloadState, str]:
         """The state of a payload whose job has ended, and why."""
@@ -238,7 +255,7 @@ class PayloadRunner:
     async def _watch_size(self, payload_id: int, job: Job, place: Place, terms: Terms) -> None:
         while terms.work_bytes is not None:
             await asyncio.sleep(LOOK_AT_SIZE_S)
-            if await self._files(tree_bytes, place.work, terms.work_bytes) > terms.work_bytes:
+            if await self.files(tree_bytes, place.work, terms.work_bytes) > terms.work_bytes:
                 self._over_limit.add(payload_id)
                 await self._withdraw(job, "disk limit")
                 return
@@ -251,10 +268,17 @@ class PayloadRunner:
         if isinstance(event, JobStateChangedEvent) and event.state is JobState.RUNNING:
             loop, payload_id = self._loop, self._ids.get(event.job_id)
             if loop is not None and payload_id is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(lambda: self._spawn(self._started(payload_id)))
+                loop.call_soon_threadsafe(loop.call_later, SHORTEST_RUN_S, self._runs_on, payload_id)
+
+    def _runs_on(self, payload_id: int) -> None:
+        """Calls a payload Running, if it still is."""
+        job = self._jobs.get(payload_id)
+        if job is not None and job.state is JobState.RUNNING and not self._is_closed:
+            self._spawn(self._started(payload_id))
 
     async def _started(self, payload_id: int) -> None:
-        row = self._noted(await self._sql(self._payloads.started, payload_id))
+        ago_ms = int(SHORTEST_RUN_S * 1000)
+        row = self._noted(await self._sql(self._payloads.started, payload_id, ago_ms))
         if row is not None:
             self.waiters.tell(payload_id, row)
 

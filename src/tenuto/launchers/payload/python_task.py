@@ -1,0 +1,274 @@
+"""A Python task in its job: find its class, build it, run it, say how it went.
+Loaded in the payload only: it is the one part of the runner that needs the tasks' room.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import io
+import os
+import sys
+from _thread import get_ident
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import TaskCancelled, TenutoError
+from tenuto.launchers.payload.assignment import Assignment
+from tenuto.launchers.payload.context import RunningJob, hold_partials
+from tenuto.launchers.payload.report import ReportWriter
+from tenuto.light import late, sha256, signal
+from tenuto.tasks import CommandTask, Prepare, ResumableTask
+from tenuto.tasks.location import be_process_of_a_job
+from tenuto.tasks.ports import current_job
+from tenuto.tasks.saving import build_job, read_params
+from tenuto.tasks.task import run_to_end
+from tenuto.workspace.flags import RESULT_NOT_KEPT
+
+# What a good end need not pay for.
+if TYPE_CHECKING:
+    from tenuto.launchers import commands, results
+    from tenuto.launchers.payload import failures, payload, process_end
+    from tenuto.lifecycle import states
+    from tenuto.workspace import attempt_files
+else:
+    attempt_files = late("tenuto.workspace.attempt_files")
+    commands = late("tenuto.launchers.commands")
+    failures = late("tenuto.launchers.payload.failures")
+    payload = late("tenuto.launchers.payload.payload")
+    process_end = late("tenuto.launchers.payload.process_end")
+    results = late("tenuto.launchers.results")
+    states = late("tenuto.lifecycle.states")
+
+_UNEXPLAINED = "the job is being stopped"
+
+
+def run_task(assignment: Assignment, reporter: ReportWriter) -> int:
+    """Run the task of the job's directory; the exit code for this process.
+
+    The process then ends as any Python program does: threads joined, `atexit` honoured, files flushed.
+    """
+    cancellation = _Cancellation(assignment)
+    signal.signal(signal.SIGTERM, cancellation)
+    _leave_forked_children_alone()
+    job = RunningJob(assignment)
+    try:
+        exit_code = _run(assignment, reporter, job, cancellation)
+        _flush()
+    except SystemExit as leaving:
+        exit_code = _left(leaving, reporter)
+    except BaseException as error:  # noqa: BLE001  whatever ends a task, the marker says so
+        exit_code = 1
+        reporter.failed(*failures.explained(error))
+        _say(failures.shown(error))
+    cancellation.over = True
+    job.close()
+    return exit_code
+
+
+def _run(assignment: Assignment, reporter: ReportWriter, job: RunningJob, cancellation: _Cancellation) -> int:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if assignment.preloaded is None:
+        complete_package()
+        look_like_a_plain_program()
+    current_job.set(job)
+    gc.freeze()  # or every collection would go through all that Tenuto loaded
+    gc.enable()
+    params = read_params(assignment.directory)
+    if assignment.preloaded is not None:
+        assignment.preloaded.settle()
+    else:
+        sys.path[:] = params["import_path"]
+    be_process_of_a_job()
+    task, init_tasks = build_job(params, assignment.directory)
+    job.runs(task)
+    if getattr(task, "__full_end__", False):
+        process_end.ask_for_full_end()
+    if isinstance(task, ResumableTask):
+        cancellation.leave_timeouts_to_the_task()
+    about = {**_provenance(type(task), assignment), **_defaults(params)}
+    reporter.provenance(about, executes=not isinstance(task, CommandTask))
+    job.holds(hold_partials(assignment, task))
+    cancellation.raise_again()
+    for init_task in init_tasks:
+        if not isinstance(init_task, Prepare):  # it was done before the job was submitted
+            run_to_end(init_task.execute())
+    if isinstance(task, CommandTask):
+        return payload.run_command(commands.written_command(task), reporter)
+    result = run_to_end(task.execute())
+    if cancellation.raised is not None:
+        # It was told to stop, and returned what it had: half a result must not pass for a whole one.
+        reporter.failed(*failures.explained(cancellation.raised))
+        return 0
+    _report_result(assignment, reporter, task, result)
+    return 0
+
+
+class _Cancellation:
+    """The handler of TERM."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._graceful = False
+        self.raised: TaskCancelled | None = None
+        """What was raised in the task, which may have caught it."""
+        self.over = False
+
+    def leave_timeouts_to_the_task(self) -> None:
+        """From now on a timeout does not end the task, which finds that it has no time left."""
+        # Loaded now, since a signal that comes while other modules load cannot do it.
+        _ = attempt_files.read_stop, states.JobFailureStatus
+        self._graceful = True
+
+    def raise_again(self) -> None:
+        """Raise what was raised while the task was made, if a module or a config of it caught that."""
+        if self.raised is not None:
+            raise self.raised
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.over:
+            return
+        try:
+            message, is_timeout = self._wish()
+        except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
+            message, is_timeout = _UNEXPLAINED, False  # to be told why is a courtesy; to end is a must
+        if self._graceful and is_timeout:
+            self._assignment.deadline = 0.0  # a cluster may have said so, of a time that nobody knew
+            return
+        self.raised = TaskCancelled(message)
+        raise self.raised
+
+    def _wish(self) -> tuple[str, bool]:
+        """What `stop.json` says to the task, and whether its time is up."""
+        assignment = self._assignment
+        stop = attempt_files.read_stop(assignment.machine.files, assignment.paths, assignment.attempt)
+        if stop is None:
+            return _UNEXPLAINED, False
+        return stop.message or stop.reason.meaning, stop.reason is states.JobFailureStatus.TIMEOUT
+
+
+def _leave_forked_children_alone() -> None:
+    """Give a forked child, which is not the job, the usual TERM.
+
+    To reset the handler in the child is too late: Python forgets, in a fresh child, every signal that came
+    since the fork. A pool that ends its workers right after it started them then waited for one for ever. So
+    the kernel holds the signal back across the fork.
+    """
+    held: dict[int, set[int]] = {}  # thread -> what it had blocked before
+
+    def hold() -> None:
+        held[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(get_ident()))
+
+    def release_in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=release_in_child)
+
+
+def complete_package() -> None:
+    """Run the `__init__` of Tenuto, if this interpreter began with the bare package (see `__main__`)."""
+    package = sys.modules["tenuto"]
+    if not hasattr(package, "__version__"):
+        spec = package.__spec__
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(package)
+
+
+def look_like_a_plain_program() -> None:
+    """Hide the runner: multiprocessing starts its workers by running the file of `__main__` again."""
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv[1:] = []
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    faulthandler.enable()
+
+
+def _provenance(cls: type, assignment: Assignment) -> dict[str, str]:
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if not file:
+        return {}
+    preloaded = assignment.preloaded
+    if preloaded is None:
+        return {"file": file, "sha256": digest(file)}
+    return {"file": file, "sha256": preloaded.digests.get(file) or digest(file), **preloaded.provenance}
+
+
+def _defaults(params: dict[str, Any]) -> dict[str, str]:
+    """What the marker says of the defaults in use, so that a later change of them is seen at no cost."""
+    found = params.get("defaults")
+    return {"defaults": found} if isinstance(found, str) else {}
+
+
+def digest(file: str) -> str:
+    """The SHA-256 of a file."""
+    with open(file, "rb") as stream:
+        return sha256(stream.read()).hexdigest()
+
+
+def _report_result(assignment: Assignment, reporter: ReportWriter, task: Any, result: Any) -> None:
+    stem = f"{assignment.directory}/{assignment.script_name}.result"
+    try:
+        reporter.done(kept(result, stem, pickles=getattr(task, "__pickle_result__", False)))
+    except (TypeError, ValueError, RecursionError, TenutoError) as error:
+        # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
+        problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
+        _say(f"tenuto: {problem}; see docs/experiments.md for what can")
+        reporter.done(message=problem, flags=(RESULT_NOT_KEPT,))
+
+
+def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
+    """The JSON form of a result; `TypeError` or `ValueError` with the reason for what cannot be kept.
+
+    `stem`: what the paths of its files begin with. `pickles`: the task asked for pickle, where nothing else
+    keeps a value.
+    """
+    if _is_plain(value, 0):
+        return value
+    return results.Encoder(stem, pickles=pickles).encoded(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """True for what JSON says, and gives back, as it is."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return True
+    if depth > 50:
+        return False
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in value)
+    if kind is not dict:
+        return False
+    return all(
+        type(key) is str and key[:1] != "$" and _is_plain(item, depth + 1) for key, item in value.items()
+    )
+
+
+def _left(leaving: SystemExit, reporter: ReportWriter) -> int:
+    """What `sys.exit` asked for."""
+    code = leaving.code
+    if code is None or code == 0:
+        reporter.done()
+        return 0
+    reporter.failed(*failures.left(code))
+    if isinstance(code, int):
+        return code & 0xFF
+    _say(str(code))
+    return 1
+
+
+def _flush() -> None:
+    """Have a full disk noticed now, while it can still be named."""
+    if sys.stdout is not None and not getattr(sys.stdout, "closed", True):
+        sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  the job's own log
+    except (OSError, ValueError):
+        return  # the task closed it, or the disk is full: the marker has the gist
