@@ -10,15 +10,13 @@ SRC = ROOT / "src" / "tenuto"
 LONGEST_FILE = 350
 LONGEST_FUNCTION = 50
 """Lines after the docstring."""
-ELSEWHERE = ("scheduler", "monitor", "search", "service")
-"""Rooms that are being rebuilt."""
 
 LONG_FILES = {
     "errors.py": 433,  # one tree
-    "tasks/config.py": 469,
-    "tasks/schema.py": 493,
-    "tasks/task.py": 376,
-    "tasks/types.py": 375,
+    "monitor/shapes.py": 425,
+    "tasks/config.py": 468,
+    "tasks/schema.py": 487,
+    "tasks/task.py": 361,
     "testing/cluster.py": 462,
     "testing/contracts/launchers.py": 443,
     "testing/disk.py": 410,
@@ -37,11 +35,7 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def sources() -> list[tuple[str, str]]:
-    return [
-        (str(path.relative_to(SRC)), path.read_text("utf-8"))
-        for path in sorted(SRC.rglob("*.py"))
-        if path.relative_to(SRC).parts[0] not in ELSEWHERE
-    ]
+    return [(str(path.relative_to(SRC)), path.read_text("utf-8")) for path in sorted(SRC.rglob("*.py"))]
 
 
 def test_a_file_holds_one_idea() -> None:

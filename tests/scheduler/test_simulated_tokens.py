@@ -14,7 +14,8 @@ from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster
