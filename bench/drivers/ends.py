@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from tenuto.lifecycle.events import JobStateChangedEvent
 from tenuto.lifecycle.owners import run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability, Marker, write_marker

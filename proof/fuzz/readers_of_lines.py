@@ -14,6 +14,7 @@ from tenuto.launchers.outputs import OutputsWriter, read_outputs
 from tenuto.lifecycle.events import JobProgressEvent, JobStateChangedEvent, from_record, to_record
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace import journal
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.jobslist import JobLine, JobsList, read_jobs
 from tenuto.workspace.lines import seal, unseal
 
@@ -38,7 +39,7 @@ def lines(bench: Bench) -> list[Target]:
         from_record(json.loads(data))
 
     def journal_bytes() -> list[bytes]:
-        writer = journal.EventWriter(files, bench.layout.experiment_journal("sweep"), NONCE)
+        writer = EventWriter(files, bench.layout.experiment_journal("sweep"), NONCE)
         for record in events():
             writer.write(from_record(json.loads(record)))
         writer.close()

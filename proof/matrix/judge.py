@@ -9,11 +9,11 @@ from pathlib import Path
 from proof.matrix.case import Case
 from proof.matrix.scheduler import DONE, JOB_ID, NEXT_ID, TASK_ID, TOKEN, Work
 from tenuto.workspace.job_directory import look, read_locks, read_pid, read_status
-from tenuto.workspace.layout import Layout, TokenPlace
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary
 from tenuto.workspace.records import LaunchRecord
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 
 def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:

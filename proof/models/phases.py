@@ -13,8 +13,7 @@ from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, Tra
 from tenuto.scheduler import effects, inputs
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
-from tenuto.scheduler.entries import Entry, Phase
-from tenuto.scheduler.jobs import JobDependency
+from tenuto.scheduler.entries import Entry, JobDependency, Phase
 from tenuto.workspace.tokens import Need
 
 DONE = Verdict(JobState.DONE)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tenuto.errors import NotRegularFile
 from tenuto.workspace import attempt_files, files, job_directory, journal
+from tenuto.workspace.event_writer import EventWriter, file_numbers
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.journal import EventWriter
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.markers import Marker, write_marker
 from tenuto.workspace.modes import FILE_MODE
@@ -73,7 +73,7 @@ def _read_hides_errors(self: DiskFiles, path: str, limit: int) -> bytes:
 
 def _archive_by_copy(disk: Files, place: Any, target: str) -> list[str]:
     disk.make_directory(target)
-    for number in journal._numbers(disk, place):
+    for number in file_numbers(disk, place):
         data = disk.read(place.path(number), 1 << 20)
         disk.remove(place.path(number))
         disk.write(f"{target}/{place.file_name(number)}", data)

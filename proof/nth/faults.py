@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from enum import Enum, unique
 from typing import Any
 
-from tenuto.workspace import files, locks
+from tenuto.workspace import files, locks, tree_removal
 
 _WRITING = frozenset("write fsync fdatasync ftruncate posix_fallocate mkdir rename symlink link".split())
 _NAMING = frozenset(
@@ -135,7 +135,12 @@ class _Module:
 def failing(at: int, fault: Fault) -> Iterator[FailingMachine]:
     """While this lasts, the adapters meet the fault at their operation number `at`."""
     machine = FailingMachine(at, fault)
-    replaced = {(files, "os"): os, (locks, "os"): os, (locks, "fcntl"): fcntl}
+    replaced = {
+        (files, "os"): os,
+        (tree_removal, "os"): os,
+        (locks, "os"): os,
+        (locks, "fcntl"): fcntl,
+    }
     for (module, name), real in replaced.items():
         setattr(module, name, machine.module(real))
     try:

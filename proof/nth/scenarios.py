@@ -22,6 +22,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace import attempt_files, claims, classes, job_directory, journal, trash
 from tenuto.workspace.claims import Claimer
 from tenuto.workspace.derive_table import Action
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.jobslist import JobLine, JobLinks, JobsList, read_jobs
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.locks import OfdLocks
@@ -191,7 +192,7 @@ class AttemptOpened(Scenario):
     def prepare(self, place: Place) -> None:
         for _ in range(self._before):
             place.full_attempt()
-            writer = journal.EventWriter(place.files, place.layout.job_journal("a.Task", "ab12"), "w")
+            writer = EventWriter(place.files, place.layout.job_journal("a.Task", "ab12"), "w")
             writer.write(_event(1))
             writer.close()
         self._last = self._before
@@ -311,7 +312,7 @@ class Journalled(Scenario):
 
     def act(self, place: Place) -> None:
         self._round += 1
-        writer = journal.EventWriter(
+        writer = EventWriter(
             place.files, self._journal, f"w{self._round}", rotate_bytes=400, durable=self._durable
         )
         failed: OSError | None = None
@@ -341,7 +342,7 @@ class Archived(Scenario):
 
     def prepare(self, place: Place) -> None:
         self._journal = place.layout.experiment_journal("sweep")
-        writer = journal.EventWriter(place.files, self._journal, "w", rotate_bytes=400)
+        writer = EventWriter(place.files, self._journal, "w", rotate_bytes=400)
         for step in range(6):
             writer.write(_event(step))
         writer.close()

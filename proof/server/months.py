@@ -15,7 +15,8 @@ from typing import NamedTuple
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.workspace.layout import Layout

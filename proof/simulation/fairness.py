@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proof.simulation.scenario import JobPlan
-from tenuto.workspace.layout import JobPaths, TokenPlace
+from tenuto.workspace.layout import JobPaths
+from tenuto.workspace.tokens import TokenPlace
 
 MOST_OVERTAKINGS = 10
 """Of a request for one token; one that is short of two may lose units of the one while the other is busy."""

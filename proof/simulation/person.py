@@ -15,12 +15,14 @@ from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.effects import Effect
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import standing_of
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.simulation import Inline
-from tenuto.workspace.layout import JobPaths, Layout, TokenPlace
+from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.tokens import TokenPlace
 
 if TYPE_CHECKING:
     from proof.simulation.world import World

@@ -17,6 +17,7 @@ from tenuto.scheduler import (
     arrivals,
     attempts,
     base,
+    conditions,
     core,
     decisions,
     entries,
@@ -510,7 +511,7 @@ def _found_done_not_awaited(patch: Patch) -> None:
 
 @_bug("who waits is not asked again when a job ends")
 def _who_waits_forgotten(patch: Patch) -> None:
-    patch.set(shell.Shell, "_notify_soon", lambda self: None)
+    patch.set(conditions.ExitCondition, "notify_soon", lambda self: None)
 
 
 # Tokens

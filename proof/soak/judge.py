@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, is_temporary
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 MEMORY_GROWS = 0.05
 _NUMBER = "/schedulers.lock"

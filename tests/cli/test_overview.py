@@ -19,7 +19,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing import FakeClock, FakeDisk
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.layout import Layout
 
 S = JobState

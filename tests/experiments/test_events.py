@@ -24,7 +24,8 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.owners import run_owner
 from tenuto.testing import Crash, FakeDisk
-from tenuto.workspace.journal import Entry, EventReader, EventWriter, replay
+from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.journal import Entry, EventReader, replay
 from tenuto.workspace.layout import Layout
 
 from .scripts import Place, environment, eventually, python, run

@@ -16,7 +16,8 @@ from tenuto.errors import GraphError, LaunchRefused, UnsubmittedTask
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener
 from tenuto.workspace.job_directory import look
 from tenuto.workspace.machine import this_machine

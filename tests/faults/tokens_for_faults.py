@@ -12,9 +12,8 @@ from typing import Any
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.scheduler.tokens import CounterToken, declare
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 HERE = Path(__file__).parent
 LAUNCHERS: dict[str, Any] = {"spawn": SpawnLauncher, "warm": WarmLauncher}

@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.jobs.job_progress import last_progress
 from tenuto.lifecycle.events import JobProgressEvent, ProcessStartedEvent
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 
 from .workspaces import MACHINE, NOW, Builder
 

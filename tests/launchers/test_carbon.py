@@ -18,8 +18,8 @@ import pytest
 
 from tenuto.cli import checks
 from tenuto.launchers.carbon import carbon_plan
-from tenuto.launchers.carbon.tracker import Usage, device_share, share
-from tenuto.launchers.instructions import CarbonPlan, Limits
+from tenuto.launchers.carbon.tracker import Usage, codecarbon_tracker, device_share, share
+from tenuto.launchers.instructions import CODECARBON, CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.events import CarbonMetricsData, CarbonMetricsEvent, Event
@@ -33,6 +33,7 @@ from tenuto.workspace.markers import Marker
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TRACKERS = '''
 import os, signal, subprocess, sys, time
+from contextlib import suppress
 
 class Steady:
     """A kilowatt, for as long as it is asked."""
@@ -90,6 +91,16 @@ class Orphaning(Parenting):
 
 def unmade(runner, country):
     raise OSError("no such device")
+
+def prompt_codecarbon(runner, country):
+    """codecarbon takes seconds to import, for which a meter never gets the time on a busy machine."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    with suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write("0")
+    from tenuto.launchers.carbon.tracker import codecarbon_tracker
+    return codecarbon_tracker(runner, country)
 '''
 
 
@@ -120,7 +131,7 @@ from tenuto.workspace.files import DiskFiles
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.carbon import read_carbon
 paths = JobPaths(os.getcwd(), "work")
-end = time.monotonic() + 30
+end = time.monotonic() + 100
 while not read_carbon(DiskFiles(), paths).get(self.job_attempt):
     assert time.monotonic() < end, "nothing was measured"
     time.sleep(0.01)
@@ -416,14 +427,12 @@ print(json.dumps(samples))
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(240)
 def test_codecarbon_measures_a_job_offline(
-    task: Callable[..., ReadyJob], bench: JobBench, require: Callable[[str], None]
+    task: Callable[..., ReadyJob], bench: JobBench, measured: Any, require: Callable[[str], None]
 ) -> None:
-    """It may take a while: on a busy machine the meter comes last."""
     require("codecarbon")
-    body = UNTIL_MEASURED.replace("+ 30", "+ 180")
-    job = task(body, carbon=CarbonPlan(after_s=0.1, every_s=0.3, country="FRA"))
+    assert f"{codecarbon_tracker.__module__}:{codecarbon_tracker.__name__}" == CODECARBON
+    job = task(UNTIL_MEASURED, carbon=measured("prompt_codecarbon", every_s=0.3, country="FRA"))
     asyncio.run(finished(SpawnLauncher(), job))
     assert job.marker().result == 7, Path(job.paths.err).read_text()
     (found,) = read_carbon(bench.machine.files, job.paths).values()

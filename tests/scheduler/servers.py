@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from tenuto.launchers.protocols import StartOrder
 from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inputs import SlotFree
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout

@@ -14,8 +14,8 @@ from tenuto.scheduler import effects as told
 from tenuto.scheduler import inputs
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
-from tenuto.scheduler.entries import Entry, Phase
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import Entry, JobDependency, Phase
+from tenuto.scheduler.jobs import Job
 from tenuto.testing.clock import FakeClock
 from tenuto.testing.instant import InstantLauncher
 from tenuto.testing.owner import FakeOwner

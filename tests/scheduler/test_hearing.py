@@ -17,7 +17,8 @@ from tenuto.scheduler.listeners import Listener, standing_of
 from tenuto.scheduler.owners import PlainOwner
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.owner import FakeOwner
-from tenuto.workspace.journal import EventReader, EventWriter
+from tenuto.workspace.event_writer import EventWriter
+from tenuto.workspace.journal import EventReader
 from tenuto.workspace.layout import Layout
 
 from .test_simulation import HOUR_S, World

@@ -14,7 +14,8 @@ from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_decisions import MOST_OVERTAKINGS
 from tenuto.scheduler.tokens import GPU_TOKEN, CounterToken, GpuToken, TokenDependency, declare
 from tenuto.testing.cluster import ClusterLauncher, FakeCluster
@@ -24,9 +25,9 @@ from tenuto.testing.loop import VirtualLoop
 from tenuto.testing.owner import FakeOwner
 from tenuto.testing.simulation import SimulatedScheduler
 from tenuto.workspace import job_directory
-from tenuto.workspace.layout import Layout, TokenPlace
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.tokens import TokenFiles, TokenPlace
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0

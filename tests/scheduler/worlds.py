@@ -8,7 +8,8 @@ from tenuto.launchers.instructions import Command
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step
 from tenuto.testing.loop import VirtualLoop

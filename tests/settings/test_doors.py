@@ -157,10 +157,10 @@ def test_no_error_shows_a_password(tmp_path: Path, password: str) -> None:
     for text in (f'[database]\nurl = "{odd}"', f'slots = "{odd}"', f'services = "{odd}"'):
         with pytest.raises(InvalidSetting) as caught:
             loaded(tmp_path, text)
-        assert "s3" not in str(caught.value)
+        assert "s3" not in str(caught.value).replace(str(tmp_path), "")
     with pytest.raises(InvalidSetting, match="DATABASE_URL") as caught:
         loaded(tmp_path, "", SEARCH_SECTIONS, DATABASE_URL=odd)
-    assert "s3" not in str(caught.value)
+    assert "s3" not in str(caught.value).replace(str(tmp_path), "")
 
 
 @given(st.text(alphabet="ab:/@?#&=%", max_size=8), st.text(alphabet="xyz", min_size=4, max_size=6))

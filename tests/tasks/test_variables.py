@@ -9,8 +9,8 @@ import pytest
 
 from tenuto import CommandTask, experiment
 from tenuto.errors import ParameterError
+from tenuto.tasks.arguments import check_variable
 from tenuto.tasks.sealing import seal
-from tenuto.tasks.task import check_variable
 
 BAD = [
     ("", "x"),

@@ -19,7 +19,7 @@ from tenuto.workspace import job_directory as steps
 from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.derive import ClusterReport, Derived
 from tenuto.workspace.derive_table import Action, ClusterSays
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import RESULT_LIMIT, Durability, Marker, read_markers, write_marker

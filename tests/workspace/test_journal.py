@@ -14,8 +14,9 @@ from tenuto.errors import JournalError
 from tenuto.lifecycle.events import Event, JobProgressEvent, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
 from tenuto.testing import Crash, FakeDisk
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.journal import Entry, EventReader, EventWriter, archive, discard, replay
+from tenuto.workspace.journal import Entry, EventReader, archive, discard, replay
 from tenuto.workspace.layout import JournalPlace
 from tenuto.workspace.lines import LINE_LIMIT
 

@@ -14,10 +14,10 @@ from tenuto.workspace.layout import (
     ROOT_FROM_JOB,
     JobPaths,
     Layout,
-    TokenPlace,
     directory_name,
     script_name,
 )
+from tenuto.workspace.tokens import TokenPlace
 
 
 def test_the_layout_is_the_one_of_the_documentation() -> None:

@@ -33,8 +33,9 @@ from tenuto.lifecycle.events import (
     to_record,
 )
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.journal import EventReader, EventWriter, replay
+from tenuto.workspace.journal import EventReader, replay
 from tenuto.workspace.layout import JournalPlace
 
 RECORDED = Path(__file__).parent / "journals"

@@ -16,9 +16,8 @@ from tenuto.experiments.workspace import Workspace
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.settings import Settings, load_settings
-from tenuto.tasks.arguments import member, refused, whole_number
+from tenuto.tasks.arguments import check_variable, member, refused, whole_number
 from tenuto.tasks.ports import Submission
-from tenuto.tasks.task import check_variable
 
 
 @unique

@@ -18,13 +18,13 @@ from typing import Any, NoReturn
 
 from tenuto.errors import ExperimentFileError, TenutoError
 from tenuto.experiments.yaml_file import ExperimentFile
+from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.grid import grid
 from tenuto.tasks.hints import Role
 from tenuto.tasks.location import name_of_script
 from tenuto.tasks.schema import Parameter, schema_of
 from tenuto.tasks.task import Task
-from tenuto.tasks.types import Mismatch, describe
 
 MOST_TASKS = 1_000_000
 CLASS = "class"

@@ -34,9 +34,11 @@ from tenuto.scheduler.journals import OwnerJournal
 from tenuto.scheduler.listeners import StateListener, Subscriber
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total
+from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.jobslist import GROUP_SYNC_S, JobLine, JobLinks, JobsList
-from tenuto.workspace.layout import Layout, RunPaths
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import FileKind, Files, Machine
+from tenuto.workspace.run_paths import RunPaths
 
 logger = logging.getLogger("tenuto.experiments")
 
@@ -77,9 +79,7 @@ class Run:
         self._sync_is_due = False
         archive_forsaken(self._machine.files, layout, experiment_id)
         writer = writer_name(run_id, self._machine.randomness.nonce())
-        self._writer = OwnerJournal(
-            journal.EventWriter(self._machine.files, self._journal, writer), scheduler.tell
-        )
+        self._writer = OwnerJournal(EventWriter(self._machine.files, self._journal, writer), scheduler.tell)
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
         self._write_status(RunState.RUNNING)

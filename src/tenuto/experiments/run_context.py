@@ -43,7 +43,7 @@ from tenuto.scheduler.base import Scheduler
 from tenuto.settings import Settings, process_environment
 from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submitter, current_job, current_submitter, open_submitters
-from tenuto.workspace.layout import RunPaths
+from tenuto.workspace.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from tenuto.experiments import display, process_service

@@ -23,9 +23,10 @@ from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.saving import load
 from tenuto.tasks.task import Task
 from tenuto.workspace.journal import Cursor, Entry, EventReader, Position
-from tenuto.workspace.layout import Layout, RunPaths
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
+from tenuto.workspace.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views

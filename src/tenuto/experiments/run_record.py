@@ -17,10 +17,11 @@ from tenuto.errors import ExperimentLocked, WorkspaceError
 from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.workspace.carbon import metrics_of, plain_metrics
 from tenuto.workspace.json_bytes import from_json, to_json
-from tenuto.workspace.layout import Layout, RunPaths, name_of_directory
+from tenuto.workspace.layout import Layout, name_of_directory
 from tenuto.workspace.locks import keep_from_children
 from tenuto.workspace.ports import Files, LockHandle, Machine
 from tenuto.workspace.records import Fields
+from tenuto.workspace.run_paths import RunPaths
 
 _STATUS_LIMIT = 1 << 20
 _LOCK_LIMIT = 4096

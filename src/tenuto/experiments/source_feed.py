@@ -22,7 +22,8 @@ from tenuto.lifecycle.source import Changes, Group, Row
 from tenuto.workspace.filesystem import remote_kind
 from tenuto.workspace.inotify import DirectoryWatches, watch_directories
 from tenuto.workspace.journal import EventReader
-from tenuto.workspace.layout import JournalPlace, RunPaths, is_job_id, name_of_directory
+from tenuto.workspace.layout import JournalPlace, is_job_id, name_of_directory
+from tenuto.workspace.run_paths import RunPaths
 
 SWEEP_S = 2.0
 """How often all is looked at that may have changed without a word."""

@@ -10,9 +10,8 @@ from tenuto.errors import TenutoError
 from tenuto.jobs.sight import REMOVED, Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.jobslist import JobLine
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import TokenFiles, TokenState, waiting_text
+from tenuto.workspace.tokens import TokenFiles, TokenPlace, TokenState, waiting_text
 
 
 def is_settled(line: JobLine, sight: Sight, *, live: bool) -> bool:

@@ -19,8 +19,9 @@ from tenuto.jobs.view import JobDetail, JobsView, JobView
 from tenuto.lifecycle.owners import OwnerName
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
-from tenuto.workspace.layout import RunPaths, is_job_id
+from tenuto.workspace.layout import is_job_id
 from tenuto.workspace.ports import FileKind
+from tenuto.workspace.run_paths import RunPaths
 
 _JOBS_LIST_LIMIT = 1 << 30
 """Some three million jobs; a larger file was not written by Tenuto, and reading it would take minutes."""

@@ -18,8 +18,9 @@ from tenuto.tasks.identity import identity
 from tenuto.tasks.live import generated_paths, instantiate
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.task import Prepare, run_to_end
-from tenuto.workspace.layout import Layout, PreparedPaths
+from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import LockHandle, Machine
+from tenuto.workspace.run_paths import PreparedPaths
 
 _PAUSE_S = 0.1
 

@@ -22,7 +22,8 @@ from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.tokens import from_record
 from tenuto.settings import Settings

@@ -14,7 +14,8 @@ from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.scheduler.decisions import RetryLimits
-from tenuto.scheduler.jobs import Job, JobDependency, Reuse
+from tenuto.scheduler.entries import JobDependency
+from tenuto.scheduler.jobs import Job, Reuse
 from tenuto.scheduler.tokens import CounterToken, GpuToken, TokenDependency
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.arguments import refused

@@ -5,7 +5,6 @@ What else a parent should have loaded is for the launchers to say that are made 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 import time
@@ -33,8 +32,8 @@ from tenuto.launchers.warm.parent import (
     changed_variables,
     said_ready,
 )
-from tenuto.launchers.warm.remedies import remedy_of
-from tenuto.launchers.warm.spare import Spare
+from tenuto.launchers.warm.remedies import Reasons
+from tenuto.launchers.warm.retirement import bury, retire, retire_all
 from tenuto.launchers.warm.wire import LARGEST, MOST_DESCRIPTORS, MessageTooLong
 from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.json_bytes import to_json
@@ -47,8 +46,6 @@ from tenuto.workspace.records import LaunchRecord, PidRecord
 if TYPE_CHECKING:
     from tenuto.launchers.requirements_values import Alternative
 
-logger = logging.getLogger("tenuto.launchers")
-
 _MOST_PARENTS = 8
 """The one that was used least recently makes room. To start one takes as long as a fresh interpreter."""
 _IMPORT_TAKES_S = 60.0
@@ -58,9 +55,6 @@ _ANSWER_TAKES_S = 30.0
 _ENDS_S = 0.2
 UNSETTLED_S = 60.0
 """Modules whose files change while they are imported, twice in a row, are tried again after this time."""
-_retired: list[WarmParent | Spare] = []
-"""Parents and spares of this process that were told to end, and may not have yet. Of all launchers: a caller
-that closes one does not wait until they have, and then nobody has it any more."""
 
 
 class _NotForked(NamedTuple):
@@ -122,9 +116,9 @@ class ForkingLauncher:
         self._own = self._machine.processes.own()
         self._surroundings = Surroundings()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
-        weakref.finalize(self, _retire_all, self._parents)  # if nobody closes it
+        weakref.finalize(self, retire_all, self._parents)  # if nobody closes it
         self._is_closed = False
-        self._told: dict[tuple[str, str], str] = {}
+        self._reasons = Reasons()
         self._unfit: dict[Needs, _Unfit] = {}
 
     @property
@@ -179,7 +173,7 @@ class ForkingLauncher:
 
     def remarks(self) -> list[str]:
         """What was not forked and why, one sentence for each, for the summary of a run."""
-        return list(self._told.values())
+        return self._reasons.said()
 
     def _cannot_fork(self, order: StartOrder) -> bool:
         return self._is_closed or len(order.tokens) + 3 > MOST_DESCRIPTORS
@@ -203,9 +197,9 @@ class ForkingLauncher:
     def close(self) -> None:
         """Ends the parents. What is still started here is started without."""
         self._is_closed = True
-        _retire_all(self._parents)
+        retire_all(self._parents)
         give_up = time.monotonic() + _ENDS_S
-        while _bury() and time.monotonic() < give_up:
+        while bury() and time.monotonic() < give_up:
             time.sleep(0.002)
 
     # Without a fork.
@@ -227,7 +221,7 @@ class ForkingLauncher:
         return LEAN
 
     def _parent(self, needs: Needs) -> WarmParent | None:
-        _bury()
+        bury()
         if self._own.pid != os.getpid():  # this process was forked: the parents are another's
             self._own = self._machine.processes.own()
             self._parents.clear()
@@ -303,7 +297,7 @@ class ForkingLauncher:
             raise OSError(said["errno"], said["problem"])
         if "environment" in said:
             why = f"reads {said['environment']} while it is imported, which has changed since"
-            self._say(parent.needs, why)
+            self._reasons.say(parent.needs, why)
             return _NotForked(why)
         self._drop(parent)
         if "unfit" in said:
@@ -351,32 +345,4 @@ class ForkingLauncher:
 
     def _note_unfit(self, needs: Needs, why: str, for_s: float = inf, *, spares_help: bool = False) -> None:
         self._unfit[needs] = _Unfit(why, needs.changed(), time.monotonic() + for_s, spares_help)
-        self._say(needs, why, ", from a spare if one is ready" if spares_help else "")
-
-    def _say(self, needs: Needs, why: str, how: str = "") -> None:
-        names = ", ".join(needs.modules())
-        if (names, why) not in self._told:
-            reason = f"since it {why}{how}{remedy_of(why)}; see docs/warm.md"
-            remark = f"each job of {names} starts in a fresh interpreter, {reason}"
-            self._told[names, why] = remark
-            logger.warning("%s", remark, extra={"action": "not_warm"})
-
-
-def _retire_all(parents: OrderedDict[Needs, WarmParent]) -> None:
-    while parents:
-        retire(parents.popitem()[1])
-
-
-def retire(parent: WarmParent | Spare) -> None:
-    """Let go of a process, and remember it until it has ended."""
-    parent.close()
-    if parent not in _retired:
-        _retired.append(parent)
-
-
-def _bury() -> bool:
-    """Reap parents that ended; whether some have not."""
-    for parent in list(_retired):
-        if parent.reap() and parent in _retired:
-            _retired.remove(parent)
-    return bool(_retired)
+        self._reasons.say(needs, why, ", from a spare if one is ready" if spares_help else "")

@@ -14,6 +14,7 @@ from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.decisions import Arrival
+from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inbox import (
     GATHER_DONE_S,
     GATHER_S,
@@ -23,7 +24,7 @@ from tenuto.scheduler.inbox import (
     Submission,
     Withdrawal,
 )
-from tenuto.scheduler.jobs import Job, JobDependency
+from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, Subscriber
 from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
 from tenuto.scheduler.owners import Owner

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum, unique
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tenuto.clock import Clock
 from tenuto.launchers.protocols import Launcher
@@ -16,7 +16,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.tokens import Need
 
 if TYPE_CHECKING:
-    from tenuto.scheduler.jobs import Job, JobDependency
+    from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.owners import Owner
 
 
@@ -32,6 +32,12 @@ class Phase(Enum):
     RUNNING = "an attempt of it is under way, here or elsewhere"
     SETTLING = "its end is known, and its last outputs are handed over"
     ENDED = "it is done, or failed"
+
+
+class JobDependency(NamedTuple):
+    """A job that must be done before another may start."""
+
+    origin: Job
 
 
 class Entry(BaseJob):

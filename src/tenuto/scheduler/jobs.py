@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tenuto.clock import Clock
 from tenuto.errors import NoResult, WorkspaceError
@@ -20,7 +20,7 @@ from tenuto.lifecycle.events import CarbonMetricsData
 from tenuto.lifecycle.jobs import CounterChange
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
-from tenuto.scheduler.entries import Entry
+from tenuto.scheduler.entries import Entry, JobDependency
 from tenuto.scheduler.job_html import job_html
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.shortages import worded
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
 
 
 _LARGEST_PARAMS = 4 << 20
-
-
-class JobDependency(NamedTuple):
-    """A job that must be done before another may start."""
-
-    origin: Job
 
 
 Reuse = Callable[["Job", Marker], bool]

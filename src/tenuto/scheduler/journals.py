@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tenuto.lifecycle.events import Event
 from tenuto.scheduler.listeners import Subscriber
 from tenuto.scheduler.workers import call_safely
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 
 
 class OwnerJournal:

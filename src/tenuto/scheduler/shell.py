@@ -38,14 +38,12 @@ from tenuto.scheduler.token_queue import TokenQueue
 from tenuto.scheduler.token_queues import TokenQueues
 from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant
+from tenuto.scheduler.watches import STOP_GRACE_S
 from tenuto.scheduler.workers import Worker
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.ports import Machine
 
 logger = logging.getLogger("tenuto.scheduler")
-
-STOP_GRACE_S = 5.0
-"""How long a runner may take, beyond the grace of its job, before it is killed itself."""
 
 
 class Shell:
@@ -67,12 +65,9 @@ class Shell:
         self._core = Core()
         self._effects: deque[effects.Effect] = deque()
         self._is_carrying = False
-        self._is_to_notify = False
-        self._is_asking = False
-        """The conditions that callers wait for are about to be looked at."""
         self.waitingjobs: set[Job] = set()
         """The jobs that are to run, or run."""
-        self.exitCondition = ExitCondition()
+        self.exitCondition = ExitCondition(loop, self._take_in)
         self._registry = Registry()
         self._ledger = OwnerLedger()
         self._announcer = Announcer(notifications)
@@ -119,9 +114,8 @@ class Shell:
                 pending += core.step(answer(job))
         finally:
             self._is_carrying = False
-        if self._is_to_notify:
-            self._is_to_notify = False
-            self._notify_soon()
+        if self.exitCondition.is_due:
+            self.exitCondition.notify_soon()
 
     def _trouble(self, effect: effects.Effect, error: Exception) -> None:
         """End the job whose effect could not be carried out; one that was to start gives its slot back."""
@@ -329,26 +323,10 @@ class Shell:
 
     def changed(self) -> None:
         """An owner's wishes changed: the conditions that callers wait for are looked at. From any thread."""
-        self._runner.post(self._notify_waiters)
+        self.exitCondition.changed()
 
     def _notify(self) -> None:
-        self._is_to_notify = True
-
-    def _notify_soon(self) -> None:
-        """Have the conditions looked at in a step of its own."""
-        if not self._is_asking:
-            self._is_asking = True
-            self._runner.post(self._notify_waiters)
-
-    def _notify_waiters(self) -> None:
-        """Look at the conditions once everything submitted is known: a callback may just have submitted more.
-
-        A job that is found done ends while others are still to be taken in. An owner that was told then that
-        nothing is unfinished left, and those others arrived at a run that was closed.
-        """
-        self._is_asking = False
-        self._take_in()
-        self.exitCondition.notify()
+        self.exitCondition.is_due = True
 
     # Telling
 

@@ -1,14 +1,16 @@
-"""Which of the jobs that wait for tokens may start: pure functions of the tickets and the free units.
-They lock nothing, write nothing and read no clock.
+"""Which of the jobs that wait for tokens may start, by the tickets and the free units alone.
+Locks nothing, writes nothing and reads no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.workspace.tokens import Need, Ticket, TokenState, waiting_text
 
+PATIENCE_S = 10.0
+"""How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""
 MOST_OVERTAKINGS = 10
 """How often later requests may take units that an earlier one is short of."""
 
@@ -131,3 +133,20 @@ def why_waiting(needs: tuple[Need, ...], states: Mapping[str, TokenState]) -> st
         if state is not None and state.free_count < need.amount:
             return waiting_text(need.token, need.amount, state)
     return f"waits its turn for token {', '.join(need.token for need in needs)}"
+
+
+class Absentees:
+    """The tickets whose schedulers let them wait though they could start: nothing is kept for them."""
+
+    def __init__(self) -> None:
+        self._able_since: dict[int, float] = {}
+        self._numbers: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
+    def note(self, able: Collection[int], left: Collection[Ticket], own: int, now: float) -> None:
+        """Take the numbers that could start now, and the tickets left; `own`: the caller's scheduler."""
+        self._able_since = {number: self._able_since.get(number, now) for number in able}
+        self._numbers |= {number for number, since in self._able_since.items() if now - since >= PATIENCE_S}
+        self._numbers &= {ticket.number for ticket in left if ticket.scheduler != own}

@@ -14,7 +14,7 @@ from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_alarm import Alarm, Loop
-from tenuto.scheduler.token_decisions import Picks, decide, names_of, tokens_of, why_waiting
+from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.token_grants import (
     Outcome,
     declare_missing,
@@ -27,12 +27,9 @@ from tenuto.scheduler.token_slots import TokenSlots
 from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenState
+from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenPlace, TokenState
 
-PATIENCE_S = 10.0
-"""How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
 
@@ -69,8 +66,7 @@ class TokenQueue:
         """What jobs got, until they gave it back."""
         self._others: dict[int, tuple[Need, ...]] = {}
         """What others waited for when this scheduler looked last, by the numbers of their tickets."""
-        self._able_since: dict[int, float] = {}
-        self._absent: set[int] = set()
+        self._absentees = Absentees()
         self._is_pumping = False
         self._is_closed = False
 
@@ -211,7 +207,7 @@ class TokenQueue:
         decision = decide(
             tickets,
             {token: state.free() for token, state in states.items()},
-            ignored=lambda ticket: is_parked(ticket) or ticket.number in self._absent,
+            ignored=lambda ticket: is_parked(ticket) or ticket.number in self._absentees,
             claim=claim,
         )
         settled = outcome.jobs()
@@ -221,7 +217,7 @@ class TokenQueue:
             if job_of(ticket) not in settled
         )
         self._tickets = {number: job for number, job in self._tickets.items() if job not in settled}
-        self._note_absent(decision.able, left, own)
+        self._absentees.note(decision.able, left, own, self._machine.clock.monotonic())
         for job in self._tickets.values():
             has_room = self._slots.has_room(job)
             self._tell(job, why_waiting(job.needs, states) if has_room else "waits for a slot")
@@ -307,12 +303,6 @@ class TokenQueue:
             return False
         outcome.granted.append((job, grant))
         return grant.lock is not None
-
-    def _note_absent(self, able: frozenset[int], left: tuple[Ticket, ...], own: int) -> None:
-        now = self._machine.clock.monotonic()
-        self._able_since = {number: self._able_since.get(number, now) for number in able}
-        self._absent |= {number for number, since in self._able_since.items() if now - since >= PATIENCE_S}
-        self._absent &= {ticket.number for ticket in left if ticket.scheduler != own}
 
     # Telling
 

@@ -10,9 +10,8 @@ from tenuto.errors import TokenError
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_queue import TokenQueue
 from tenuto.scheduler.tokens import Grant, beyond, place_of
-from tenuto.workspace.layout import TokenPlace
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import MOST_UNITS, TokenFiles
+from tenuto.workspace.tokens import MOST_UNITS, TokenFiles, TokenPlace
 
 
 class TokenQueues:

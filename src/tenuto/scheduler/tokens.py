@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.errors import TokenError
-from tenuto.workspace.layout import TokenPlace, directory_name
+from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles
+from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles, TokenPlace
 
 T = TypeVar("T")
 

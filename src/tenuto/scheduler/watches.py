@@ -30,6 +30,8 @@ POLL_S = 2.0
 """How long a change of a directory can stay unseen where the kernel does not tell."""
 FIRST_POLL_S = 0.02
 DIRECTORY_GONE = "DIR_GONE: its directory was deleted while it ran"
+STOP_GRACE_S = 5.0
+"""How long a runner may take, beyond the grace of its job, before it is killed itself."""
 STALE_LOCK_S = 60.0
 """How long a process may hold the lock of a job whose runner is dead before the job counts as lost."""
 

@@ -4,6 +4,7 @@ It knows no function: the caller says which argument it checks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
@@ -66,3 +67,39 @@ def function(given: Any, what: str) -> Callable[..., Any]:
 def refused(what: str, expected: str, given: Any) -> ParameterError:
     """The error for an argument that cannot be used."""
     return ParameterError(f"{what} expects {expected}, but got {shown(given)}, at {caller()}")
+
+
+def check_variable(name: object, value: object) -> None:
+    """Raise `ValueError` for what no process can have in its environment."""
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise ValueError(f"a variable and its value are text, not {name!r:.60} and {value!r:.60}: use str()")
+    if not name or "=" in name or "\0" in name:
+        raise ValueError(f"{name!r:.60} cannot name a variable: it is empty, or has a = or a NUL in it")
+    if "\0" in value:
+        raise ValueError(f"the value of {name} has a NUL in it, which no variable can have")
+    try:
+        os.fsencode(name), os.fsencode(value)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r:.60} cannot be a variable of a process: {error.reason}") from None
+
+
+class Mismatch(Exception):
+    """A value that does not fit: what was expected, what came, and where inside the value."""
+
+    def __init__(self, expected: str, given: object, where: str = "", hint: str = "") -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.given = given
+        self.where = where
+        self.hint = hint
+
+    def inside(self, where: str) -> Mismatch:
+        """The same mismatch, seen from the container."""
+        return Mismatch(self.expected, self.given, where + self.where, self.hint)
+
+
+def describe(mismatch: Mismatch) -> str:
+    """``expects int, but got 'x' (str)``, with the place inside the value and the hint."""
+    place = f" at {mismatch.where}" if mismatch.where else ""
+    hint = f"; {mismatch.hint}" if mismatch.hint else ""
+    return f"expects {mismatch.expected}{place}, but got {shown(mismatch.given)}{hint}"

@@ -22,7 +22,7 @@ from tenuto.errors import (
     UnknownParameter,
 )
 from tenuto.light import late, pathlib
-from tenuto.tasks.arguments import refused
+from tenuto.tasks.arguments import Mismatch, describe, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
@@ -32,7 +32,6 @@ from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
 from tenuto.tasks.sealing import seal
 from tenuto.tasks.tags import Tagged, add_tag, tags
-from tenuto.tasks.types import Mismatch, describe
 
 if TYPE_CHECKING:
     from pathlib import Path

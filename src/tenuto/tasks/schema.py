@@ -9,10 +9,11 @@ from typing import Any, ForwardRef, TypeVar
 
 from tenuto.errors import DeclarationError
 from tenuto.light import NamedTuple, difflib, pathlib, pattern
+from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
 from tenuto.tasks.location import class_id
-from tenuto.tasks.types import Convert, Mismatch, ValueType, describe, value_type
+from tenuto.tasks.types import Convert, ValueType, value_type
 
 _ROLE_WORDS = pattern(r"\b(Param|Meta|Option|Constant|DataPath)\b")
 
@@ -281,15 +282,8 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
     if isinstance(field.default_factory, PathGenerator):
         generators.append(field.default_factory)
     role = Role.META if generators else roles[-1]
-    return Declaration(
-        name,
-        owner,
-        role,
-        inner,
-        field,
-        choices[-1] if choices else None,
-        generators[-1] if generators else None,
-    )
+    generator = generators[-1] if generators else None
+    return Declaration(name, owner, role, inner, field, choices[-1] if choices else None, generator)
 
 
 def _refuse_role_inside(owner: type, name: str, annotation: Any) -> None:

@@ -4,13 +4,12 @@ Nothing here starts anything; an open experiment does (see `ports`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from tenuto.errors import GraphError, NoResult, ParameterError, SealedConfig
 from tenuto.light import hashlib, late, pathlib
-from tenuto.tasks.arguments import function
+from tenuto.tasks.arguments import check_variable, function
 from tenuto.tasks.base import caller, class_name, is_config, state_of
 from tenuto.tasks.config import Config, copyconfig
 from tenuto.tasks.deprecation import standing_for
@@ -271,20 +270,6 @@ def input_file(path: Path | str) -> InputFile:
             f"the input file {path} cannot be read ({error.strerror}), at {caller()}"
         ) from None
     return InputFile.C(sha256=content, source=pathlib.Path(path).resolve())
-
-
-def check_variable(name: object, value: object) -> None:
-    """Raise `ValueError` for what no process can have in its environment."""
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise ValueError(f"a variable and its value are text, not {name!r:.60} and {value!r:.60}: use str()")
-    if not name or "=" in name or "\0" in name:
-        raise ValueError(f"{name!r:.60} cannot name a variable: it is empty, or has a = or a NUL in it")
-    if "\0" in value:
-        raise ValueError(f"the value of {name} has a NUL in it, which no variable can have")
-    try:
-        os.fsencode(name), os.fsencode(value)
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name!r:.60} cannot be a variable of a process: {error.reason}") from None
 
 
 def run_to_end(returned: Any) -> Any:

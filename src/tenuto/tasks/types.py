@@ -12,28 +12,12 @@ from typing import Any, Literal, TypeVar, Union
 
 from tenuto.errors import DeclarationError
 from tenuto.light import NamedTuple, pathlib
-from tenuto.tasks.base import ConfigBase, is_config, key_text, shown
+from tenuto.tasks.arguments import Mismatch
+from tenuto.tasks.base import ConfigBase, is_config, key_text
 from tenuto.tasks.containers import FrozenDict, FrozenList, FrozenSet
 
 MAX_DEPTH = 64
 """How deep containers may be nested in one value (configs may be nested without limit)."""
-
-
-class Mismatch(Exception):
-    """A value that does not fit: what was expected, what came, and where inside the value."""
-
-    def __init__(self, expected: str, given: object, where: str = "", hint: str = "") -> None:
-        super().__init__(expected)
-        self.expected = expected
-        self.given = given
-        self.where = where
-        self.hint = hint
-
-    def inside(self, where: str) -> "Mismatch":
-        """The same mismatch, seen from the container."""
-        return Mismatch(self.expected, self.given, where + self.where, self.hint)
-
-
 Convert = Callable[[Any], Any]
 
 
@@ -159,8 +143,6 @@ SCALARS: dict[Any, ValueType] = {
     Any: ValueType("any value", _anything, True),
     object: ValueType("any value", _anything, True),
 }
-
-
 _PATH = ValueType("Path", _path)
 
 
@@ -366,10 +348,3 @@ def _config(
         return value
 
     return ValueType(name, convert, True)
-
-
-def describe(mismatch: Mismatch) -> str:
-    """``expects int, but got 'x' (str)``, with the place inside the value and the hint."""
-    place = f" at {mismatch.where}" if mismatch.where else ""
-    hint = f"; {mismatch.hint}" if mismatch.hint else ""
-    return f"expects {mismatch.expected}{place}, but got {shown(mismatch.given)}{hint}"

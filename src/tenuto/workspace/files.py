@@ -7,14 +7,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from tenuto.errors import FileTooLarge, NotRegularFile
-from tenuto.light import ctypes
-from tenuto.workspace.modes import DIRECTORY_MODE, directory_mode, file_mode
+from tenuto.light import ctypes, late
+from tenuto.workspace.modes import directory_mode, file_mode
 from tenuto.workspace.ports import FileKind, FileStat, FreeSpace, temporary_name
+
+if TYPE_CHECKING:
+    from tenuto.workspace import tree_removal
+else:
+    tree_removal = late("tenuto.workspace.tree_removal")  # no job removes a tree
 
 _CHUNK = 1 << 20
 # O_NOFOLLOW and O_NONBLOCK: a link must not lead out of the workspace, a pipe must not hang its reader.
@@ -108,15 +113,7 @@ class DiskFiles:
         return True
 
     def remove_tree(self, path: str) -> None:
-        try:
-            top = os.open(path, _ENTER)
-        except FileNotFoundError:
-            return
-        with _closing(top):
-            with suppress(PermissionError):  # of another member of the group, who may remove what it holds
-                os.fchmod(top, DIRECTORY_MODE)
-            _remove_content(top)
-        os.rmdir(path)
+        tree_removal.remove_tree(path)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -322,50 +319,3 @@ def _kind(mode: int) -> FileKind:
     if stat.S_ISDIR(mode):
         return FileKind.DIRECTORY
     return FileKind.LINK if stat.S_ISLNK(mode) else FileKind.OTHER
-
-
-def _remove_content(top: int) -> None:
-    """Empty a directory with two descriptors, however deep it is.
-
-    Sub-directories of sub-directories are moved up to the top instead of being descended into. All names are
-    resolved against open descriptors, so a directory swapped for a link meanwhile leads nowhere.
-    """
-    moved = count()
-    while entries := _entries(top):
-        for entry in entries:
-            child = _enter_or_unlink(entry, top)
-            if child is None:
-                continue
-            with _closing(child):
-                for grandchild in _entries(child):
-                    if (inner := _enter_or_unlink(grandchild, child)) is None:
-                        continue
-                    os.close(inner)
-                    _move_up(grandchild.name, child, top, moved)
-            os.rmdir(entry.name, dir_fd=top)
-
-
-def _entries(directory: int) -> list[os.DirEntry[str]]:
-    """All of them at once, since they are about to go; each knows by itself whether it is a directory."""
-    with os.scandir(directory) as found:
-        return list(found)
-
-
-def _enter_or_unlink(entry: os.DirEntry[str], parent: int) -> int | None:
-    """Open a sub-directory; remove anything else."""
-    if not entry.is_dir(follow_symlinks=False):
-        os.unlink(entry.name, dir_fd=parent)
-        return None
-    with suppress(PermissionError):
-        os.chmod(entry.name, DIRECTORY_MODE, dir_fd=parent)
-    return os.open(entry.name, _ENTER, dir_fd=parent)
-
-
-def _move_up(name: str, parent: int, top: int, numbers: Iterator[int]) -> None:
-    while True:
-        try:
-            os.rename(name, f"{next(numbers)}", src_dir_fd=parent, dst_dir_fd=top)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                raise  # else: an entry of the top has that number; take the next

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import NotRegularFile
 from tenuto.lifecycle.states import TransientMode
-from tenuto.workspace.layout import RunPaths
 from tenuto.workspace.lines import read_lines, seal
 from tenuto.workspace.ports import Appender, Files
 from tenuto.workspace.records import Fields
+from tenuto.workspace.run_paths import RunPaths
 
 GROUP_SYNC_S = 0.1
 _MISSES = 8

@@ -1,4 +1,4 @@
-"""Event files: each belongs to one writer and only grows; readable while written, rotated or archived.
+"""Journals as they are read: while they are written, rotated or archived, each event once.
 Events are a convenience: nothing here is needed to know the truth about a job.
 """
 
@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tenuto.errors import JournalError, MalformedEvent, NotRegularFile
-from tenuto.lifecycle.events import EVENT_VERSION, Event, from_record, to_record
+from tenuto.errors import MalformedEvent, NotRegularFile
+from tenuto.lifecycle.events import Event, from_record
+from tenuto.workspace.event_writer import file_numbers
 from tenuto.workspace.layout import JournalPlace
-from tenuto.workspace.lines import last_line, read_lines, seal
-from tenuto.workspace.ports import Appender, Files
+from tenuto.workspace.lines import last_line, read_lines
+from tenuto.workspace.ports import Files
 
-ROTATE_BYTES = 8 << 20
-_LONGEST_GAP = 4
 _LOOKS = 10
 
 
@@ -35,118 +34,6 @@ class Position(NamedTuple):
 
 Cursor = dict[str, Position]
 """How far a reader got: file identity -> position. Another reader can go on from it."""
-
-
-class EventWriter:
-    """Appends events to files that nobody else writes. Not for several threads at once."""
-
-    def __init__(
-        self,
-        files: Files,
-        place: JournalPlace,
-        writer: str,
-        *,
-        rotate_bytes: int = ROTATE_BYTES,
-        durable: bool = False,
-    ) -> None:
-        """`writer` is a nonce. `durable` syncs after each event that is not ephemeral. Creates nothing."""
-        self._files = files
-        self._place = place
-        self._writer = writer
-        self._rotate_bytes = rotate_bytes
-        self._durable = durable
-        self._sequence = 0
-        self._pending: list[_Pending] = []
-        self._file: Appender | None = None
-        self._size = 0
-        self._torn = False
-
-    def write(self, event: Event) -> int:
-        """Append the event, and what was added before it; returns its sequence number.
-
-        Claims a file first, if the last one is full. On `OSError` the event may or may not be found later,
-        and the next write seals what is torn.
-        """
-        sequence = self.add(event)
-        self.flush()
-        return sequence
-
-    def add(self, event: Event) -> int:
-        """Have the event written by the next `flush`, `write` or `close`; returns its sequence number."""
-        self._sequence += 1
-        line = self._line(self._sequence, {"e": to_record(event)})
-        self._pending.append(_Pending(self._sequence, line, event.ephemeral))
-        return self._sequence
-
-    def flush(self) -> None:
-        """Append what was added: in one write, unless a file is full. On `OSError` as `write`."""
-        pending, self._pending = self._pending, []
-        lines: list[bytes] = []
-        for sequence, line, _ in pending:
-            if self._file is None or self._size + len(line) > self._rotate_bytes:
-                self._append(lines)
-                self._close_file()
-                self._file = self._claim()
-                lines = [self._line(sequence, {"v": EVENT_VERSION})]
-                self._size = len(lines[0])
-            lines.append(line)
-            self._size += len(line)
-        self._append(lines)
-        if self._durable and not all(ephemeral for _, _, ephemeral in pending):
-            self.sync()
-
-    def sync(self) -> None:
-        if self._file is not None:
-            self._file.sync()
-
-    def close(self) -> None:
-        try:
-            self.flush()
-        finally:
-            self._close_file()
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _line(self, sequence: int, content: dict[str, Any]) -> bytes:
-        try:
-            return seal({"w": self._writer, "s": sequence, **content})
-        except (TypeError, ValueError) as wrong:
-            raise JournalError(f"an event cannot be written: {wrong}") from wrong
-
-    def _claim(self) -> Appender:
-        """Create the next free file: exclusive creation is what makes it ours."""
-        self._files.make_directory(self._place.directory)
-        number = max(_numbers(self._files, self._place), default=-1) + 1
-        while True:
-            try:
-                file = self._files.open_append(self._place.path(number), exclusive=True)
-                break
-            except FileExistsError:
-                number += 1
-        if self._durable:
-            try:
-                self._files.sync_directory(self._place.directory)
-            except OSError:
-                file.close()
-                raise
-        self._torn = False
-        return file
-
-    def _append(self, lines: list[bytes]) -> None:
-        if self._file is not None and lines:
-            together = b"".join([b"\n", *lines] if self._torn else lines)
-            self._torn = True
-            self._file.append(together)
-            self._torn = False
-
-
-class _Pending(NamedTuple):
-    sequence: int
-    line: bytes
-    ephemeral: bool
 
 
 class EventReader:
@@ -214,7 +101,7 @@ class EventReader:
     def _found(self) -> list[_JournalFile]:
         for _ in range(_LOOKS):
             # Live before archive: a file moved between the two listings is seen twice, never not at all.
-            paths = [self._place.path(number) for number in _numbers(self._files, self._place)]
+            paths = [self._place.path(number) for number in file_numbers(self._files, self._place)]
             if self._archive is not None:
                 paths += _paths_in(self._files, self._archive)
             try:
@@ -258,7 +145,7 @@ def naming(
 def writers(files: Files, place: JournalPlace) -> dict[int, str]:
     """The writer of each file of the journal, by number; of those that can be read."""
     found = {}
-    for number in _numbers(files, place):
+    for number in file_numbers(files, place):
         try:
             file = _identified(files, place.path(number))
         except FileNotFoundError:
@@ -279,7 +166,7 @@ def archive(
     files.make_directory(target)
     taken = set(files.list(target))
     moved = []
-    for number in _numbers(files, place) if numbers is None else numbers:
+    for number in file_numbers(files, place) if numbers is None else numbers:
         free = number
         while place.file_name(free) in taken:
             free += 1
@@ -291,7 +178,7 @@ def archive(
 
 def discard(files: Files, place: JournalPlace) -> None:
     """Remove the journal's files: those of a job's older attempts."""
-    for number in reversed(_numbers(files, place)):
+    for number in reversed(file_numbers(files, place)):
         files.remove(place.path(number))
 
 
@@ -358,28 +245,6 @@ def _entry(content: dict[str, Any] | None) -> Entry | None:
 
 def _is_header(content: dict[str, Any] | None) -> bool:
     return content is not None and "v" in content
-
-
-def _numbers(files: Files, place: JournalPlace) -> list[int]:
-    """The numbers of the journal's files, in order."""
-    if place.crowded:
-        return _numbers_by_asking(files, place)
-    try:
-        names = files.list(place.directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(number for name in names if (number := place.number(name)) is not None)
-
-
-def _numbers_by_asking(files: Files, place: JournalPlace) -> list[int]:
-    """Ask for one number after the other; writers leave no gap, and a person's small one does no harm."""
-    numbers: list[int] = []
-    number = 0
-    while number <= (numbers[-1] if numbers else -1) + _LONGEST_GAP:
-        if files.stat(place.path(number)) is not None:
-            numbers.append(number)
-        number += 1
-    return numbers
 
 
 def _paths_in(files: Files, directory: str) -> list[str]:

@@ -1,19 +1,28 @@
-"""Every path of a workspace, spelled once.
+"""Every path of a workspace, spelled once; those of a run and of tokens lie in `run_paths` and `tokens`.
 Only joins strings; creates and reads nothing.
 """
 
+from __future__ import annotations
+
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tenuto.errors import InvalidName
 from tenuto.lifecycle.owners import Door, OwnerName
-from tenuto.light import NamedTuple
+from tenuto.light import NamedTuple, late, pattern
+
+if TYPE_CHECKING:
+    from tenuto.workspace import run_paths
+    from tenuto.workspace.run_paths import PreparedPaths, RunPaths
+else:
+    run_paths = late("tenuto.workspace.run_paths")  # no job asks for those
 
 _LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_JOB_ID = 128
-_JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
-_SPELLED = re.compile(r"(?:~[0-9a-f]{2})+")
+_JOB_ID = pattern(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
+_SPELLED = pattern(r"(?:~[0-9a-f]{2})+")
 
 
 @lru_cache(maxsize=4096)
@@ -185,79 +194,6 @@ class JobPaths:
         return f"{log}.{number}"
 
 
-class PreparedPaths:
-    """The files that tell of one `Prepare` config."""
-
-    __slots__ = ("directory",)
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    @property
-    def lock(self) -> str:
-        return f"{self.directory}/prepare.lock"
-
-    def done(self, host: str) -> str:
-        """Says that it is done on a machine."""
-        return f"{self.directory}/prepared-{directory_name(host)}.json"
-
-
-class RunPaths:
-    """The files of one run of an experiment."""
-
-    __slots__ = ("directory",)
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    @property
-    def environment(self) -> str:
-        return f"{self.directory}/environment.json"
-
-    @property
-    def status(self) -> str:
-        return f"{self.directory}/status.json"
-
-    @property
-    def jobs_list(self) -> str:
-        return f"{self.directory}/jobs.jsonl"
-
-    @property
-    def events(self) -> str:
-        return f"{self.directory}/events"
-
-    @property
-    def jobs(self) -> str:
-        return f"{self.directory}/jobs"
-
-    @property
-    def results(self) -> str:
-        return f"{self.directory}/results"
-
-    @property
-    def data(self) -> str:
-        return f"{self.directory}/data"
-
-    @property
-    def tags(self) -> str:
-        return f"{self.directory}/tags"
-
-    def tag(self, tag: str) -> str:
-        """The file that stands for a tag of the run."""
-        return f"{self.directory}/tags/{directory_name(tag)}"
-
-    def service_log(self, service_id: str) -> str:
-        """What a service of the run has to say."""
-        return f"{self.directory}/services/{directory_name(service_id)}.log"
-
-    def job_link(self, task_id: str, job_id: str) -> str:
-        return f"{self.directory}/jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
-
-    def job_link_target(self, task_id: str, job_id: str) -> str:
-        """The job's directory as seen from the link: relative, so that a workspace can move."""
-        return f"../../../../../jobs/{directory_name(task_id)}/{_checked_job_id(job_id)}"
-
-
 ROOT_FROM_JOB = "../../.."
 """The workspace as seen from the directory of a job."""
 
@@ -311,7 +247,7 @@ class Layout:
         return f"{self.root}/config"
 
     def prepared(self, type_id: str, identity: str) -> PreparedPaths:
-        return PreparedPaths(f"{self.config}/{directory_name(type_id)}/{_checked_job_id(identity)}")
+        return run_paths.PreparedPaths(f"{self.config}/{directory_name(type_id)}/{checked_job_id(identity)}")
 
     @property
     def trash(self) -> str:
@@ -339,7 +275,7 @@ class Layout:
 
     def renamed_job(self, task_id: str, job_id: str) -> str:
         """The record of one such job."""
-        return f"{self.renamed}/{directory_name(task_id)}-{_checked_job_id(job_id)}.json"
+        return f"{self.renamed}/{directory_name(task_id)}-{checked_job_id(job_id)}.json"
 
     def slots(self, host: str) -> SlotPlace:
         """The slots that the processes of one machine share."""
@@ -360,7 +296,7 @@ class Layout:
         return f"{self.root}/.classes/{directory_name(task_id)}.json"
 
     def job(self, task_id: str, job_id: str) -> JobPaths:
-        return JobPaths(f"{self.task(task_id)}/{_checked_job_id(job_id)}", script_name(task_id))
+        return JobPaths(f"{self.task(task_id)}/{checked_job_id(job_id)}", script_name(task_id))
 
     def task(self, task_id: str) -> str:
         """The directory of all jobs of a task."""
@@ -373,7 +309,7 @@ class Layout:
         return f"{self.experiment(experiment_id)}/lock"
 
     def run(self, experiment_id: str, run_id: str) -> RunPaths:
-        return RunPaths(f"{self.experiment(experiment_id)}/{directory_name(run_id)}")
+        return run_paths.RunPaths(f"{self.experiment(experiment_id)}/{directory_name(run_id)}")
 
     def owner_journal(self, owner: OwnerName) -> JournalPlace:
         """Of all runs of an experiment together, of a node, or of a search."""
@@ -385,39 +321,9 @@ class Layout:
     def job_journal(self, task_id: str, job_id: str) -> JournalPlace:
         return JournalPlace(
             f"{self.root}/.events/jobs/{directory_name(task_id)}",
-            f"event-{_checked_job_id(job_id)}-",
+            f"event-{checked_job_id(job_id)}-",
             crowded=True,
         )
-
-
-class TokenPlace(NamedTuple):
-    """Where the tokens of one machine lie: beside all workspaces, which share them."""
-
-    directory: str
-
-    @property
-    def queue(self) -> str:
-        return f"{self.directory}/queue.json"
-
-    @property
-    def schedulers(self) -> str:
-        return f"{self.directory}/schedulers.lock"
-
-    @property
-    def mutex_directory(self) -> str:
-        """Apart from the rest: a watcher of the rest need not know of each look at the queue."""
-        return f"{self.directory}/mutex"
-
-    @property
-    def mutex(self) -> str:
-        return f"{self.mutex_directory}/queue.lock"
-
-    def capacity(self, token: str) -> str:
-        return f"{self.directory}/{directory_name(token)}.token.json"
-
-    def units(self, token: str) -> str:
-        """The file whose bytes are the units; the lock of a launcher is a token whose name is its path."""
-        return token if token.startswith("/") else f"{self.directory}/{directory_name(token)}.units"
 
 
 def is_job_id(text: str) -> bool:
@@ -425,7 +331,8 @@ def is_job_id(text: str) -> bool:
     return _JOB_ID.fullmatch(text) is not None
 
 
-def _checked_job_id(job_id: str) -> str:
+def checked_job_id(job_id: str) -> str:
+    """The id, if it is one; `InvalidName` otherwise."""
     if not is_job_id(job_id):
         raise InvalidName(
             f"{job_id!r:.100} cannot be a job id: use up to {_LONGEST_JOB_ID} of a-z 0-9 _ -, no - first"

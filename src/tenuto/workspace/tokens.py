@@ -10,13 +10,43 @@ from typing import NamedTuple
 
 from tenuto.errors import FileTooLarge, NotRegularFile
 from tenuto.workspace.json_bytes import to_json
-from tenuto.workspace.layout import TokenPlace
+from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import Corrupt, Fields, decode_fields, read_record
 
 MOST_UNITS = 100_000
 _LARGEST_QUEUE = 64 << 20
 _MOST_SCHEDULERS = 10_000
+
+
+class TokenPlace(NamedTuple):
+    """Where the tokens of one machine lie: beside all workspaces, which share them."""
+
+    directory: str
+
+    @property
+    def queue(self) -> str:
+        return f"{self.directory}/queue.json"
+
+    @property
+    def schedulers(self) -> str:
+        return f"{self.directory}/schedulers.lock"
+
+    @property
+    def mutex_directory(self) -> str:
+        """Apart from the rest: a watcher of the rest need not know of each look at the queue."""
+        return f"{self.directory}/mutex"
+
+    @property
+    def mutex(self) -> str:
+        return f"{self.mutex_directory}/queue.lock"
+
+    def capacity(self, token: str) -> str:
+        return f"{self.directory}/{directory_name(token)}.token.json"
+
+    def units(self, token: str) -> str:
+        """The file whose bytes are the units; the lock of a launcher is a token whose name is its path."""
+        return token if token.startswith("/") else f"{self.directory}/{directory_name(token)}.units"
 
 
 class Need(NamedTuple):

@@ -17,11 +17,11 @@ from tenuto.light import late
 
 if TYPE_CHECKING:
     from tenuto.lifecycle import events
-    from tenuto.workspace import journal
-    from tenuto.workspace.journal import EventWriter
+    from tenuto.workspace import event_writer
+    from tenuto.workspace.event_writer import EventWriter
 else:
     events = late("tenuto.lifecycle.events")
-    journal = late("tenuto.workspace.journal")
+    event_writer = late("tenuto.workspace.event_writer")
 
 _SHORTEST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
@@ -133,6 +133,6 @@ class ProgressReports:
             assignment = self._assignment
             place = assignment.layout.job_journal(assignment.task_id, assignment.job_id)
             machine = assignment.machine
-            writer = journal.EventWriter(machine.files, place, machine.randomness.nonce())
+            writer = event_writer.EventWriter(machine.files, place, machine.randomness.nonce())
             self._writer = writer
         return self._writer

@@ -19,7 +19,7 @@ from tenuto.lifecycle.events import (
 )
 from tenuto.lifecycle.states import ProcessState
 from tenuto.workspace.carbon import Measured, read_carbon, write_carbon
-from tenuto.workspace.journal import EventWriter
+from tenuto.workspace.event_writer import EventWriter
 
 
 class ProcessEvents:

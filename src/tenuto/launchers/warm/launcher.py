@@ -7,11 +7,12 @@ from __future__ import annotations
 import weakref
 from functools import cached_property
 
-from tenuto.launchers.forking import ForkingLauncher, retire
+from tenuto.launchers.forking import ForkingLauncher
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.warm.needs import Needs, ProcessVariables, needs_of
+from tenuto.launchers.warm.retirement import retire
 from tenuto.launchers.warm.spares import Spares
 
 

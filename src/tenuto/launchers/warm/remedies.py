@@ -1,8 +1,14 @@
-"""What the author of a module can do so that its jobs are forked, by the reason why they are not.
+"""What is said of modules whose jobs are not forked: the reason, once, and what their author can do about it.
 Judges no module; `fitness` does.
 """
 
 from __future__ import annotations
+
+import logging
+
+from tenuto.launchers.warm.needs import Needs
+
+logger = logging.getLogger("tenuto.launchers")
 
 _REMEDIES = {
     "starts threads": "start them in execute()",
@@ -23,3 +29,23 @@ _REMEDIES = {
 def remedy_of(why: str) -> str:
     """What to do, as the end of a sentence; empty if only the reason itself helps."""
     return next((f": {remedy}" for begins, remedy in _REMEDIES.items() if why.startswith(begins)), "")
+
+
+class Reasons:
+    """The reasons that one launcher gave."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], str] = {}
+
+    def said(self) -> list[str]:
+        """One sentence for each."""
+        return list(self._said.values())
+
+    def say(self, needs: Needs, why: str, how: str = "") -> None:
+        """Log why jobs with these needs are not forked, unless that was said before."""
+        names = ", ".join(needs.modules())
+        if (names, why) not in self._said:
+            reason = f"since it {why}{how}{remedy_of(why)}; see docs/warm.md"
+            remark = f"each job of {names} starts in a fresh interpreter, {reason}"
+            self._said[names, why] = remark
+            logger.warning("%s", remark, extra={"action": "not_warm"})
