@@ -145,14 +145,16 @@ def _write_interpreter(directory: Path) -> Path:
 
 
 def _hold_token(directory: Path) -> None:
-    """A process has a unit for a while, and the lock by which the payloads see each other."""
-    tokens = TokenFiles(this_machine(), TokenPlace(token_in(directory).directory))
+    """A process has a unit until a scheduler queues for it, and the lock by which payloads see each other."""
+    place = TokenPlace(token_in(directory).directory)
+    tokens = TokenFiles(this_machine(), place)
     if os.fork() == 0:
         try:
             with (directory / "oracle.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 held = tokens.take(TOKEN, (1,))
-                time.sleep(HOLD_S)
+                _wait_for(Path(place.queue).exists)
+                time.sleep(HOLD_S)  # after its ticket the scheduler looks once whether it is the first
             del held
         finally:
             os._exit(0)

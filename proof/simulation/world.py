@@ -347,9 +347,9 @@ class World:
         self.judge.faulty.update(self.jobs)
 
     def _count_kill(self, process: Process) -> None:
-        for name, runner in self.launcher.current.items():
-            if runner.identity.pid == process.pid:
-                self.judge.kills[name] += 1
+        for runner, actor in self.launcher.actors.items():  # a cluster may have started two for one order
+            if actor.process is process:
+                self.judge.kills[runner.order.launch.job_name] += 1
 
     def _crashed(self, process: Process) -> None:
         for person in self.persons:

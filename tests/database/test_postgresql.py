@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, text
 
-from tenuto.database import Database, announce, migrate
+from tenuto.database import Database, announce, engine, migrate
 from tenuto.errors import DatabaseUnavailable
 from tests.parts.postgresql import PostgreSQL
 
@@ -50,6 +51,15 @@ def test_a_server_that_falls_silent_ends_the_transaction(postgresql_url: str) ->
     with pytest.raises(DatabaseUnavailable):
         database.read(lambda connection: connection.execute(text("SELECT pg_sleep(30)")))
     database.close()
+
+
+def test_a_server_that_never_answers_a_connection_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CONNECT_TIMEOUT_S", 2)  # the least that libpq takes
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        database = Database(f"postgresql://tenuto@127.0.0.1:{silent.getsockname()[1]}/t", patience_s=0)
+        with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
+            database.read(lambda connection: connection.execute(text("SELECT 1")))
+        database.close()
 
 
 def test_12_a_transaction_that_idles_gives_its_locks_back(postgresql_url: str) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 TASKS = """
 import os, sys, time

@@ -16,7 +16,6 @@ from tests.parts.slurm import PrivateSlurm
 from tests.slurm.conftest import QUICK
 
 PILOTED = replace(QUICK, pilots=1, pilot_cpus=2, pilot_idle_s=2.0)
-LATE = pytest.mark.prove("its runner waits a minute for a disk that may be late")
 TWICE = pytest.mark.prove("one kind of cluster is enough for each change")
 
 
@@ -28,7 +27,6 @@ def left_by_runners(bench: JobBench) -> list[str]:
 
 @pytest.mark.parametrize("slurm", ["apart", pytest.param("beside", marks=TWICE)], indirect=True)
 class TestSlurm(ExternalLauncherContract):
-    @LATE
     def test_a_runner_of_a_stale_attempt_touches_nothing(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
@@ -42,7 +40,6 @@ class TestPilot(ExternalLauncherContract):
     def launcher(self, slurm: PrivateSlurm) -> SlurmLauncher:
         return SlurmLauncher(settings=PILOTED, cluster=SlurmCluster(PILOTED))
 
-    @LATE
     def test_a_runner_of_a_stale_attempt_touches_nothing(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:

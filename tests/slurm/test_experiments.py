@@ -92,6 +92,28 @@ with experiment(HERE / "ws", "x"):
     assert max(counts) == 2, "max_jobs, as Slurm counts at each sbatch"
 
 
+def test_a_queue_that_answers_nothing_has_no_room_for_more(driver: Driver) -> None:
+    (driver.directory / "tenuto.toml").write_text(LINGERS.replace("{leave}", f"{driver.directory}/leave"))
+    driver.shim("squeue", "exit 0")
+    script = driver.script("""
+with experiment(HERE / "ws", "x"):
+    for i in range(4):
+        Note.C(name=f"n{i}").submit()
+""")
+    process = driver.start(script, TENUTO_SLURM__MAX_JOBS="2")
+
+    def asked() -> int:
+        """How often the controller was asked for whole submissions, by their ids."""
+        ids = [call.removeprefix("scontrol -o show job ") for call in driver.calls("scontrol")]
+        return sum(id_.isdecimal() for id_ in ids)
+
+    eventually(lambda: asked() >= 4, "two looks for room")
+    assert len(driver.began()) == sum(map(array_size, driver.calls("sbatch"))) == 2, "max_jobs"
+    (driver.directory / "leave").touch()
+    driver.ended(process)
+    assert len(driver.began()) == 4
+
+
 def test_a_refused_job_is_rejected_with_slurms_words(driver: Driver) -> None:
     said = driver.run(
         """

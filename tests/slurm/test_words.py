@@ -130,6 +130,8 @@ def test_a_failing_queue_tells_nothing(shim: Shim) -> None:
 def test_only_an_invalid_id_is_a_job_that_slurm_forgot(shim: Shim) -> None:
     shim("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert commands.look_up(["7"], accounting=False) == {}
+    shim("scontrol", "echo 'Job 7_1 not found'; exit 1")
+    assert commands.look_up(["7_1"], accounting=False) == {}
     shim("scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(SlurmError):
         commands.look_up(["7"], accounting=False)
@@ -138,6 +140,9 @@ def test_only_an_invalid_id_is_a_job_that_slurm_forgot(shim: Shim) -> None:
         "echo 'JobId=9 ArrayJobId=7 ArrayTaskId=1 JobName=t JobState=FAILED Reason=x ExitCode=3:0'",
     )
     assert commands.look_up(["7_1"], accounting=False)["7_1"].exit_code == 3
+    shim("scontrol", "exit 0")
+    with pytest.raises(SlurmError, match="showing no job"):
+        commands.look_up(["7_1"], accounting=False)
     shim("sacct", "echo '7_1|CANCELLED by 0|0:15|2026|t'")
     assert commands.look_up(["7_1"], accounting=True)["7_1"].state == "CANCELLED by 0"
     shim("sacct", "exit 1")

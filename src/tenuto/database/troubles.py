@@ -51,6 +51,11 @@ def trouble_of(error: DBAPIError) -> Trouble | None:
         return Trouble.FULL
     if state in _LOST_STATES or (state or "").startswith(_LOST_CLASS):
         return Trouble.LOST
-    if error.connection_invalidated or (state is None and type(original).__name__ == "OperationalError"):
+    if error.connection_invalidated or (state is None and _is_operational(original)):
         return Trouble.LOST
     return None
+
+
+def _is_operational(original: BaseException | None) -> bool:
+    """Whether the server or the way to it failed, also in a class of its own: a connection that timed out."""
+    return any(one.__name__ == "OperationalError" for one in type(original).__mro__)

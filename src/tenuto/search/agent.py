@@ -209,7 +209,10 @@ class Agent:
 
     async def _end(self) -> None:
         if not self._is_leaving:
-            await self._call(self._membership.leave)
+            try:
+                await self._call(self._membership.leave)
+            except DatabaseError as error:  # it is taken for gone once it has not been seen for a while
+                log.warning("the agent could not take its leave: %s", error)
         await asyncio.to_thread(self._scheduler.close)
         for task in list(self._tasks):
             task.cancel()

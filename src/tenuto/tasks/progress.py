@@ -7,10 +7,15 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, ClassVar, Generic, TypeVar, overload
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
+from tenuto.light import late
 from tenuto.tasks.ports import current_job
+
+if TYPE_CHECKING:
+    import weakref
+else:
+    weakref = late("weakref")  # most tasks have no bar
 
 T = TypeVar("T")
 
@@ -49,7 +54,7 @@ class tqdm(Generic[T]):
     done already. `desc` and `postfix`: shown with the report. `disable`: nothing is reported.
     """
 
-    _open: ClassVar[dict[int, WeakSet[tqdm[Any]]]] = {}
+    _open: ClassVar[dict[int, weakref.WeakSet[tqdm[Any]]]] = {}
     """thread -> its bars that are not closed; one that was forgotten counts for nothing."""
 
     @overload
@@ -137,7 +142,7 @@ class tqdm(Generic[T]):
 
     def _begin(self) -> None:
         self._home = get_ident()
-        bars = self._open.setdefault(self._home, WeakSet())
+        bars = self._open.setdefault(self._home, weakref.WeakSet())
         if self._level is None:
             self._level = 1 + max((bar._level or 0 for bar in bars), default=-1)
         bars.add(self)

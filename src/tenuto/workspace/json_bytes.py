@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from tenuto.light import json_encoder
+from tenuto.light import json_decoder, json_encoder
 
 _encoded = json_encoder(",", ":")
-_DECODER = json.JSONDecoder()
+_decoded = json_decoder()
 
 
 def to_json(value: object) -> bytes:
@@ -21,12 +20,6 @@ def to_json(value: object) -> bytes:
 def from_json(data: bytes) -> Any:
     """Any JSON value. Raises `ValueError`, also for input made to exhaust the parser."""
     try:
-        # What Tenuto writes is a value and perhaps a line end, and each job found done has two such files.
-        try:
-            text = data.decode()
-            value, end = _DECODER.raw_decode(text)
-        except ValueError:
-            return json.loads(data)  # which says what is wrong, or knows the encoding
-        return value if text[end:] in ("", "\n") else json.loads(data)
+        return _decoded(data)
     except (RecursionError, MemoryError) as hostile:
         raise ValueError("nested too deeply") from hostile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.errors import InvalidName
 from tenuto.lifecycle.owners import Door, OwnerName
-from tenuto.light import NamedTuple, late
+from tenuto.light import NamedTuple, late, pattern
 
 if TYPE_CHECKING:
     from tenuto.workspace import run_paths
@@ -21,8 +21,8 @@ else:
 _LONGEST_NAME = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_JOB_ID = 128
-_JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
-_SPELLED = re.compile(r"(?:~[0-9a-f]{2})+")
+_JOB_ID = pattern(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
+_SPELLED = pattern(r"(?:~[0-9a-f]{2})+")
 
 
 @lru_cache(maxsize=4096)

@@ -5,10 +5,16 @@ A pid alone is never trusted: it is another process's soon after its process end
 from __future__ import annotations
 
 import os
-import select
+from typing import TYPE_CHECKING
 
+from tenuto.light import late
 from tenuto.light import signal as signals
 from tenuto.workspace.ports import Liveness, ProcessIdentity
+
+if TYPE_CHECKING:
+    import select
+else:
+    select = late("select")  # a runner waits for its child, and opens no other process
 
 _STATE = 0
 _START_TIME = 19

@@ -130,6 +130,13 @@ class Attempt:
         is_over = is_over or self.has_vanished or self.missing > 0 or self.is_forgotten
         return is_over and self.is_active and not self.is_submitting
 
+    @property
+    def is_due(self) -> bool:
+        """True if it is to be looked at, or judged, though its runner has not rung."""
+        if self.is_submitting:
+            return False
+        return self.is_new or self.is_to_be_judged or self.is_watched_closely
+
     def take_found(self, found: Found) -> None:
         """Takes the submission that names it."""
         self.found = found

@@ -225,8 +225,9 @@ class SlurmCluster:
         # To read every submission for each job that this process submits takes time by the square.
         self._find_submissions([attempt for attempt in new if attempt.found is None])
         self._poller.recall(new, now)
-        for attempt in attempts:
-            self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
+        for attempt in attempts:  # a thousand may wait, and each ring of a runner comes here
+            if attempt.is_due or attempt.launch.nonce in rung:
+                self._look_again(attempt, is_rung=attempt.launch.nonce in rung)
         if self._wishes.grant():
             self._poller.pace.soon(now)
         for step in self._steps:
@@ -244,8 +245,7 @@ class SlurmCluster:
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:
                     self._poller.pace.soon(self.machine.clock.monotonic())
-            is_due = attempt.is_to_be_judged or attempt.is_watched_closely
-            is_news = attempt.is_active and is_due and attempt.judge()
+            is_news = attempt.is_active and attempt.is_due and attempt.judge()
             is_news = is_news or before != (attempt.has_begun, attempt.is_active)
         if attempt.is_marked and attempt.found is not None:  # before a driver that hears of it may end
             self._open_places.settle(attempt.found.place, attempt.launch.nonce)

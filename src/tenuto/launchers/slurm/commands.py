@@ -5,7 +5,7 @@ With `states` the only module that knows Slurm's words. It decides nothing, and 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import Enum, unique
 from typing import NamedTuple
@@ -23,6 +23,8 @@ _LATER = (
 )
 _FULL = ("accounting/qos policy", "maxsubmit", "maxjobcount", "job violates", "limit on the number")
 _UNKNOWN_JOB = "invalid job id"
+_UNKNOWN_TASK = "not found"
+"""Of an array whose other tasks the controller knows; it says so on standard output."""
 _FIELDS = "JobArrayID:|,State:|,Reason:|,EndTime:|,exit_code:|,Name:|"
 _IDS_A_CALL = 200
 _ACCOUNTING_DAYS = "now-7days"
@@ -121,6 +123,20 @@ def look_up(jobs: Iterable[str], *, accounting: bool) -> dict[str, Row]:
     """What Slurm remembers of jobs that are no longer in its queue; a job that is not in it is forgotten."""
     wanted = list(jobs)
     return _from_accounting(wanted) if accounting else _from_controller(wanted)
+
+
+def shown(job: str) -> list[Row]:
+    """What the controller shows of a job, or of each task of an array; nothing if it does not know it.
+
+    Tasks of an array that wait may share a row. Raises `SlurmError` for an answer that tells nothing.
+    """
+    done = _run(["scontrol", "-o", "show", "job", job], ASK_S)
+    if done.returncode and (_UNKNOWN_JOB in done.stderr.lower() or f"{job} {_UNKNOWN_TASK}" in done.stdout):
+        return []
+    rows = [row for line in done.stdout.splitlines() if (row := _shown_row(line)) is not None]
+    if done.returncode or not rows:
+        raise SlurmError(_first_line(done.stderr) or f"scontrol ended with {done.returncode}, showing no job")
+    return rows
 
 
 def cancel_pending(jobs: Iterable[str]) -> None:
@@ -239,24 +255,14 @@ def _from_accounting(jobs: list[str]) -> dict[str, Row]:
 
 
 def _from_controller(jobs: list[str]) -> dict[str, Row]:
-    found: dict[str, Row] = {}
-    for job in jobs:
-        done = _run(["scontrol", "-o", "show", "job", job], ASK_S)
-        if done.returncode:
-            if _UNKNOWN_JOB in done.stderr.lower():
-                continue
-            raise SlurmError(_first_line(done.stderr) or f"scontrol ended with {done.returncode}")
-        for line in done.stdout.splitlines():
-            row = _shown_row(job, dict(word.partition("=")[::2] for word in line.split(" ") if "=" in word))
-            if row is not None:
-                found[job] = row
-    return found
+    return {row.job: row for job in jobs for row in shown(job) if row.job == job}
 
 
-def _shown_row(job: str, fields: Mapping[str, str]) -> Row | None:
+def _shown_row(line: str) -> Row | None:
+    fields = dict(word.partition("=")[::2] for word in line.split(" ") if "=" in word)
     array, task = fields.get("ArrayJobId"), fields.get("ArrayTaskId")
-    shown = fields.get("JobId") if array is None or task is None else f"{array}_{task}"
-    if shown != job or "JobState" not in fields:
+    job = fields.get("JobId") if array is None or task is None else f"{array}_{task}"
+    if job is None or "JobState" not in fields:
         return None
     exit_, _, number = fields.get("ExitCode", "").partition(":")
     exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None

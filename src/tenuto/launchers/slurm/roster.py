@@ -14,6 +14,8 @@ from tenuto.workspace.records import LaunchRecord
 
 UNASKED_S = 300.0
 """How long an attempt without a `Process` is followed after the last question about it."""
+_DROP_S = 10.0
+"""How often such attempts are looked for."""
 
 
 class Listening:
@@ -43,6 +45,7 @@ class Roster:
         self.lock = threading.RLock()
         self._attempts: dict[str, Attempt] = {}
         self._asked: dict[str, float] = {}
+        self._drop_due = 0.0
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -78,6 +81,9 @@ class Roster:
 
     def drop_unasked(self, now: float) -> None:
         """Forgets the attempts that were not asked for in a while."""
+        if now < self._drop_due:
+            return
+        self._drop_due = now + _DROP_S
         with self.lock:
             for nonce, asked in list(self._asked.items()):
                 attempt = self._attempts.get(nonce)

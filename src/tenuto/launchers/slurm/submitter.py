@@ -18,6 +18,7 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.attempt import Attempt
 from tenuto.launchers.slurm.bell import bell_path, hang_up
+from tenuto.launchers.slurm.bundles import bundle_of
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import Outcome, SlurmError
@@ -67,6 +68,8 @@ class Submitter:
         self._python = python
         self._calls = Calls(AT_ONCE)
         self._bell_id = cluster.new_id()
+        self._bundles: dict[str, str | None] = {}
+        """By the root of the workspace."""
         self._pause = threading.Event()
 
     def submit(self, orders: Sequence[Handed], options: SlurmOptions, answer: Answer) -> None:
@@ -95,7 +98,8 @@ class Submitter:
         while not (count := room.reserve(len(orders), most)):
             asked = self._cluster.machine.clock.monotonic()
             with suppress(SlurmError):
-                room.look(commands.queue(), asked)
+                for suffix, job in room.look(commands.queue(), asked).items():
+                    room.asked_for(suffix, commands.shown(job))
                 if count := room.reserve(len(orders), most):
                     break
             self._pause.wait(pause_s)
@@ -114,10 +118,12 @@ class Submitter:
     def _submit(self, orders: list[Handed], options: SlurmOptions, answer: Answer) -> None:
         """One sbatch, until it is answered; where the queue is full, two of half the size."""
         files = self._cluster.machine.files
-        place = Place(Layout(orders[0].root).launchers, self._cluster.new_id())
+        layout = Layout(orders[0].root)
+        place = Place(layout.launchers, self._cluster.new_id())
         header = self._header(orders)
         lines = [handed.order for handed in orders]
-        script = submission.script_of(self._settings, self._python, place, options.time_s)
+        bundle = self._bundle(layout)
+        script = submission.script_of(self._settings, self._python, place, options.time_s, bundle)
         submission.write(files, place, header, lines, script)
         name = submission.job_name(lines, place)
         arguments = submission.arguments_of(options.arguments(), name, place, len(orders))
@@ -148,6 +154,14 @@ class Submitter:
                 self._take(None, place, header, orders, answer)  # all of them were given up meanwhile
                 return
 
+    def _bundle(self, layout: Layout) -> str | None:
+        """The modules of the runners in one file; None where these have another interpreter."""
+        if self._settings.python is not None:
+            return None
+        if layout.root not in self._bundles:
+            self._bundles[layout.root] = bundle_of(self._cluster.machine.files, layout)
+        return self._bundles[layout.root]
+
     def _header(self, orders: Sequence[Handed]) -> Header:
         bell = bell_path(Layout(orders[0].root), self._bell_id)
         hang_up(self._cluster.machine.files, bell)
@@ -168,7 +182,7 @@ class Submitter:
     def _take(
         self, job: str | None, place: Place, header: Header, orders: Sequence[Handed], answer: Answer
     ) -> None:
-        self._cluster.room.queue(place, len(orders))
+        self._cluster.room.queue(place, len(orders), job)
         if job is not None:
             # A command that found every job of it ended may have cleared the directory away by now.
             with suppress(OSError):
