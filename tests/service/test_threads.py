@@ -35,6 +35,16 @@ def test_calls_are_answered_each_with_its_own_result_or_error(threads: Threads) 
     assert [str(error) for error in answers[1::2]] == [str(n) for n in range(1, 200, 2)]
 
 
+def test_the_end_of_an_iterator_keeps_no_answer_from_others(threads: Threads) -> None:
+    async def main() -> list[object]:
+        calls = [threads(next, iter(())), *(threads(int, "7") for _ in range(5))]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    first, *others = asyncio.run(main())
+    assert isinstance(first, RuntimeError)
+    assert others == [7] * 5
+
+
 def test_a_call_goes_on_when_its_caller_is_cancelled(threads: Threads) -> None:
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
 

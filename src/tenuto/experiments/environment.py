@@ -182,11 +182,3 @@ def _read_metadata(path: str) -> tuple[str, str] | None:
     name = re.search(r"^Name: *(\S+)", head, re.MULTILINE)
     version = re.search(r"^Version: *(\S+)", head, re.MULTILINE)
     return (name[1], version[1]) if name and version else None
-
-
-# -- git ---------------------------------------------------------------------------------------------
-# Looking at a repository must not run what its author put there. Hooks and the file system monitor are
-# switched off; no command used here runs a textconv or an external diff; index writes, which run a hook, are
-# off with the optional locks. Two more doors are easy to forget: `git status` runs the clean filters that
-# the repository's own configuration names, so these are listed first (reading configuration runs nothing)
-# and emptied one by one; and in a partial clone it may fetch, so that no transport is allowed.

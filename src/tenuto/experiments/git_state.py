@@ -31,22 +31,20 @@ class GitState(NamedTuple):
 
 
 TIMEOUT_S = 5.0
-
-
 _LONGEST_OUTPUT = 1_000_000
 
-
+# Looking at a repository must not run what its author put there. Hooks and the file system monitor are
+# switched off; no command used here runs a textconv or an external diff; index writes, which run a hook, are
+# off with the optional locks. Two more doors are easy to forget: `git status` runs the clean filters that
+# the repository's own configuration names, so these are listed first (reading configuration runs nothing)
+# and emptied one by one; and in a partial clone it may fetch, so that no transport is allowed.
 _QUIET = """
     --no-pager --no-optional-locks --literal-pathspecs
     -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.untrackedCache=false -c core.pager=cat
     -c diff.external= -c protocol.allow=never -c safe.bareRepository=explicit -c submodule.recurse=false
     -c status.submoduleSummary=false -c color.ui=false
 """.split()
-
-
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME")
-
-
 _FILTER = pattern(r"filter\.(.+)\.[^.]*", re.DOTALL)
 
 
@@ -205,14 +203,8 @@ def _remote(configuration: Iterable[tuple[str, str]]) -> str | None:
 
 
 HIDDEN = "***"
-
-
 _URL = pattern(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
-
-
 _SCP = pattern(r"([^/:]*):(.*)", re.DOTALL)
-
-
 _HOST = pattern(r"[A-Za-z0-9._-]*(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 

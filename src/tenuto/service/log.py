@@ -48,7 +48,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]{1,200}")
 def log(action: str, level: int = logging.INFO, /, **fields: Any) -> None:
     """Logs an action of the table with its fields."""
     if logger.isEnabledFor(level):
-        logger.log(level, ACTIONS[action], extra={"action": action, "fields": fields})
+        record = logging.LogRecord(logger.name, level, "", 0, ACTIONS[action], None, None)
+        record.__dict__.update(action=action, fields=fields)
+        logger.handle(record)  # not `log()`: it looks for the file and line of the caller, for each line
 
 
 class TextLines(logging.Formatter):

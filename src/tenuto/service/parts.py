@@ -45,8 +45,8 @@ class Parts:
     clock: Clock
     randomness: Randomness
     metrics: Metrics
+    sql: Threads
     waiters: Waiters[JobRow] = field(default_factory=Waiters)
-    sql: Threads = field(default_factory=lambda: Threads("sql", 12))
     files: Threads = field(default_factory=lambda: Threads("files", 4))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 4))
     """For files and their row, one after the other."""

@@ -39,6 +39,7 @@ from tenuto.service.routes.common import HANDLERS, Front
 from tenuto.service.sender import Sender
 from tenuto.service.stage import Stage
 from tenuto.service.tables import MIGRATIONS, opened
+from tenuto.service.threads import Threads
 from tenuto.settings.service import ServiceSettings
 from tenuto.workspace.ports import LockHandle, Machine
 
@@ -49,6 +50,9 @@ STILL_S = UNSEEN_MS / 1000 - SEEN_EVERY_S
 NODES_EVERY_S = 10.0
 """How often nodes are asked for their slots: a node that was started anew may have others."""
 PATIENCE_S = 10.0
+SQL_THREADS = 12
+SQLITE_THREADS = 4
+"""Its writers take turns, and each thread has a connection with a cache of its own."""
 TITLE = "Tenuto job service"
 
 
@@ -94,6 +98,7 @@ class Server:
             machine.clock,
             machine.randomness,
             Metrics(),
+            sql=Threads("sql", SQLITE_THREADS if self.database.is_sqlite else SQL_THREADS),
         )
         self._getter = Getter(self.parts, self._wake_sender)
         self._sender = Sender(self.parts, self._getter.follow)

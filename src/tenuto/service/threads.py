@@ -55,6 +55,8 @@ class Threads:
         """In a thread: makes the call, and hands its answer to the loop."""
         try:
             self._answers.append((awaited, function(*arguments), None))
+        except StopIteration as error:  # a future takes all but this one
+            self._answers.append((awaited, None, RuntimeError(f"a call raised {error!r}")))
         except BaseException as error:  # noqa: BLE001  it is the caller's
             self._answers.append((awaited, None, error))
         loop = awaited.get_loop()

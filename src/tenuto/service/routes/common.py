@@ -83,7 +83,8 @@ FrontOf = Annotated[Front, Depends(front_of)]
 def allow(scope: TokenScope) -> Callable[..., Any]:
     """The dependency of a route that needs a scope; its result is the principal."""
 
-    async def principal(request: Request, front: FrontOf) -> Principal:
+    async def principal(request: Request) -> Principal:
+        front: Front = request.app.state.front  # a dependency of a dependency costs as much as its route
         found = await front.principal(request)
         if not found.may(scope):
             raise refused(ErrorCode.FORBIDDEN, f"The token lacks the scope {scope.value}")
