@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.light import NamedTuple, json_decoder, json_encoder
+from tenuto.light import NamedTuple, json_encoder
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 KEYS = st.text() | st.integers() | st.booleans() | st.none()
@@ -45,53 +42,6 @@ def test_what_cannot_be_encoded_is_refused_as_json_refuses_it(odd: str) -> None:
         json.dumps(ODD[odd], allow_nan=False)
     with pytest.raises(plain.type):
         strict(ODD[odd])
-
-
-@given(
-    VALUES, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]), st.sampled_from(["", "\n", " \n"])
-)
-def test_values_are_decoded_as_json_decodes_them(value: Any, encoding: str, end: str) -> None:
-    data = (json.dumps(value, ensure_ascii=False) + end).encode(encoding, "surrogatepass")
-    assert repr(json_decoder()(data)) == repr(json.loads(data))
-
-
-@given(st.binary() | st.text('{}[]",:.-+019eEtrufalsn\\ \t\n').map(str.encode))
-def test_what_is_no_json_is_refused_as_json_refuses_it(data: bytes) -> None:
-    assert _told(json_decoder(), data) == _told(json.loads, data)
-
-
-def _told(decode: Callable[[bytes], Any], data: bytes) -> tuple[str, str]:
-    """What a decoder says of bytes: the value, or the error."""
-    try:
-        return "value", repr(decode(data))
-    except ValueError as error:
-        return type(error).__name__, str(error)
-
-
-WITHOUT_JSON = """
-import sys
-from tenuto.light import json_decoder
-
-decode = json_decoder()
-assert decode(b'{"a": [1.5, null]}') == {"a": [1.5, None]}
-assert "json" not in sys.modules
-for wrong in (b'{"a"', b'{"a": 1,}', b'"x', b"nope", b"", b"[1"):
-    try:
-        decode(wrong)
-    except ValueError:
-        continue
-    sys.exit(f"{wrong} was read")
-"""
-
-
-def test_wrong_json_is_refused_by_a_process_that_has_not_loaded_json() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_JSON], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_pairs_and_constants_are_passed_on() -> None:
-    decode = json_decoder(parse_constant=str.lower, object_pairs_hook=list)
-    assert decode(b'{"a": NaN, "a": {}}') == [("a", "nan"), ("a", [])]
 
 
 def test_a_circle_is_refused() -> None:

@@ -13,7 +13,6 @@ from bench_tasks import Work
 
 from tenuto.launchers.manifest import Header, Order, encode_manifest
 from tenuto.launchers.runner.terms import ENTRY, PLAIN
-from tenuto.launchers.slurm.bundles import bundle_of
 from tenuto.testing.jobs import JobBench
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
@@ -27,9 +26,7 @@ def main(count):
     orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
     with open("manifest", "wb") as manifest:
         manifest.write(encode_manifest(Header(BEAT_S), orders))
-    bundle = bundle_of(bench.machine.files, bench.layout)
-    runner = [sys.executable, *PLAIN, ENTRY, "--bundle", bundle, "--claim", sys.executable]
-    runner.append(os.path.abspath("manifest"))
+    runner = [sys.executable, *PLAIN, ENTRY, "--claim", sys.executable, os.path.abspath("manifest")]
     bare = [sys.executable, "-c", "import tenuto"]
     costs = {
         "bare_s": cpu_s([bare] * count),

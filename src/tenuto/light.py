@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 
 def import_module(name: str) -> ModuleType:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import fractions
     import hashlib
     import importlib.util as importlib_util
-    import json
     import pathlib
     import shlex
     import shutil
@@ -63,7 +62,6 @@ else:
     fractions = late("fractions")
     hashlib = late("hashlib")  # for files: it is faster where there is much to digest
     importlib_util = late("importlib.util")
-    json = late("json")  # it compiles six patterns first, which takes 1 ms
     pathlib = late("pathlib")
     shlex = late("shlex")
     shutil = late("shutil")
@@ -156,78 +154,32 @@ else:
     }
 
 
+_SAMPLE = {"text": "\u00e9", "numbers": [1, 1.5], "none": None}
+
+
 def json_encoder(item: str, key: str, *, allow_nan: bool = True) -> Callable[[object], str]:
-    """What `json.dumps` does, with these separators, by a C encoder that is made once.
+    """What `json.JSONEncoder.encode` does, with these separators, by a C encoder that is made once.
 
     `json` makes one for each value, which takes longer than to use it.
     """
-
-    def plain(value: object) -> str:
-        return json.dumps(value, separators=(item, key), allow_nan=allow_nan)
-
+    json: Any = import_module("json.encoder")
+    plain = json.JSONEncoder(separators=(item, key), allow_nan=allow_nan)
+    encode: Callable[[object], str] = plain.encode
+    escaped = json.encode_basestring_ascii
     try:
-        quick: Any = import_module("_json")
-        escaped = quick.encode_basestring_ascii
-        made = quick.make_encoder(None, _refused, escaped, None, key, item, False, False, allow_nan)
-        sample = "".join(made({"text": "\u00e9", "numbers": [1, 1.5], "none": None}, 0))
-    except (ImportError, AttributeError, TypeError):  # this Python has none, or makes it in another way
-        return plain
-    if sample != f'{{"text"{key}"\\u00e9"{item}"numbers"{key}[1{item}1.5]{item}"none"{key}null}}':
-        return plain
+        made = json.c_make_encoder(None, plain.default, escaped, None, key, item, False, False, allow_nan)
+        if "".join(made(_SAMPLE, 0)) != encode(_SAMPLE):
+            return encode
+    except TypeError:  # this Python has none, or makes it in another way
+        return encode
 
     def encoded(value: object) -> str:
         try:
             return "".join(made(value, 0))
         except RecursionError:
-            return plain(value)  # which says whether it is a circle
+            return encode(value)  # which says whether it is a circle
 
     return encoded
-
-
-def _refused(value: object) -> NoReturn:
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-
-def json_decoder(
-    *,
-    parse_constant: Callable[[str], Any] | None = None,
-    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
-) -> Callable[[bytes], Any]:
-    """What `json.loads` does with bytes, by a C scanner that is made once.
-
-    `json` is loaded for what is not one plain value: it knows other encodings, and says what is wrong.
-    """
-
-    def plain(data: bytes) -> Any:
-        return json.loads(data, parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
-
-    terms = {
-        "strict": True,
-        "object_hook": None,
-        "object_pairs_hook": object_pairs_hook,
-        "parse_float": float,
-        "parse_int": int,
-        "parse_constant": parse_constant or float,
-    }
-    try:
-        scan = import_module("_json").make_scanner(type("Terms", (), terms))
-        value, _ = scan('{"a": ["b", 1, 2.5, true, null]}', 0)
-    except (ImportError, AttributeError, TypeError, ValueError):
-        return plain
-    # Without `json` the scanner of 3.11 and 3.12 ends for wrong JSON without saying so: an interpreter made
-    # to find bugs gives up then.
-    if hasattr(sys, "gettotalrefcount") or not value:
-        return plain
-
-    def decoded(data: bytes) -> Any:
-        try:
-            text = data.decode()
-            value, end = scan(text, 0)
-        except (UnicodeDecodeError, StopIteration, SystemError):
-            return plain(data)
-        return value if text[end:] in ("", "\n") else plain(data)
-
-    return decoded
 
 
 __all__ = [
@@ -239,8 +191,6 @@ __all__ = [
     "hashlib",
     "import_module",
     "importlib_util",
-    "json",
-    "json_decoder",
     "json_encoder",
     "late",
     "pathlib",

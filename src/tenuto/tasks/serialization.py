@@ -2,12 +2,13 @@
 Writes values in memory; `saving` and the scheduler write files. `deserialization` reads them.
 """
 
+import json
 import os.path
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import MalformedFile, NewerFormat
-from tenuto.light import json_decoder, json_encoder, pathlib
+from tenuto.light import json_encoder, pathlib
 from tenuto.tasks.base import ConfigBase, shown, state_of
 from tenuto.tasks.graph import configs_in, folders, postorder
 from tenuto.tasks.hints import STDOUT, Role
@@ -232,7 +233,7 @@ def loads(content: bytes, source: str) -> Document:
     if len(content) > MAX_BYTES:
         raise MalformedFile(f"{source} is larger than {MAX_BYTES} bytes: it cannot be a stored config")
     try:
-        read = _decoded(content)
+        read = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates)
     except RecursionError:
         raise MalformedFile(f"{source} is nested too deeply to be a stored config") from None
     except ValueError as error:
@@ -249,9 +250,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> Document:
     if len(found) != len(pairs):
         raise ValueError("an object has the same key twice")
     return found
-
-
-_decoded = json_decoder(parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates)
 
 
 def checked(read: Any, source: str) -> Document:

@@ -7,10 +7,11 @@ changes, or the data moves, two different tasks therefore share an identity.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tenuto.light import NamedTuple, json, sha256
+from tenuto.light import NamedTuple, sha256
 from tenuto.tasks.base import ConfigBase, brief, is_config
 from tenuto.tasks.graph import configs_in, edges, postorder
 from tenuto.tasks.hints import Role

@@ -27,13 +27,12 @@ from tenuto.workspace.flags import RESULT_NOT_KEPT
 
 # What a good end need not pay for.
 if TYPE_CHECKING:
-    from tenuto.launchers import bundle, commands, results
+    from tenuto.launchers import commands, results
     from tenuto.launchers.payload import failures, payload, process_end
     from tenuto.lifecycle import states
     from tenuto.workspace import attempt_files
 else:
     attempt_files = late("tenuto.workspace.attempt_files")
-    bundle = late("tenuto.launchers.bundle")
     commands = late("tenuto.launchers.commands")
     failures = late("tenuto.launchers.payload.failures")
     payload = late("tenuto.launchers.payload.payload")
@@ -182,8 +181,6 @@ def complete_package() -> None:
 
 def look_like_a_plain_program() -> None:
     """Hide the runner: multiprocessing starts its workers by running the file of `__main__` again."""
-    if "tenuto.launchers.bundle" in sys.modules:
-        bundle.close_bundle()
     sys.modules["__main__"] = ModuleType("__main__")
     sys.argv[1:] = []
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -17,12 +17,6 @@ _PACKAGE.__spec__, _PACKAGE.__loader__ = _SPEC, _SPEC.loader
 _PACKAGE.__file__, _PACKAGE.__path__ = _SPEC.origin, list(_SPEC.submodule_search_locations or ())
 sys.modules["tenuto"] = _PACKAGE
 
-if sys.argv[1] == "--bundle":
-    from tenuto.launchers.bundle import use_bundle
-
-    use_bundle(sys.argv[2])
-    del sys.argv[1:3]
-
 from tenuto.launchers.runner.start import start  # noqa: E402  the bare package had to come first
 
 start(*sys.argv[1:])

@@ -110,12 +110,9 @@ def write_answer(files: Files, place: Place, job: str) -> None:
     files.replace(place.answer, f"{job}\n".encode(), durable=False)
 
 
-def script_of(
-    settings: SlurmSettings, python: str, place: Place, time_s: float | None, bundle: str | None = None
-) -> str:
+def script_of(settings: SlurmSettings, python: str, place: Place, time_s: float | None) -> str:
     """The script that Slurm runs: one runner, which finds its attempt by the index of its task."""
-    modules = [] if bundle is None else ["--bundle", bundle]
-    runner = [*(settings.wrap or ()), python, *PLAIN, ENTRY, *modules, "--claim", python, place.manifest]
+    runner = [*(settings.wrap or ()), python, *PLAIN, ENTRY, "--claim", python, place.manifest]
     index = "${SLURM_ARRAY_TASK_ID:-0}"
     limit = "-" if time_s is None else f"{time_s:g}"
     setup = f"{settings.setup}\n" if settings.setup else ""

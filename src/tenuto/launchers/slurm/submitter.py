@@ -18,7 +18,6 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.attempt import Attempt
 from tenuto.launchers.slurm.bell import bell_path, hang_up
-from tenuto.launchers.slurm.bundles import bundle_of
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import Outcome, SlurmError
@@ -68,8 +67,6 @@ class Submitter:
         self._python = python
         self._calls = Calls(AT_ONCE)
         self._bell_id = cluster.new_id()
-        self._bundles: dict[str, str | None] = {}
-        """By the root of the workspace."""
         self._pause = threading.Event()
 
     def submit(self, orders: Sequence[Handed], options: SlurmOptions, answer: Answer) -> None:
@@ -122,8 +119,7 @@ class Submitter:
         place = Place(layout.launchers, self._cluster.new_id())
         header = self._header(orders)
         lines = [handed.order for handed in orders]
-        bundle = self._bundle(layout)
-        script = submission.script_of(self._settings, self._python, place, options.time_s, bundle)
+        script = submission.script_of(self._settings, self._python, place, options.time_s)
         submission.write(files, place, header, lines, script)
         name = submission.job_name(lines, place)
         arguments = submission.arguments_of(options.arguments(), name, place, len(orders))
@@ -153,14 +149,6 @@ class Submitter:
             if all(self._is_claimed(handed) for handed in orders):
                 self._take(None, place, header, orders, answer)  # all of them were given up meanwhile
                 return
-
-    def _bundle(self, layout: Layout) -> str | None:
-        """The modules of the runners in one file; None where these have another interpreter."""
-        if self._settings.python is not None:
-            return None
-        if layout.root not in self._bundles:
-            self._bundles[layout.root] = bundle_of(self._cluster.machine.files, layout)
-        return self._bundles[layout.root]
 
     def _header(self, orders: Sequence[Handed]) -> Header:
         bell = bell_path(Layout(orders[0].root), self._bell_id)
