@@ -219,6 +219,8 @@ class PayloadRunner:
                     ended = await self._sql(partial(self._payloads.end, row.id, to, message, **values))
                     break
                 log("starts_paused", 30, payload=row.id, why=error.strerror)
+                if job.starttime is not None:  # it may have ended before it was called Running
+                    await self._sql(self._payloads.started, row.id)
                 why = "ended; waits for room on the node's disk"
                 self._noted(await self._sql(self._payloads.explain, row.id, why))
                 await asyncio.sleep(PACK_AGAIN_S)
