@@ -110,10 +110,8 @@ class Database:
         try:
             return self._in_transaction(fn, writes)
         finally:
-            if (
-                self._closed.is_set()
-            ):  # the connection went back to this pool, or to the one made at the close
-                pool.dispose()
+            if self._closed.is_set():
+                pool.dispose()  # the connection went back to this pool, or to the one made at the close
                 self._engine.dispose()
 
     def _in_transaction(self, fn: Callable[[Connection], T], writes: bool) -> T:

@@ -185,7 +185,7 @@ def prune_runs(
 
 
 def users(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
-    """Of these jobs those that must not go now, each with the reason."""
+    """The jobs that a run still needs, of those with these keys, each with the reason."""
     wanted = set(keys)
     found: dict[JobKey, str] = {}
     for run in view.all_runs():
@@ -197,7 +197,7 @@ def users(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, s
 
 
 def askers(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, str]:
-    """Of these jobs those that some run asked for, ended or not: they are no orphans."""
+    """The jobs that a run, ended or not, asked for, of those with these keys: they are no orphans."""
     found = users(view, keys)
     for run in view.all_runs():
         for key in set(keys) & view.asked_for(run):
@@ -206,7 +206,7 @@ def askers(view: views.WorkspaceView, keys: Collection[JobKey]) -> dict[JobKey, 
 
 
 def keepers(view: views.WorkspaceView, keys: Collection[JobKey], experiment_id: str) -> dict[JobKey, str]:
-    """Of these jobs those that a run of another experiment keeps: it did not submit them to be removed."""
+    """The jobs that a run of another experiment keeps, of those with these keys, each with the reason."""
     wanted = set(keys)
     found: dict[JobKey, str] = {}
     for run in view.all_runs():

@@ -228,7 +228,7 @@ def lock_experiment(machine: Machine, layout: Layout, experiment_id: str) -> Loc
     try:
         machine.files.write(path, to_json({"host": own.host, "pid": own.pid, "since": since}))
     except OSError:
-        lock.close()  # nobody has the handle, so nobody else would
+        lock.close()  # the caller, which would close it, does not get it
         raise
     return lock
 

@@ -116,7 +116,7 @@ class ForkingLauncher:
         self._own = self._machine.processes.own()
         self._surroundings = Surroundings()
         self._parents: OrderedDict[Needs, WarmParent] = OrderedDict()
-        weakref.finalize(self, retire_all, self._parents)  # if nobody closes it
+        weakref.finalize(self, retire_all, self._parents)  # a caller may forget to close the launcher
         self._is_closed = False
         self._reasons = Reasons()
         self._unfit: dict[Needs, _Unfit] = {}

@@ -106,7 +106,7 @@ class NodeBook:
         self._has_slots: set[str] = set()
         self._active = dict.fromkeys(nodes, 0)
         self._in_hand: Counter[tuple[str, str]] = Counter()
-        """By service and node: jobs that take a place of those that `places_of` counts."""
+        """Jobs by service and node that have a place of those which `places_of` counts."""
 
     def plan(self, service: str, names: tuple[str, ...], count: int) -> list[str | None]:
         """The nodes for the next jobs of a service, in order; None where no node is well.

@@ -43,7 +43,7 @@ class Threads:
         self._pool.submit(function, *arguments)
 
     def close(self) -> None:
-        """Takes no more calls; those that were begun end by themselves, the others are cancelled."""
+        """Calls that were begun end by themselves, the others are cancelled; a later call is refused."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for awaited, call in list(self._calls.items()):
             if call.cancelled():

@@ -17,7 +17,7 @@ _LONGEST_GAP = 4
 
 
 class EventWriter:
-    """Appends events to files that nobody else writes. Not for several threads at once."""
+    """Appends events to files of its own, which no other writer touches; one thread calls it at a time."""
 
     def __init__(
         self,
