@@ -14,7 +14,8 @@ from proof.simulation.person import TOKENS
 from proof.simulation.scenario import Does
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.verdict import Ending
-from tenuto.testing.cluster import ClusterJob, ClusterLauncher, ClusterProcess, ClusterView
+from tenuto.testing.cluster import ClusterLauncher, ClusterProcess, ClusterView
+from tenuto.testing.cluster_job import ClusterJob
 from tenuto.testing.launcher import FakeLauncher, FakePayload, FakeProcess, FakeRunner, Step
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine

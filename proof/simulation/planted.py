@@ -34,7 +34,7 @@ from tenuto.scheduler import (
 )
 from tenuto.scheduler.decisions import Arrival, Tries, Verdict
 from tenuto.scheduler.inputs import AdoptedEnded, Cancelled
-from tenuto.testing import cluster
+from tenuto.testing import cluster, cluster_job
 from tenuto.workspace import attempt_files, claims, job_directory, markers
 from tenuto.workspace.derive_table import Action
 from tenuto.workspace.markers import Durability
@@ -628,7 +628,7 @@ def _new_tokens_given_back(patch: Patch) -> None:
 
 @_bug("a runner of a cluster begins without having made the claim")
 def _no_claim(patch: Patch) -> None:
-    patch.set(cluster.ClusterRunner, "_makes_claim", lambda self, paths, launch: True)
+    patch.set(cluster_job.ClusterRunner, "_makes_claim", lambda self, paths, launch: True)
 
 
 @_bug("the claims of earlier attempts are removed when the next one is opened")
@@ -690,6 +690,16 @@ def _revoke_forgotten_on_cancel(patch: Patch) -> None:
     patch.set(handover, "claim", claim)
     patch.set(handover.Handovers, "is_revoked", is_revoked)
     patch.set(job_directory, "claimer", look)
+
+
+@_bug("the end of the job that an attempt was given to counts, though the process of another one runs it")
+def _claim_not_followed(patch: Patch) -> None:
+    report = observation.Observer.report
+    patch.set(
+        observation.Observer,
+        "report",
+        lambda self, paths, launch, see: report(self, paths, launch, lambda job: see(None)),
+    )
 
 
 @_bug("a launcher writes launch.json once more, with the cluster's id, after its submission was answered")

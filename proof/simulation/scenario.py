@@ -8,7 +8,7 @@ from enum import Enum, unique
 from random import Random
 from typing import NamedTuple
 
-from tenuto.testing.cluster import Fate
+from tenuto.testing.cluster_job import Fate
 
 LAST_DEED_S = 600.0
 """Nothing goes wrong any more after this long."""
@@ -16,6 +16,8 @@ CROWDED, CROWDED_AT = 40, 17
 """One world in so many, and which, has a crowd that asks for one token."""
 FAR, FAR_AT = 7, 3
 """One world in so many, and which, has a cluster."""
+TAKEN, TAKEN_AT = 5 * FAR, 31
+"""One world in so many, and which, has a cluster whose processes take further orders."""
 ONCE, ONCE_AT = 8, 5
 """One world in so many, and which, has jobs that run once."""
 REOPENED, REOPENED_AT = 16, 9
@@ -138,6 +140,8 @@ def draw(seed: int) -> Scenario:
     )
     if seed % FAR == FAR_AT:
         scenario = _with_cluster(scenario)
+    if seed % TAKEN == TAKEN_AT:
+        scenario = _with_orders_taken(scenario)
     if seed % ONCE == ONCE_AT:
         scenario = _with_once(scenario)
     if seed % REOPENED == REOPENED_AT:
@@ -172,7 +176,7 @@ def _with_cluster(scenario: Scenario) -> Scenario:
     cannot be ended from here, and no fence holds against a process that stands still: left out.
     """
     random = Random(f"cluster {scenario.seed}")
-    fates = (*Fate, Fate.ORDINARY, Fate.ORDINARY)
+    fates = (*(fate for fate in Fate if fate is not Fate.TAKEN), Fate.ORDINARY, Fate.ORDINARY)
     jobs = tuple(
         job._replace(fate=random.choice(fates), tokens=(), lingers=False) if random.random() < 0.7 else job
         for job in scenario.jobs
@@ -191,6 +195,13 @@ def _with_cluster(scenario: Scenario) -> Scenario:
         deeds=tuple(sorted(deeds, key=lambda plan: plan.at_s)),
         far_locks=random.random() < 0.5,
     )
+
+
+def _with_orders_taken(scenario: Scenario) -> Scenario:
+    """The same world of a cluster, in which what was ordinary is run by processes of other jobs."""
+    ordinary = (Fate.ORDINARY, Fate.LATE)
+    jobs = tuple(job._replace(fate=Fate.TAKEN) if job.fate in ordinary else job for job in scenario.jobs)
+    return scenario._replace(jobs=jobs)
 
 
 def _with_once(scenario: Scenario) -> Scenario:

@@ -23,7 +23,8 @@ from proof.simulation.person import LAYOUT, PARAMS, TASK_ID, TOKENS, Person
 from proof.simulation.scenario import Deed, DeedPlan, RunPlan, Scenario
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState
-from tenuto.testing.cluster import FakeCluster, Fate
+from tenuto.testing.cluster import FakeCluster
+from tenuto.testing.cluster_job import Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import Step

@@ -17,7 +17,6 @@ LONG_FILES = {
     "tasks/config.py": 468,
     "tasks/schema.py": 487,
     "tasks/task.py": 361,
-    "testing/cluster.py": 462,
     "testing/contracts/launchers.py": 443,
     "testing/disk.py": 410,
     "testing/launcher.py": 462,

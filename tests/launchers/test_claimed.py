@@ -53,14 +53,16 @@ def begin(tmp_path: Path, bench: JobBench) -> Any:
         index: int = 0,
         time_s: str = "-",
         beat_s: float = 30.0,
+        reuse_s: float = 0.0,
         entry: tuple[str, ...] = (*PLAIN, ENTRY),
         variables: Mapping[str, str] | None = None,
     ) -> Any:
-        manifest = tmp_path / f"manifest-{len(begun)}"
+        manifest = tmp_path / f"submission-{len(begun)}" / "manifest"
+        manifest.parent.mkdir()
         bell = tmp_path / "bell"
         bell.touch()
         orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
-        header = Header(beat_s, str(bell), ("FAR_JOB", "FAR_TASK"))
+        header = Header(beat_s, str(bell), ("FAR_JOB", "FAR_TASK"), reuse_s)
         manifest.write_bytes(encode_manifest(header, orders))
         command = [sys.executable, *entry, "--claim", sys.executable]
         command += [str(manifest), str(index), time_s]
@@ -91,9 +93,9 @@ def running(until: Until, bench: JobBench, job: ReadyJob) -> None:
 def test_each_runner_finds_its_own_line(machine: Machine, tmp_path: Path) -> None:
     orders = [Order(f"/ws/é {n}" * n, "Task", "f" * 32) for n in range(1, 30)]
     path = tmp_path / "manifest"
-    path.write_bytes(encode_manifest(Header(2.5, "/bell", ("A",)), orders))
+    path.write_bytes(encode_manifest(Header(2.5, "/bell", ("A",), 1.5), orders))
     for index, order in enumerate(orders):
-        assert read_order(machine.files, str(path), index) == (Header(2.5, "/bell", ("A",)), order)
+        assert read_order(machine.files, str(path), index) == (Header(2.5, "/bell", ("A",), 1.5, 29), order)
     with pytest.raises(ManifestUnreadable):
         read_order(machine.files, str(path), len(orders))
     header = json.loads(path.read_bytes().partition(b"\n")[0])
@@ -381,3 +383,120 @@ def test_a_runner_ends_its_job_before_the_cluster_does(bench: JobBench, begin: A
     limit_s = re.fullmatch(r"it ran longer than ([\d.]+) s", job.marker().message or "")
     assert limit_s is not None
     assert 0 < float(limit_s[1]) <= 1, "half of what the cluster lets it run, less what its start took"
+
+
+# Further orders of its submission
+
+
+def begun_in(bell: Path, jobs: list[ReadyJob]) -> list[int]:
+    """The positions of the jobs that runners began, in that order."""
+    nonces = [line[:-1] for line in bell.read_text().splitlines() if line.endswith("+")]
+    return [[job.launch.nonce for job in jobs].index(nonce) for nonce in nonces]
+
+
+def taker(bench: JobBench, job: ReadyJob) -> str | None:
+    """The cluster's id of the process that made the claim."""
+    made = claimer(bench.machine, job.paths, job.launch.nonce)
+    return made.job if isinstance(made, Claim) else None
+
+
+def test_a_runner_whose_job_is_done_at_once_takes_further_orders_from_the_end(
+    bench: JobBench, begin: Any, tmp_path: Path
+) -> None:
+    jobs = [bench.command(*SUCCEEDS) for _ in range(5)]
+    assert ended(begin(*jobs, index=1, reuse_s=60.0)) == (0, "")
+    assert begun_in(tmp_path / "bell", jobs) == [1, 4, 3, 2], "the cluster has started those before its own"
+    assert [job.has_marker() for job in jobs] == [False, True, True, True, True]
+    assert {taker(bench, job) for job in jobs[1:]} == {"17_1"}
+    locks = bench.machine.locks
+    assert not any(locks.is_locked(job.paths.lock) for job in jobs)
+
+
+def test_a_runner_takes_no_further_order_unless_it_is_told_to(bench: JobBench, begin: Any) -> None:
+    jobs = [bench.command(*SUCCEEDS) for _ in range(3)]
+    assert ended(begin(*jobs)) == (0, "")
+    assert [job.has_marker() for job in jobs] == [True, False, False]
+
+
+def test_a_further_order_would_have_nearly_all_its_time(bench: JobBench, begin: Any) -> None:
+    jobs = [bench.command("sleep", "0.3"), bench.command(*SUCCEEDS)]
+    assert ended(begin(*jobs, reuse_s=60.0, time_s="25")) == (0, ""), "0.25 s is a hundredth"
+    assert [job.has_marker() for job in jobs] == [True, False]
+
+
+def test_orders_that_others_have_are_passed_over(bench: JobBench, begin: Any, tmp_path: Path) -> None:
+    jobs = [bench.command(*SUCCEEDS) for _ in range(6)]
+    claim(bench.machine, jobs[5].paths, jobs[5].launch.nonce, Claimer.RUNNER, "17_5")
+    claim(bench.machine, jobs[4].paths, jobs[4].launch.nonce, Claimer.SCHEDULER)
+    other = jobs[3].launch._replace(nonce="0" * 32)  # the next attempt, which is another submission's
+    bench.machine.files.replace(jobs[3].paths.launch, other.encode(), durable=False)
+    assert ended(begin(*jobs, reuse_s=60.0)) == (0, "")
+    assert begun_in(tmp_path / "bell", jobs) == [0, 2, 1]
+    assert not is_claimed(bench.machine, jobs[3].paths, jobs[3].launch.nonce)
+
+
+def test_a_runner_takes_nothing_after_a_job_that_failed(bench: JobBench, begin: Any, tmp_path: Path) -> None:
+    jobs = [bench.command(*SUCCEEDS), bench.command(*SUCCEEDS), bench.command(*FAILS_WITH_3)]
+    assert ended(begin(*jobs, reuse_s=60.0))[0] == 3
+    assert begun_in(tmp_path / "bell", jobs) == [0, 2]
+
+
+def test_each_order_runs_once_with_many_runners(bench: JobBench, begin: Any, tmp_path: Path) -> None:
+    jobs = [bench.command("sh", "-c", "echo run >> runs") for _ in range(12)]
+    runners = [begin(*jobs, index=index, reuse_s=60.0) for index in range(3)]
+    codes = [ended(runner)[0] for runner in runners]
+    assert set(codes) <= {0, STALE}
+    assert [Path(job.paths.directory, "runs").read_text() for job in jobs] == ["run\n"] * 12
+
+
+def test_payloads_of_further_tasks_share_nothing_but_tenuto(task: Any, begin: Any) -> None:
+    body = """
+        import random
+        seen = "left_by_one" in sys.modules or "LEFT_BY_ONE" in os.environ
+        sys.modules["left_by_one"], os.environ["LEFT_BY_ONE"] = sys, "set"
+        print(os.getppid(), seen, random.random(), sys.argv[1:])
+    """
+    jobs = [task(f"{body}        # {n}") for n in range(4)]
+    assert ended(begin(*jobs, reuse_s=60.0)) == (0, "")
+    lines = [out_of(job).split() for job in jobs]
+    assert len({runner for runner, *_ in lines}) == 1
+    assert len({number for _, _, number, _ in lines}) == 4, "each has random numbers of its own"
+    assert {(seen, arguments) for _, seen, _, arguments in lines} == {("False", "[]")}
+
+
+def test_a_signal_for_an_earlier_job_does_not_end_a_later_one(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    first, second = bench.command(*SUCCEEDS), bench.command(*ENDLESS)
+    runner = begin(first, second, reuse_s=60.0)
+    running(until, bench, second)
+    ask_to_stop(bench, first, "too late")
+    runner.send_signal(signal.SIGTERM)
+    until(lambda: not has_pending(runner.pid, signal.SIGTERM), "the runner to take the signal")
+    ask_to_stop(bench, second, "in time")
+    runner.send_signal(signal.SIGTERM)
+    assert ended(runner)[0] == 1
+    assert (second.marker().reason, second.marker().message) == (JobFailureStatus.CANCELLED, "in time")
+
+
+def test_an_end_without_a_marker_says_nothing_of_the_jobs_before_it(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    first, second = bench.command(*SUCCEEDS), bench.command(*ENDLESS)
+    runner = begin(first, second, reuse_s=60.0)
+    running(until, bench, second)
+    runner.send_signal(signal.SIGTERM)
+    assert ended(runner)[0] == STALE, "and not 143, which is believed"
+    assert (first.has_marker(), second.has_marker()) == (True, False)
+
+
+def ask_to_stop(bench: JobBench, job: ReadyJob, why: str) -> None:
+    record = StopRecord(1, JobFailureStatus.CANCELLED, bench.machine.clock.now(), why)
+    request_stop(bench.machine.files, job.paths, record)
+
+
+def has_pending(pid: int, number: int) -> bool:
+    """Whether a signal waits for a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    waiting = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (number - 1) & 1 for mask in waiting)

@@ -12,7 +12,8 @@ import pytest
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.protocols import Launcher, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus
-from tenuto.testing.cluster import ClusterLauncher, FakeCluster, Fate
+from tenuto.testing.cluster import ClusterLauncher, FakeCluster
+from tenuto.testing.cluster_job import Fate
 from tenuto.testing.contracts.launchers import (
     ENDLESS,
     FAILS_WITH_3,

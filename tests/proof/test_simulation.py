@@ -31,7 +31,7 @@ from proof.simulation.scenario import (
 )
 from proof.simulation.shrink import shown
 from proof.simulation.world import simulate
-from tenuto.testing.cluster import Fate
+from tenuto.testing.cluster_job import Fate
 
 ROOT = Path(__file__).parents[2]
 PLANTED_SEEDS = Path(__file__).with_name("planted_seeds.txt")

@@ -17,7 +17,8 @@ from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import MAX_BLAMELESS, RetryLimits
 from tenuto.scheduler.jobs import Job
-from tenuto.testing.cluster import ClusterJob, ClusterLauncher, FakeCluster, Fate
+from tenuto.testing.cluster import ClusterLauncher, FakeCluster
+from tenuto.testing.cluster_job import ClusterJob, Fate
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import FakeLauncher, FakePayload, Step

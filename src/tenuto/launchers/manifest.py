@@ -30,6 +30,10 @@ class Header(NamedTuple):
     """The file into which runners write that they began and ended."""
     job: tuple[str, ...] = ()
     """Variables of a runner's environment whose values, joined by `_`, are the cluster's id of its job."""
+    reuse_s: float = 0.0
+    """How long after its start a runner takes further orders of the submission."""
+    orders: int = 0
+    """How many there are; known to readers."""
 
 
 class ManifestUnreadable(ValueError):
@@ -40,7 +44,8 @@ def encode_manifest(header: Header, orders: Sequence[Order]) -> bytes:
     """A JSON header padded to `first` bytes, then a line of `width` bytes for each order."""
     lines = [to_json(list(order)) for order in orders]
     width = max(map(len, lines), default=0) + 1
-    fields = {"bell": header.bell, "beat_s": header.beat_s, "job": list(header.job), "width": width}
+    fields = {"bell": header.bell, "beat_s": header.beat_s, "job": list(header.job)}
+    fields |= {"reuse_s": header.reuse_s, "width": width, "orders": len(orders)}
     first = len(to_json({**fields, "first": 0})) + 20
     head = to_json({**fields, "first": first})
     return b"".join([_padded(head, first), *(_padded(line, width) for line in lines)])
@@ -52,12 +57,23 @@ def read_order(files: Files, path: str, index: int) -> tuple[Header, Order]:
     try:
         fields = Fields(from_json(begin.rstrip(_PADDING)))
         first, width = fields.integer("first", least=1), fields.integer("width", least=1)
-        header = Header(fields.number("beat_s"), fields.optional_text("bell"), fields.words("job"))
+        header = Header(
+            fields.number("beat_s"),
+            fields.optional_text("bell"),
+            fields.words("job"),
+            fields.number("reuse_s"),
+            fields.integer("orders"),
+        )
         line = files.read_range(path, first + index * width, min(width, _LINE_LIMIT)).rstrip(_PADDING)
         directory, script_name, nonce = (str(part) for part in from_json(line))
     except (ValueError, TypeError) as error:
         raise ManifestUnreadable(f"{path} has no readable line {index}: {error}") from error
     return header, Order(directory, script_name, nonce)
+
+
+def taken_path(path: str) -> str:
+    """The file beside a manifest that has a byte for each further order that a runner has looked for."""
+    return f"{path.rpartition('/')[0]}/taken"
 
 
 def _padded(text: bytes, size: int) -> bytes:

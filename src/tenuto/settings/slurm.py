@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.settings.declaration import setting
-from tenuto.settings.kinds import BYTES, LINES, SECONDS, TEXT, WORDS, integer, optional
+from tenuto.settings.kinds import BYTES, LINES, SECONDS, TEXT, WAIT, WORDS, integer, optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,9 @@ class SlurmSettings:
     python: str | None = setting(optional(TEXT), None, "The interpreter there.", default_text="this one")
     max_jobs: int = setting(integer(1), 1000, "Jobs of this process that are in the queue or run.")
     array_size: int = setting(integer(1), 1000, "Jobs of one array.")
+    reuse_s: float = setting(
+        WAIT, 1.0, "How long after its start a task of an array takes further jobs of it; 0: never."
+    )
     poll_s: float = setting(SECONDS, 5.0, "How often Slurm is asked while something changes.")
     beat_s: float = setting(SECONDS, 30.0, "How often a running job says that it lives.")
     pilots: int = setting(

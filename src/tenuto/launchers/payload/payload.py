@@ -56,6 +56,8 @@ class Payload(NamedTuple):
     """How often its runner beats, if a cluster started that."""
     lock: int | None = None
     """The runner's descriptor of the lock file; the payload closes its own."""
+    earlier: tuple[str, ...] = ()
+    """Where wishes to stop the jobs would lie that the runner ran before."""
 
     @property
     def is_command(self) -> bool:

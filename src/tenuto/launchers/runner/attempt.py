@@ -206,6 +206,7 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         walltime_s=walltime_s,
         beat_s=inherited.beat_s,
         lock=inherited.lock,
+        earlier=inherited.earlier,
     )
 
 

@@ -1,4 +1,4 @@
-"""A runner that a cluster starts: finds its attempt in a manifest, makes the claim, takes the locks.
+"""A runner that a cluster starts: finds its order in a manifest, makes the claim, takes the locks, runs it.
 Whatever is not as it should be, it complains, exits with 75 and has touched nothing but the claim.
 """
 
@@ -8,16 +8,24 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order
-from tenuto.launchers.runner.terms import Inherited
+from tenuto.launchers.runner import attempt
+from tenuto.launchers.runner.terms import ENDED, STALE, Inherited
+from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
+
+if TYPE_CHECKING:
+    from tenuto.launchers.runner import further_orders
+else:
+    further_orders = late("tenuto.launchers.runner.further_orders")
 
 DISK_PATIENCE_S = 60.0
 """How long the disk of this host may take to show what was written elsewhere."""
@@ -26,14 +34,16 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _UNKNOWN = "-"
 _STANDARD_STREAMS = 3
+_MOST_OF_LIMIT = 0.01
+"""The share of a time limit that may have passed when a further order begins."""
 
 
 class NotMine(Exception):
     """Another runner, or a scheduler, has the attempt; or it cannot be begun here."""
 
 
-def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | None:
-    """What a local launcher would have passed on; None if nothing is to be run, which was said then.
+def run(python: str, manifest: str, index: str, time_s: str) -> int:
+    """Run the order of an index, and perhaps further ones; returns as `attempt.run`, twice for each order.
 
     `time_s`: how long the cluster lets this process run, or `-` if that is not known.
     """
@@ -42,32 +52,75 @@ def inherit(python: str, manifest: str, index: str, time_s: str) -> Inherited | 
     began = machine.clock.monotonic()
     try:
         header, order = _order(machine, manifest, int(index))
-        paths = JobPaths(order.directory, order.script_name)
-        _await_launch(machine, paths, order)
-        if not claim(machine, paths, order.nonce, Claimer.RUNNER, _job(header)):
+        limit_s = None if time_s == _UNKNOWN else float(time_s)
+        allocation = Allocation(machine, python, manifest, header, began, limit_s, may_fork)
+        _await_launch(machine, order)
+        if not allocation.claim(order):
             raise NotMine("another runner has made the claim, or a scheduler has given the attempt up")
-        if not _is_launched(machine, paths, order):
-            raise NotMine("the attempt was given up meanwhile")
-        lock = _locked(machine, paths, RUNNER_BYTE)
-        descendants = _locked(machine, paths, DESCENDANTS_BYTE)
+        inherited = allocation.inherit(order)
     except (NotMine, OSError, TenutoError, ValueError) as why:
-        os.write(2, f"tenuto: {manifest} {index} on {os.uname().nodename} runs nothing: {why}\n".encode())
-        return None
-    passed_s = machine.clock.monotonic() - began
-    return Inherited(
-        order.directory,
-        order.script_name,
-        order.nonce,
-        python,
-        lock.fileno(),
-        descendants.fileno(),
-        None,
-        machine=machine,
-        time_s=None if time_s == _UNKNOWN else max(float(time_s) - passed_s, 0.0),
-        beat_s=header.beat_s,
-        bell=header.bell,
-        is_forkable=may_fork,
-    )
+        complain(f"{manifest} {index}", why)
+        return STALE
+    runner = os.getpid()
+    exit_code = attempt.run(inherited)
+    if os.getpid() == runner and exit_code == ENDED and allocation.may_take_more():
+        return further_orders.run(allocation, order, int(index))
+    return exit_code
+
+
+def complain(what: str, why: Exception) -> None:
+    """Say on the standard error of the cluster's job that an order is not run."""
+    os.write(2, f"tenuto: {what} on {os.uname().nodename} runs nothing: {why}\n".encode())
+
+
+class Allocation(NamedTuple):
+    """What a cluster gave this process, and what all orders that it runs have in common."""
+
+    machine: Machine
+    python: str
+    manifest: str
+    header: Header
+    began: float
+    """When it started, by the monotonic clock."""
+    limit_s: float | None
+    """How long the cluster lets it run; None if that is not known."""
+    may_fork: bool
+
+    def claim(self, order: Order) -> bool:
+        """Make the claim on an order; False if it was made before."""
+        job = "_".join(filter(None, (os.environ.get(name) for name in self.header.job))) or None
+        return claim(self.machine, _paths(order), order.nonce, Claimer.RUNNER, job)
+
+    def inherit(self, order: Order) -> Inherited:
+        """What a local launcher would have passed on for an order whose claim was made; else `NotMine`."""
+        if not is_launched(self.machine, order):
+            raise NotMine("the attempt was given up meanwhile")
+        lock = _locked(self.machine, order, RUNNER_BYTE)
+        descendants = _locked(self.machine, order, DESCENDANTS_BYTE)
+        return Inherited(
+            order.directory,
+            order.script_name,
+            order.nonce,
+            self.python,
+            lock.fileno(),
+            descendants.fileno(),
+            None,
+            machine=self.machine,
+            time_s=None if self.limit_s is None else max(self.limit_s - self._age_s(), 0.0),
+            beat_s=self.header.beat_s,
+            bell=self.header.bell,
+            is_forkable=self.may_fork,
+        )
+
+    def may_take_more(self) -> bool:
+        """True while a further order would have nearly all the time that the cluster gives to each."""
+        most_s = self.header.reuse_s
+        if self.limit_s is not None:
+            most_s = min(most_s, self.limit_s * _MOST_OF_LIMIT)
+        return self._age_s() < most_s
+
+    def _age_s(self) -> float:
+        return self.machine.clock.monotonic() - self.began
 
 
 def _is_forkable() -> bool:
@@ -89,15 +142,16 @@ def _order(machine: Machine, manifest: str, index: int) -> tuple[Header, Order]:
     raise NotMine(f"its manifest cannot be read: {problem}")
 
 
-def _await_launch(machine: Machine, paths: JobPaths, order: Order) -> None:
+def _await_launch(machine: Machine, order: Order) -> None:
     for _ in _tries(machine, DISK_PATIENCE_S):
-        if _is_launched(machine, paths, order):
+        if is_launched(machine, order):
             return
-    raise NotMine(f"{paths.launch} does not name its attempt {order.nonce}")
+    raise NotMine(f"{_paths(order).launch} does not name its attempt {order.nonce}")
 
 
-def _is_launched(machine: Machine, paths: JobPaths, order: Order) -> bool:
+def is_launched(machine: Machine, order: Order) -> bool:
     """Whether the attempt is the current one, and the disk shows what its payload will read."""
+    paths = _paths(order)
     try:
         launch = read_launch(machine.files, paths)
         if launch is None or launch.nonce != order.nonce:
@@ -108,17 +162,18 @@ def _is_launched(machine: Machine, paths: JobPaths, order: Order) -> bool:
         return False
 
 
-def _job(header: Header) -> str | None:
-    return "_".join(filter(None, (os.environ.get(name) for name in header.job))) or None
+def _paths(order: Order) -> JobPaths:
+    return JobPaths(order.directory, order.script_name)
 
 
-def _locked(machine: Machine, paths: JobPaths, byte: int) -> LockHandle:
+def _locked(machine: Machine, order: Order, byte: int) -> LockHandle:
     """Byte 0 or 1 of the job's lock: a scheduler that looks at the job may have it for a moment."""
+    path = _paths(order).lock
     for _ in _tries(machine, LOCK_PATIENCE_S):
-        lock = machine.locks.try_lock(paths.lock, byte)
+        lock = machine.locks.try_lock(path, byte)
         if lock is not None:
             return lock
-    raise NotMine(f"byte {byte} of {paths.lock} is held by {machine.locks.holders(paths.lock, byte)}")
+    raise NotMine(f"byte {byte} of {path} is held by {machine.locks.holders(path, byte)}")
 
 
 def _tries(machine: Machine, patience_s: float) -> Iterator[None]:

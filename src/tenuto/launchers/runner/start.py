@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenuto.light import late
 
@@ -37,6 +38,9 @@ def start(kind: str, *arguments: str) -> NoReturn:
         process_end.leave(exit_code, fully=True)
     if kind == "--spare-payload":
         process_end.leave(spare_payload.be_spare(*arguments))
+    if kind == "--claim":
+        _look_in_standard_library()
+        _end(os.getpid(), claimed.run, *arguments)
     if kind == "--warm":
         parent = parent_process.Parent(*map(int, arguments))
         inherited = parent.serve()  # returns in each child, which would else begin by taking the parent apart
@@ -46,17 +50,16 @@ def start(kind: str, *arguments: str) -> NoReturn:
         inherited = spare_runner.await_order(*map(int, arguments))
         if inherited is None:
             os._exit(0)
-    elif kind == "--claim":
-        _look_in_standard_library()
-        inherited = claimed.inherit(*arguments)
-        if inherited is None:
-            os._exit(terms.STALE)
     else:
         script_name, nonce, python, *descriptors = arguments
         lock, descendants, ready, *tokens = map(int, descriptors)
         inherited = terms.Inherited(kind, script_name, nonce, python, lock, descendants, ready, tuple(tokens))
-    runner = os.getpid()
-    exit_code = attempt.run(inherited)
+    _end(os.getpid(), attempt.run, inherited)
+
+
+def _end(runner: int, run: Callable[..., int], *arguments: Any) -> NoReturn:
+    """Run what returns twice, in the runner and in its payload, and end each as it ought to."""
+    exit_code = run(*arguments)
     if os.getpid() == runner:
         os._exit(exit_code)  # all is written, and to tear down an interpreter takes as long as to start one
     process_end.leave(exit_code)

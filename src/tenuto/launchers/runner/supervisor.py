@@ -106,7 +106,8 @@ class Supervisor:
         if taken is None:
             return
         if taken.si_signo in ENDING:
-            self._end(self._asked(signal_name(taken.si_signo)))
+            if not self._is_meant_for_earlier():
+                self._end(self._asked(signal_name(taken.si_signo)))
         elif taken.si_signo == signal.SIGUSR1 and self._beats is not None:
             self._time_is_up("its cluster says that its time is nearly up")
         elif taken.si_signo in PASSED_ON:
@@ -117,6 +118,11 @@ class Supervisor:
         wish = self._wish()
         self._unexplained |= wish is None and self._beats is not None
         return wish or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+
+    def _is_meant_for_earlier(self) -> bool:
+        """True if a scheduler stops a job that this process ran before, and that ended before the signal."""
+        files = self._payload.machine.files
+        return self._wish() is None and any(files.stat(path) is not None for path in self._payload.earlier)
 
     def _hear_of_the_end(self, status: int) -> None:
         """The payload of an external attempt ended by TERM: the runner's own may be on its way."""

@@ -121,6 +121,8 @@ class Inherited(NamedTuple):
     """The file of an external launcher's that is told of the beginning and the end."""
     is_forkable: bool = False
     """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
+    earlier: tuple[str, ...] = ()
+    """Where wishes to stop the jobs would lie that this process ran before."""
 
     def ring(self, what: str) -> None:
         """Tell the launcher that something happened. It looks for itself: a lost word does no harm."""

@@ -11,7 +11,7 @@ from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.runner.terms import STALE
 from tenuto.launchers.slurm.commands import Row
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
-from tenuto.launchers.slurm.submission import Found, has_vanished
+from tenuto.launchers.slurm.submission import Found, has_vanished, in_one_array
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
@@ -61,6 +61,7 @@ class Attempt:
         "launch",
         "listeners",
         "missing",
+        "needless",
         "paths",
         "processes",
         "report",
@@ -99,6 +100,8 @@ class Attempt:
         """True if it was given up before it began, or another attempt has followed it."""
         self.is_to_be_judged = True
         """True if something changed since it was judged."""
+        self.needless: str | None = None
+        """Slurm's id of its own task, once another task of the array runs it."""
         self.wish = Wish.NONE
         self.granted = Wish.NONE
         """The wish that Slurm was told of."""
@@ -169,11 +172,19 @@ class Attempt:
         )
         if not self.is_marked and self.found is not None and self.found.is_pilot:
             self.has_vanished = has_vanished(files, self.found, self.launch.nonce)
+        made = claimer(self._machine, self.paths, self.launch.nonce)
+        if isinstance(made, Claim) and self._is_run_by_another_task(made):
+            self.needless = self.job
         if not self.is_marked:
-            made = claimer(self._machine, self.paths, self.launch.nonce)
             launch = read_launch(files, self.paths)
             is_revoked = isinstance(made, Claim) and made.by is Claimer.SCHEDULER
             self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
+
+    def _is_run_by_another_task(self, made: Claim) -> bool:
+        """True if the runner of another task of the same array has the attempt: its own has nothing to do."""
+        if made.job is None or self.job in (None, made.job) or self.has_lost_id:
+            return False
+        return self.found is not None and self.found.is_array and in_one_array(made.job, str(self.job))
 
     def take(self, row: Row | None) -> bool:
         """Takes what squeue, or whatever was asked after it, says; True if that is news."""

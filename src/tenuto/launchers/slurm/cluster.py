@@ -200,7 +200,7 @@ class SlurmCluster:
         try:
             while True:
                 with self._roster.lock:
-                    if not len(self._roster) and not self._poller.is_asking:
+                    if not len(self._roster) and not self._poller.is_asking and not self._wishes.are_open:
                         self._thread = None
                         return
                 try:
@@ -245,6 +245,8 @@ class SlurmCluster:
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:
                     self._poller.pace.soon(self.machine.clock.monotonic())
+                if attempt.needless is not None:
+                    self._wishes.drop_task(attempt.needless)
             is_news = attempt.is_active and attempt.is_due and attempt.judge()
             is_news = is_news or before != (attempt.has_begun, attempt.is_active)
         if attempt.is_marked and attempt.found is not None:  # before a driver that hears of it may end
@@ -284,7 +286,9 @@ class SlurmCluster:
             for place in submission.places(self.machine.files, Layout(root)):
                 named = list(submission.attempts_of(self.machine.files, place))
                 if place.kind != submission.PILOTS:
-                    self._open_places.review(place, [order for order, _ in named])
+                    orders = [order for order, _ in named]
+                    if self._open_places.review(place, orders):
+                        self._wishes.drop_submission(submission.job_name(orders, place))
                 for order, found in named:
                     if order.nonce in wanted:
                         with self._roster.lock:

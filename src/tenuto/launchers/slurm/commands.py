@@ -144,6 +144,31 @@ def cancel_pending(jobs: Iterable[str]) -> None:
     _cancel(["--state=PENDING"], jobs)
 
 
+def cancel_tasks(tasks: Iterable[str]) -> None:
+    """Takes tasks of arrays away, whatever they do, in one word for each array."""
+    arrays: dict[str, list[int]] = {}
+    for task in tasks:
+        array, _, index = task.partition("_")
+        arrays.setdefault(array, []).append(int(index))
+    _cancel([], [f"{array}_[{ranges(indices)}]" for array, indices in arrays.items()])
+
+
+def cancel_waiting(name: str) -> None:
+    """Takes what is left of a submission, by the name of its jobs, out of the queue."""
+    _cancel(["--state=PENDING", f"--name={name}"], [])
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as Slurm writes those of an array, such as `1-3,7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
 def signal_running(jobs: Iterable[str]) -> None:
     """Sends TERM to the runners, and to nothing else of their jobs."""
     _cancel(["-b", "-s", "TERM", "--state=RUNNING"], jobs)
@@ -279,7 +304,7 @@ def _shown_row(line: str) -> Row | None:
 def _cancel(options: list[str], jobs: Iterable[str]) -> None:
     """Raises `SlurmError` if Slurm did not hear it; scancel exits with 1 for a job that has ended, too."""
     jobs = list(jobs)
-    for first in range(0, len(jobs), _IDS_A_CALL):
+    for first in range(0, max(len(jobs), 1), _IDS_A_CALL):
         done = _run(["scancel", "-Q", *options, *jobs[first : first + _IDS_A_CALL]], ASK_S)
         if done.returncode and _outcome(done.stderr) is Outcome.LATER:
             raise SlurmError(_first_line(done.stderr))

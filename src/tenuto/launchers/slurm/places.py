@@ -42,16 +42,18 @@ class OpenPlaces:
         if is_over:
             self._remove(place)
 
-    def review(self, place: Place, orders: Sequence[Order]) -> None:
-        """A submission of another process was found: it is removed if nothing of it can still begin."""
+    def review(self, place: Place, orders: Sequence[Order]) -> bool:
+        """A submission of another process was found: it is removed, and True returned, if nothing of it can
+        still begin."""
         if not orders:
-            return  # its manifest is just being written
+            return False  # its manifest is just being written
         nonces = {order.nonce for order in orders if self._is_open(order)}
         with self._lock:
             if nonces:
                 self._open.setdefault(place, nonces)
-                return
+                return False
         self._remove(place)
+        return True
 
     def _is_open(self, order: Order) -> bool:
         paths = JobPaths(order.directory, order.script_name)

@@ -98,6 +98,11 @@ def task_id(job: str, index: int, *, is_array: bool) -> str:
     return f"{job}_{index}" if is_array else job
 
 
+def in_one_array(job: str, other: str) -> bool:
+    """Whether two ids are of tasks of the same array."""
+    return job.partition("_")[0] == other.partition("_")[0]
+
+
 def write(files: Files, place: Place, header: Header, orders: Sequence[Order], script: str) -> None:
     """Keeps a submission, before Slurm is told of it."""
     files.make_directory(place.directory)

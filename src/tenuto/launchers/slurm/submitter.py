@@ -154,7 +154,7 @@ class Submitter:
         bell = bell_path(Layout(orders[0].root), self._bell_id)
         hang_up(self._cluster.machine.files, bell)
         variables = submission.ARRAY_VARIABLES if len(orders) > 1 else submission.JOB_VARIABLES
-        return Header(self._settings.beat_s, bell, variables)
+        return Header(self._settings.beat_s, bell, variables, self._settings.reuse_s)
 
     def _queued(self, place: Place) -> str | None:
         """The id of a job whose answer was lost, if the queue shows it."""

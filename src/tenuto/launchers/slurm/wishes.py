@@ -23,6 +23,10 @@ AGAIN_S = 1.0
 """How long after a call that Slurm did not hear it is told again; a controller that is away takes longer."""
 
 
+DROP_S = 0.3
+"""How long needless tasks are gathered for one call."""
+
+
 class Wishes:
     """The wishes of one process."""
 
@@ -34,11 +38,29 @@ class Wishes:
         self._hurry = hurry
         self._told: set[Future[Any]] = set()
         self._again_at = 0.0
+        self._needless: set[str] = set()
+        """Tasks whose jobs others run, of which Slurm was not told."""
+        self._needless_at = 0.0
+
+    @property
+    def are_open(self) -> bool:
+        """True while there is something that Slurm was not told."""
+        return bool(self._needless)
+
+    def drop_task(self, task: str) -> None:
+        """Has Slurm take away a task of an array whose job another task runs."""
+        self._keep_needless([task])
+
+    def drop_submission(self, name: str) -> None:
+        """Has Slurm take what is left of a submission out of its queue: nothing of it can begin any more."""
+        self._calls.submit(partial(commands.cancel_waiting, name))
 
     def grant(self) -> bool:
         """Tells Slurm which jobs to stop and which to kill; True if there were any."""
-        if self._clock.monotonic() < self._again_at:
+        now = self._clock.monotonic()
+        if now < self._again_at:
             return False
+        self._drop_needless(now)
         wanted = self._roster.open_wishes()
         for attempt in wanted:
             # A runner under a pilot reads the wish in its directory; to cancel the pilot would end others.
@@ -57,7 +79,10 @@ class Wishes:
         deadline = self._clock.monotonic() + LAST_WISHES_S
         event = threading.Event()
         while self._clock.monotonic() < deadline:
-            if not self._told and not any(one.may_be_in_queue for one in self._roster.open_wishes()):
+            if self._needless:
+                self._needless_at = 0.0
+                self._hurry()
+            elif not self._told and not any(one.may_be_in_queue for one in self._roster.open_wishes()):
                 return
             event.wait(0.02)
 
@@ -68,16 +93,36 @@ class Wishes:
         for attempt in wanted:
             attempt.granted = wish
         function = commands.kill if wish is Wish.KILL else _stop
-        future = self._calls.submit(partial(function, [str(attempt.job) for attempt in wanted]))
-        self._told.add(future)
-        future.add_done_callback(partial(self._heard, wanted))
+        jobs = [str(attempt.job) for attempt in wanted]
+        self._call(partial(function, jobs), partial(self._wish_again, wanted))
 
-    def _heard(self, wanted: list[Attempt], call: Future[None]) -> None:
-        """Keeps the wishes of a call that Slurm did not hear."""
+    def _wish_again(self, wanted: list[Attempt]) -> None:
+        for attempt in wanted:
+            self._roster.wish_again(attempt)
+
+    def _drop_needless(self, now: float) -> None:
+        if not self._needless or now < self._needless_at:
+            return
+        self._needless_at = now + DROP_S
+        with self._roster.lock:
+            tasks = list(self._needless)
+            self._needless.clear()
+        self._call(partial(commands.cancel_tasks, tasks), partial(self._keep_needless, tasks))
+
+    def _keep_needless(self, tasks: list[str]) -> None:
+        with self._roster.lock:
+            self._needless.update(tasks)
+
+    def _call(self, function: Callable[[], None], keep: Callable[[], None]) -> None:
+        """Calls a command in a thread; `keep` keeps the wishes if Slurm did not hear it."""
+        future = self._calls.submit(function)
+        self._told.add(future)
+        future.add_done_callback(partial(self._heard, keep))
+
+    def _heard(self, keep: Callable[[], None], call: Future[None]) -> None:
         if call.exception() is not None:
             self._again_at = self._clock.monotonic() + AGAIN_S
-            for attempt in wanted:
-                self._roster.wish_again(attempt)
+            keep()
             self._hurry()
         self._told.discard(call)
 
