@@ -44,7 +44,10 @@ def test_a_task_runs_further_jobs_of_its_array_and_theirs_are_taken_away(driver:
     eventually(lambda: not driver.in_state("PENDING"), "an empty queue")
     ran = set(driver.in_state("COMPLETED"))
     eventually(lambda: set(takers(driver)) <= ran | set(driver.in_state("COMPLETED")), "the end of each task")
-    assert {job["state"] for job in driver.jobs()} == {"done"}
+    jobs = driver.jobs()
+    assert {job["state"] for job in jobs} == {"done"}
+    why = driver.tenuto("why", jobs[0]["id"][:8])
+    assert any(f"job {taker} of slurm ran it" in why for taker in set(takers(driver)))
 
 
 def test_without_reuse_each_job_has_a_task_of_its_own(driver: Driver) -> None:

@@ -15,6 +15,7 @@ from tenuto.jobs.nearest import MOST_EARLIER, JobComparison, Nearest, newest
 from tenuto.jobs.view import JobDetail, JobsView
 from tenuto.launchers.warm.remedies import remedy_of
 from tenuto.lifecycle.states import JobState
+from tenuto.workspace.claims import Claim, claimer
 
 _LARGEST_CODE = 32 << 20
 
@@ -38,7 +39,7 @@ def explain(view: JobsView, detail: JobDetail) -> JobExplanation:
     nearest, reuse = _nearest(view, detail)
     return JobExplanation(
         detail,
-        tuple(_because(detail)),
+        (*_because(detail), *_where(view, detail)),
         nearest,
         reuse,
         tuple(_code(view, detail, nearest)),
@@ -74,6 +75,17 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield "no run asks for it"
     if job.attempt > 1:
         yield f"this is attempt {job.attempt}"
+
+
+def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
+    """Under which id a cluster's own tools show the attempt: another job's, if that one's process ran it."""
+    launch, job = detail.launch, detail.job
+    if launch is None or not launch.external or launch.attempt != job.attempt:
+        return
+    made = claimer(view.machine, detail.paths, launch.nonce)
+    if isinstance(made, Claim) and made.job is not None:
+        verb = "runs" if job.state is JobState.RUNNING else "ran"
+        yield f"job {made.job} of {launch.launcher} {verb} it, on {made.host}"
 
 
 def _next_steps(detail: JobDetail) -> Iterator[str]:
