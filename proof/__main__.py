@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from proof import report
 from proof.report import Options, Proof, Report
@@ -27,8 +28,12 @@ PROOFS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options, chosen = _parsed(arguments)
-    around = report.circumstances(options)
+    given = _parsed(arguments)
+    if given.join:
+        print(f"wrote {os.path.relpath(report.joined(given.join, tuple(PROOFS)))}", file=sys.stderr)
+        return 0
+    options, chosen = _options(given), given.only
+    around = report.circumstances(options, given.commit)
     reports = []
     for name in chosen:
         print(f"{name}: {PROOFS[name]}", file=sys.stderr, flush=True)
@@ -55,7 +60,7 @@ def _timed(name: str, options: Options) -> Report:
     return replace(proof(name)(options), seconds=time.perf_counter() - began)
 
 
-def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof", description="Try to break what Tenuto promises.")
     parser.add_argument("--only", help=f"some of {','.join(PROOFS)}, with commas")
     parser.add_argument("--small", action="store_true", help="the sizes of `make test`")
@@ -65,11 +70,19 @@ def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
     parser.add_argument("--seconds", type=float, help="how long each reader is fuzzed")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
     parser.add_argument("--no-planted", action="store_true", help="leave out the planted bugs")
+    parser.add_argument("--commit", help="the commit of this tree, where git does not know it")
+    parser.add_argument(
+        "--join", type=Path, nargs="+", metavar="RESULT", help="make one result of several; prove nothing"
+    )
     given = parser.parse_args(arguments)
-    chosen = present() if given.only is None else [name for name in given.only.split(",") if name]
-    if unknown := sorted(set(chosen) - set(present())):
+    given.only = present() if given.only is None else [name for name in given.only.split(",") if name]
+    if unknown := sorted(set(given.only) - set(present())):
         parser.error(f"there is no proof {', '.join(unknown)}; there are {', '.join(present())}")
-    options = Options(
+    return given
+
+
+def _options(given: argparse.Namespace) -> Options:
+    return Options(
         small=given.small,
         seeds=given.seeds,
         first_seed=given.first_seed,
@@ -78,7 +91,6 @@ def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
         workers=given.workers,
         planted=not given.no_planted,
     )
-    return options, chosen
 
 
 if __name__ == "__main__":

@@ -66,6 +66,33 @@ def test_the_exit_code_tells(
     assert "| models |" in capsys.readouterr().out
 
 
+def _kept(directory: Path, name: str, **around: object) -> Path:
+    made = Report(name, name.title(), (CASE,), planted=(BUG,), seconds=2.0)
+    page = report.write([made], {**report.circumstances(Options(), "c0ffee"), **around}, directory)
+    return page.with_suffix(".json")
+
+
+def test_the_parts_of_a_run_are_joined_in_the_order_of_the_proofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    late = _kept(tmp_path / "b", "models", started="2026-01-02T00:00:00+00:00")
+    early = _kept(tmp_path / "a", "soak", started="2026-01-01T00:00:00+00:00")
+    assert frame.main(["--join", str(early), str(late)]) == 0
+    raw = json.loads((tmp_path / "results" / "20260101T000000.json").read_text())
+    assert [fields["name"] for fields in raw["reports"]] == ["models", "soak"]
+    assert raw["circumstances"]["commit"] == "c0ffee"
+    assert report.read(raw["reports"][0]).planted == (BUG,)
+
+
+def test_results_of_other_commits_and_twice_the_same_proof_are_not_joined(tmp_path: Path) -> None:
+    one, other = _kept(tmp_path / "a", "models"), _kept(tmp_path / "b", "soak", commit="decaf")
+    with pytest.raises(ValueError, match="differ in commit: c0ffee, decaf"):
+        report.joined([one, other], ["models", "soak"], tmp_path)
+    with pytest.raises(ValueError, match="the same proof"):
+        report.joined([one, one], ["models"], tmp_path)
+
+
 def test_an_unknown_proof_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         frame.main(["--only", "astrology"])
