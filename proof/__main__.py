@@ -34,12 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     options, chosen = _options(given), given.only
     around = report.circumstances(options, given.commit)
-    reports = []
+    reports: list[Report] = []
     for name in chosen:
         print(f"{name}: {PROOFS[name]}", file=sys.stderr, flush=True)
         reports.append(_timed(name, options))
         print(report.text(reports[-1]), flush=True)
-    page = report.write(reports, around)
+        page = report.write(reports, around)  # a run that is ended early keeps what it has
     print(report.summary(reports))
     print(f"wrote {os.path.relpath(page)} and the raw numbers beside it", file=sys.stderr)
     return 0 if all(each.good for each in reports) else 1
@@ -76,6 +76,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     )
     given = parser.parse_args(arguments)
     given.only = present() if given.only is None else [name for name in given.only.split(",") if name]
+    if not given.only:
+        parser.error("--only names no proof")
     if unknown := sorted(set(given.only) - set(present())):
         parser.error(f"there is no proof {', '.join(unknown)}; there are {', '.join(present())}")
     return given

@@ -93,6 +93,20 @@ def test_results_of_other_commits_and_twice_the_same_proof_are_not_joined(tmp_pa
         report.joined([one, one], ["models"], tmp_path)
 
 
+def test_a_run_that_is_ended_early_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: Options) -> Report:
+        if list(tmp_path.glob("*.json")):
+            raise KeyboardInterrupt
+        return GOOD
+
+    monkeypatch.setattr(frame, "proof", lambda name: run)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        frame.main(["--only", "models,nth"])
+    [kept] = tmp_path.glob("*.json")
+    assert [fields["name"] for fields in json.loads(kept.read_text())["reports"]] == ["models"]
+
+
 def test_an_unknown_proof_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         frame.main(["--only", "astrology"])
