@@ -30,7 +30,10 @@ PROOFS = {
 def main(arguments: list[str] | None = None) -> int:
     given = _parsed(arguments)
     if given.join:
-        print(f"wrote {os.path.relpath(report.joined(given.join, tuple(PROOFS)))}", file=sys.stderr)
+        print(
+            f"wrote {os.path.relpath(report.joined(given.join, tuple(PROOFS), given.results))}",
+            file=sys.stderr,
+        )
         return 0
     options, chosen = _options(given), given.only
     around = report.circumstances(options, given.commit)
@@ -39,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name}: {PROOFS[name]}", file=sys.stderr, flush=True)
         reports.append(_timed(name, options))
         print(report.text(reports[-1]), flush=True)
-        page = report.write(reports, around)  # a run that is ended early keeps what it has
+        page = report.write(reports, around, given.results)  # a run that is ended early keeps what it has
     print(report.summary(reports))
     print(f"wrote {os.path.relpath(page)} and the raw numbers beside it", file=sys.stderr)
     return 0 if all(each.good for each in reports) else 1
@@ -70,6 +73,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long each reader is fuzzed")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
     parser.add_argument("--no-planted", action="store_true", help="leave out the planted bugs")
+    parser.add_argument("--results", type=Path, help="the directory of the result; else proof/results")
     parser.add_argument("--commit", help="the commit of this tree, where git does not know it")
     parser.add_argument(
         "--join", type=Path, nargs="+", metavar="RESULT", help="make one result of several; prove nothing"

@@ -180,7 +180,7 @@ def write(
 ) -> Path:
     """Write the text and the raw numbers; the path of the text. `command`: the words after the program's."""
     directory = directory or RESULTS
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     stem = str(around["started"]).replace(":", "").replace("-", "").split("+")[0]
     raw = {
         "circumstances": around,

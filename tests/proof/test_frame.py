@@ -72,14 +72,11 @@ def _kept(directory: Path, name: str, **around: object) -> Path:
     return page.with_suffix(".json")
 
 
-def test_the_parts_of_a_run_are_joined_in_the_order_of_the_proofs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+def test_the_parts_of_a_run_are_joined_in_the_order_of_the_proofs(tmp_path: Path) -> None:
     late = _kept(tmp_path / "b", "models", started="2026-01-02T00:00:00+00:00")
     early = _kept(tmp_path / "a", "soak", started="2026-01-01T00:00:00+00:00")
-    assert frame.main(["--join", str(early), str(late)]) == 0
-    raw = json.loads((tmp_path / "results" / "20260101T000000.json").read_text())
+    assert frame.main(["--join", str(early), str(late), "--results", f"{tmp_path}/deep/results"]) == 0
+    raw = json.loads((tmp_path / "deep/results/20260101T000000.json").read_text())
     assert [fields["name"] for fields in raw["reports"]] == ["models", "soak"]
     assert raw["circumstances"]["commit"] == "c0ffee"
     assert report.read(raw["reports"][0]).planted == (BUG,)
@@ -100,9 +97,8 @@ def test_a_run_that_is_ended_early_keeps_what_it_has(tmp_path: Path, monkeypatch
         return GOOD
 
     monkeypatch.setattr(frame, "proof", lambda name: run)
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        frame.main(["--only", "models,nth"])
+        frame.main(["--only", "models,nth", "--results", str(tmp_path)])
     [kept] = tmp_path.glob("*.json")
     assert [fields["name"] for fields in json.loads(kept.read_text())["reports"]] == ["models"]
 
