@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from proof import report
 from proof.report import Options, Proof, Report
@@ -27,14 +28,21 @@ PROOFS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options, chosen = _parsed(arguments)
-    around = report.circumstances(options)
-    reports = []
+    given = _parsed(arguments)
+    if given.join:
+        print(
+            f"wrote {os.path.relpath(report.joined(given.join, tuple(PROOFS), given.results))}",
+            file=sys.stderr,
+        )
+        return 0
+    options, chosen = _options(given), given.only
+    around = report.circumstances(options, given.commit)
+    reports: list[Report] = []
     for name in chosen:
         print(f"{name}: {PROOFS[name]}", file=sys.stderr, flush=True)
         reports.append(_timed(name, options))
         print(report.text(reports[-1]), flush=True)
-    page = report.write(reports, around)
+        page = report.write(reports, around, given.results)  # a run that is ended early keeps what it has
     print(report.summary(reports))
     print(f"wrote {os.path.relpath(page)} and the raw numbers beside it", file=sys.stderr)
     return 0 if all(each.good for each in reports) else 1
@@ -55,7 +63,7 @@ def _timed(name: str, options: Options) -> Report:
     return replace(proof(name)(options), seconds=time.perf_counter() - began)
 
 
-def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof", description="Try to break what Tenuto promises.")
     parser.add_argument("--only", help=f"some of {','.join(PROOFS)}, with commas")
     parser.add_argument("--small", action="store_true", help="the sizes of `make test`")
@@ -65,11 +73,22 @@ def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
     parser.add_argument("--seconds", type=float, help="how long each reader is fuzzed")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
     parser.add_argument("--no-planted", action="store_true", help="leave out the planted bugs")
+    parser.add_argument("--results", type=Path, help="the directory of the result; else proof/results")
+    parser.add_argument("--commit", help="the commit of this tree, where git does not know it")
+    parser.add_argument(
+        "--join", type=Path, nargs="+", metavar="RESULT", help="make one result of several; prove nothing"
+    )
     given = parser.parse_args(arguments)
-    chosen = present() if given.only is None else [name for name in given.only.split(",") if name]
-    if unknown := sorted(set(chosen) - set(present())):
+    given.only = present() if given.only is None else [name for name in given.only.split(",") if name]
+    if not given.only:
+        parser.error("--only names no proof")
+    if unknown := sorted(set(given.only) - set(present())):
         parser.error(f"there is no proof {', '.join(unknown)}; there are {', '.join(present())}")
-    options = Options(
+    return given
+
+
+def _options(given: argparse.Namespace) -> Options:
+    return Options(
         small=given.small,
         seeds=given.seeds,
         first_seed=given.first_seed,
@@ -78,7 +97,6 @@ def _parsed(arguments: list[str] | None) -> tuple[Options, list[str]]:
         workers=given.workers,
         planted=not given.no_planted,
     )
-    return options, chosen
 
 
 if __name__ == "__main__":

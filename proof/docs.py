@@ -8,11 +8,10 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from bench import age
 from bench.docs import kept
-from proof.report import RESULTS, Case, Planted, Report, Violation, summary
+from proof.report import RESULTS, read, summary
 from tenuto.lifecycle.diagram import refreshed
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
@@ -30,7 +29,7 @@ def figures(result: Path) -> str:
     """The part of the page that is drawn."""
     raw = json.loads(result.read_text(encoding="utf-8"))
     around, stem = raw["circumstances"], result.stem
-    reports = [_report(fields) for fields in raw["reports"]]
+    reports = [read(fields) for fields in raw["reports"]]
     where = f"Python {around['python']}, {around['system']}, {around['cores']} cores"
     minutes = sum(report.seconds for report in reports) / 60
     raw_numbers = f"[{stem}.json](../proof/results/{stem}.json)"
@@ -43,18 +42,6 @@ def figures(result: Path) -> str:
 def fresh(page: str, result: Path) -> str:
     """The page with the figures of a result."""
     return refreshed(page, {PART: figures(result)})
-
-
-def _report(fields: dict[str, Any]) -> Report:
-    return Report(
-        **{
-            **fields,
-            "cases": tuple(Case(**case) for case in fields["cases"]),
-            "violations": tuple(Violation(**violation) for violation in fields["violations"]),
-            "planted": tuple(Planted(**bug) for bug in fields["planted"]),
-            "notes": tuple(fields["notes"]),
-        }
-    )
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from bench import age
 
@@ -110,12 +111,13 @@ def totals(cases: Iterable[Case]) -> dict[str, int]:
     return sums
 
 
-def circumstances(options: Options) -> dict[str, object]:
+def circumstances(options: Options, commit: str | None = None) -> dict[str, object]:
+    """`commit`: of this tree, where git does not know it."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "tenuto": importlib.metadata.version("tenuto"),
-        "commit": age.commit(),
+        "commit": commit or age.commit(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
         "options": asdict(options),
@@ -170,20 +172,56 @@ def summary(reports: Sequence[Report]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(reports: Sequence[Report], around: dict[str, object], directory: Path | None = None) -> Path:
-    """Write the text and the raw numbers; the path of the text."""
+def write(
+    reports: Sequence[Report],
+    around: dict[str, object],
+    directory: Path | None = None,
+    command: Sequence[str] | None = None,
+) -> Path:
+    """Write the text and the raw numbers; the path of the text. `command`: the words after the program's."""
     directory = directory or RESULTS
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     stem = str(around["started"]).replace(":", "").replace("-", "").split("+")[0]
     raw = {
         "circumstances": around,
-        "command": sys.argv[1:],
+        "command": sys.argv[1:] if command is None else list(command),
         "reports": [asdict(report) for report in reports],
     }
     (directory / f"{stem}.json").write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     page = directory / f"{stem}.md"
     page.write_text("\n".join([summary(reports), *map(text, reports)]), encoding="utf-8")
     return page
+
+
+def joined(results: Sequence[Path], order: Sequence[str], directory: Path | None = None) -> Path:
+    """Write one result of several that were taken of one commit on one kind of machine; the path of its text.
+
+    `order`: of the proofs. Raises `ValueError` if the results differ, or two have the same proof.
+    """
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in results]
+    arounds = [part["circumstances"] for part in parts]
+    for what in ("commit", "python", "system", "cores"):
+        if len(found := {str(around[what]) for around in arounds}) > 1:
+            raise ValueError(f"the results differ in {what}: {', '.join(sorted(found))}")
+    reports = {fields["name"]: read(fields) for part in parts for fields in part["reports"]}
+    if len(reports) < sum(len(part["reports"]) for part in parts):
+        raise ValueError("two results have the same proof")
+    sorted_reports = [reports[name] for name in order if name in reports]
+    around = min(arounds, key=lambda around: str(around["started"]))
+    return write(sorted_reports, around, directory, [word for part in parts for word in part["command"]])
+
+
+def read(fields: dict[str, Any]) -> Report:
+    """A report, of what `write` made of it."""
+    return Report(
+        **{
+            **fields,
+            "cases": tuple(Case(**case) for case in fields["cases"]),
+            "violations": tuple(Violation(**violation) for violation in fields["violations"]),
+            "planted": tuple(Planted(**bug) for bug in fields["planted"]),
+            "notes": tuple(fields["notes"]),
+        }
+    )
 
 
 def _row(*cells: str) -> str:

@@ -14,6 +14,7 @@ from proof.fuzz.engines import plain
 from proof.fuzz.readers import targets
 from proof.fuzz.targets import CANARY, IMPORTED, NONCE, Bench, Target
 from proof.report import Planted
+from proof.spread import spread
 from tenuto.lifecycle import events
 from tenuto.workspace import json_bytes, lines, records
 from tenuto.workspace.markers import Marker
@@ -113,19 +114,14 @@ BUGS = [
 ]
 
 
-def hunt() -> list[Planted]:
+def hunt(workers: int = 1) -> list[Planted]:
     """Every planted bug, and in every reader of its own: it imports what a file names."""
     bench = Bench()
     try:
         names = [target.name for target in targets(bench)]
     finally:
         bench.close()
-    return hunt_each() + [hunted_import(name) for name in names]
-
-
-def hunt_each() -> list[Planted]:
-    """The bugs that one reader has each."""
-    return [_hunted(bug) for bug in BUGS]
+    return [*spread(hunted, range(len(BUGS)), workers), *spread(hunted_import, names, workers)]
 
 
 def hunted_import(name: str) -> Planted:
@@ -142,7 +138,9 @@ def hunted_import(name: str) -> Planted:
     return Planted(name, "modules are imported", stands_for, bool(findings), how, seconds)
 
 
-def _hunted(bug: _Bug) -> Planted:
+def hunted(number: int) -> Planted:
+    """A bug that one reader has."""
+    bug = BUGS[number]
     began = time.perf_counter()
     right = bug.place.__dict__[bug.attribute]
     setattr(bug.place, bug.attribute, bug.broken)

@@ -5,14 +5,15 @@ Knows no reader; `targets` lists them.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from proof.fuzz.bugs import hunt
 from proof.fuzz.engines import Fuzzed, by_atheris, guided, has_atheris, plain
 from proof.fuzz.readers import targets
-from proof.fuzz.targets import Bench, Target
+from proof.fuzz.targets import Bench
 from proof.report import RESULTS, Case, Options, Report, Violation
+from proof.spread import spread
 
 EXECUTIONS = 1500
 """Of each reader, in `make test`."""
@@ -23,32 +24,26 @@ SECONDS = 60.0
 def run(options: Options) -> Report:
     bench = Bench()
     try:
-        subjects = [target._replace(seeds=list, call=_nothing) for target in targets(bench)]
+        reads = {target.name: target.reads for target in targets(bench)}
     finally:
         bench.close()
-    if options.small and options.seconds is None:
-        outcomes = [_timed(target, options) for target in subjects]
-    else:
-        # Threads suffice: with atheris each waits for a process of its own.
-        workers = options.workers if has_atheris() else 1
-        with ThreadPoolExecutor(workers) as pool:
-            outcomes = list(pool.map(lambda target: _timed(target, options), subjects))
+    outcomes = list(spread(partial(_timed, options=options), list(reads), options.workers))
     cases, violations = [], []
-    for target, (fuzzed, seconds) in zip(subjects, outcomes, strict=True):
+    for name, (fuzzed, seconds) in zip(reads, outcomes, strict=True):
         note = f"{fuzzed.reached:,} places reached" if fuzzed.reached else ""
-        cases.append(Case(target.name, target.reads, fuzzed.executions, "executions", seconds, note))
+        cases.append(Case(name, reads[name], fuzzed.executions, "executions", seconds, note))
         for number, finding in enumerate(fuzzed.findings):
-            place = _kept(target, number, finding.data)
+            place = _kept(name, number, finding.data)
             details = f"{finding.data[:300]!r}\n{finding.details}"
-            again = f'python -c \'from proof.fuzz.proving import show; show("{target.name}", "{place}")\''
-            violations.append(Violation(target.name, finding.what, details, again))
+            again = f'python -c \'from proof.fuzz.proving import show; show("{name}", "{place}")\''
+            violations.append(Violation(name, finding.what, details, again))
     engine = outcomes[0][0].engine
     return Report(
         name="fuzz",
         title="Every reader of files meets garbage",
         cases=tuple(cases),
         violations=tuple(violations),
-        planted=tuple(hunt()) if options.planted else (),
+        planted=tuple(hunt(options.workers)) if options.planted else (),
         notes=(f"Engine: {engine}. A reader may answer or raise what it says it raises; nothing else.",),
     )
 
@@ -63,9 +58,9 @@ def show(name: str, file: str) -> None:
         bench.close()
 
 
-def _timed(target: Target, options: Options) -> tuple[Fuzzed, float]:
+def _timed(name: str, options: Options) -> tuple[Fuzzed, float]:
     began = time.perf_counter()
-    return _fuzzed(target.name, options), time.perf_counter() - began
+    return _fuzzed(name, options), time.perf_counter() - began
 
 
 def _fuzzed(name: str, options: Options) -> Fuzzed:
@@ -76,12 +71,8 @@ def _fuzzed(name: str, options: Options) -> Fuzzed:
     return engine(name, seconds, options.first_seed)
 
 
-def _kept(target: Target, number: int, data: bytes) -> Path:
-    place = RESULTS / "found" / f"{target.name}--{number}"
+def _kept(name: str, number: int, data: bytes) -> Path:
+    place = RESULTS / "found" / f"{name}--{number}"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)
     return place
-
-
-def _nothing(data: bytes) -> None:
-    """In place of a reader whose workspace is gone."""

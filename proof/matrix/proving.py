@@ -5,20 +5,20 @@ Knows no step and no verdict; `cases` and `judge` do.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from proof import theatres
 from proof.matrix.bugs import BUGS
 from proof.matrix.cases import KINDS, STRIKERS, Fields, sampled
 from proof.report import Case, Options, Planted, Report, Violation
+from proof.spread import spread
 
-ROOT = Path(__file__).parents[2]
+THEATRE = "proof.matrix.theatre"
 SMALL = 300
 """How many cases there are in the sizes of `make test`."""
 NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job
@@ -45,29 +45,15 @@ def run(options: Options) -> Report:
         title="Real processes are killed before each of their operations",
         cases=tuple(cases),
         violations=tuple(violations),
-        planted=tuple(map(plant, BUGS)) if options.planted else (),
+        planted=tuple(spread(plant, list(BUGS), options.workers)) if options.planted else (),
         notes=(NOTE,),
         seconds=time.perf_counter() - began,
     )
 
 
-def play(cases: Sequence[Fields], root: Path, theatres: int, *flags: str) -> list[dict[str, Any]]:
+def play(cases: Sequence[Fields], root: Path, count: int, *flags: str) -> list[dict[str, Any]]:
     """Plays the cases in so many processes; one result for each."""
-    running = []
-    for number in range(theatres):
-        directory = root / f"theatre-{number}"
-        directory.mkdir()
-        (directory / "cases").write_text(json.dumps(cases[number::theatres]))
-        with (directory / "cases").open() as given, (directory / "results").open("w") as results:
-            running.append((directory, _theatre(directory, *flags, stdin=given, stdout=results)))
-    for _, process in running:
-        if process.wait() != 0:
-            raise RuntimeError(f"a theatre ended with exit code {process.returncode}; see above")
-    return [
-        json.loads(line)
-        for directory, _ in running
-        for line in (directory / "results").read_text().splitlines()
-    ]
+    return theatres.play(THEATRE, cases, root, count, *flags)
 
 
 def traced(case: Fields, root: Path) -> Callable[[str], list[str]]:
@@ -76,7 +62,7 @@ def traced(case: Fields, root: Path) -> Callable[[str], list[str]]:
     Those with which a runner records events of its process are left out: it does so only once a job has run
     for a second, as any job may on a busy machine.
     """
-    process = _theatre(root, "--trace", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = theatres.started(THEATRE, root, "--trace", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     out, _ = process.communicate(json.dumps([case]))
     result = json.loads(out)
     if result["problems"]:
@@ -106,13 +92,6 @@ def plant(name: str) -> Planted:
 def strikes(result: dict[str, Any]) -> set[str]:
     """Who was to be struck."""
     return {who for who in STRIKERS if result["case"][who] is not None}
-
-
-def _theatre(directory: Path, *flags: str, stdin: Any, stdout: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "proof.matrix.theatre", str(directory), *flags]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.Popen(command, stdin=stdin, stdout=stdout, text=True, env=environment)
 
 
 def _violation(kind: str, result: dict[str, Any]) -> Violation:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from proof.models import cancel, claims, cleaning, handover, phases, quotas, search, start, terminate, tokens
 from proof.models.checker import Checked, Model, check
 from proof.report import Case, Options, Planted, Report, Violation
+from proof.spread import spread
 
 
 class Subject(NamedTuple):
@@ -130,11 +130,7 @@ def run(options: Options, names: Sequence[str] = tuple(SUBJECTS)) -> Report:
     bugs = [(name, bug) for name in names for bug in SUBJECTS[name].planted if options.planted]
     work: list[_Order] = [_Order(name, None, sizes[name]) for name in names]
     work += [_Order(name, bug, SUBJECTS[name].small) for name, bug in bugs]
-    if options.workers > 1:
-        with ProcessPoolExecutor(options.workers) as pool:
-            outcomes = list(pool.map(_check, work))
-    else:
-        outcomes = [_check(order) for order in work]
+    outcomes = list(spread(_check, work, options.workers))
     seen = {(order.name, order.bug): outcome for order, outcome in zip(work, outcomes, strict=True)}
     return Report(
         name="models",

@@ -20,6 +20,7 @@ from proof.nth.bugs import BUGS
 from proof.nth.faults import Fault, Killed, failing
 from proof.nth.scenarios import Place, Scenario, scenarios
 from proof.report import Case, Options, Planted, Report, Violation
+from proof.spread import spread
 from tenuto.errors import TenutoError
 from tenuto.workspace.machine import this_machine
 
@@ -47,20 +48,13 @@ def run(options: Options) -> Report:
     cases, violations = [], []
     struck: Counter[str] = Counter()
     began_all = time.perf_counter()
-    for number, name in enumerate(scenario.name for scenario in scenarios()):
-        began = time.perf_counter()
-        tries = _small_tries(number) if options.small else [try_all(number, fault) for fault in faults]
+    names = [scenario.name for scenario in scenarios()]
+    tried_all = spread(_small_tries if options.small else _tries, range(len(names)), options.workers)
+    for name, (tries, seconds) in zip(names, tried_all, strict=True):
         count = sum(tried.cases for tried in tries)
         operations = max(tried.cases for tried in tries)
-        cases.append(
-            Case(
-                name,
-                f"{operations} operations, {len(faults)} faults",
-                count,
-                "cases",
-                time.perf_counter() - began,
-            )
-        )
+        tried_here = f"{operations} operations, {len(faults)} faults"
+        cases.append(Case(name, tried_here, count, "cases", seconds))
         for tried in tries:
             violations += tried.violations
             struck += tried.struck
@@ -70,7 +64,7 @@ def run(options: Options) -> Report:
         title="Every operation on files fails once, in every way",
         cases=tuple(cases),
         violations=tuple(violations),
-        planted=tuple(plant()) if options.planted else (),
+        planted=tuple(spread(_hunt, range(len(BUGS)), options.workers)) if options.planted else (),
         notes=(
             f"Faults: {', '.join(f'{fault.name} ({fault.value})' for fault in faults)}.",
             f"Operations that failed: {called}.",
@@ -79,12 +73,19 @@ def run(options: Options) -> Report:
     )
 
 
-def _small_tries(number: int) -> list[Tried]:
+def _tries(number: int) -> tuple[list[Tried], float]:
+    """Every operation of a scenario fails in every way; with the seconds that it took."""
+    began = time.perf_counter()
+    return [try_all(number, fault) for fault in Fault], time.perf_counter() - began
+
+
+def _small_tries(number: int) -> tuple[list[Tried], float]:
     """Every operation of a scenario is killed once, torn once, and fails in one way of those in turns."""
+    began = time.perf_counter()
     turns = [
         try_all(number, fault, first=turn, every=len(IN_TURNS)) for turn, fault in enumerate(IN_TURNS, 1)
     ]
-    return [*(try_all(number, fault) for fault in ALWAYS), *turns]
+    return [*(try_all(number, fault) for fault in ALWAYS), *turns], time.perf_counter() - began
 
 
 def try_all(
@@ -181,11 +182,6 @@ def _descriptors() -> set[int]:
 # Planted bugs
 
 
-def plant() -> list[Planted]:
-    """Break the adapters, and see whether the loop notices."""
-    return [_hunt(_Bug(*bug)) for bug in BUGS]
-
-
 class _Bug(NamedTuple):
     name: str
     stands_for: str
@@ -194,7 +190,9 @@ class _Bug(NamedTuple):
     broken: Callable[..., object]
 
 
-def _hunt(bug: _Bug) -> Planted:
+def _hunt(number: int) -> Planted:
+    """Break an adapter, and see whether the loop notices."""
+    bug = _Bug(*BUGS[number])
     began = time.perf_counter()
     right = getattr(bug.target, bug.attribute)
     setattr(bug.target, bug.attribute, bug.broken)
@@ -208,7 +206,7 @@ def _hunt(bug: _Bug) -> Planted:
 
 def _first_violation() -> Violation | None:
     for number in range(len(scenarios())):
-        for tried in _small_tries(number):
+        for tried in _small_tries(number)[0]:
             for violation in tried.violations:
                 return violation
     return None

@@ -4,25 +4,23 @@ Knows no kill point and no verdict; `points` and `judge` do.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from proof import theatres
 from proof.report import Case as Line
 from proof.report import Options, Planted, Report, Violation
 from proof.service import simulation
 from proof.service.bugs import BUGS
 from proof.service.case import APART, CASES, EMBEDDED, SAMPLE, Case
+from proof.spread import spread
 
 SEEDS, SEEDS_IN_TESTS, SEEDS_TO_FIND = 400, 5, 20
-ROOT = Path(__file__).parents[2]
+THEATRE = "proof.service.theatre"
 TRIED = {
     APART: "server and node are killed, each at one of its kill points; each is started again",
     EMBEDDED: "a server with a node is killed at one kill point, started again, and killed at another",
@@ -43,7 +41,8 @@ def run(options: Options) -> Report:
     line, found = simulated(options)
     bugs: list[Planted] = []
     if options.planted and not options.small:
-        bugs = [*map(plant, BUGS), *map(plant_in_simulation, simulation.PLANTED)]
+        bugs += spread(plant, list(BUGS), options.workers)
+        bugs += spread(plant_in_simulation, list(simulation.PLANTED), options.workers)
     return Report(
         name="service",
         title="Servers and nodes are killed at every pair of their kill points, and simulated",
@@ -61,8 +60,7 @@ def simulated(options: Options) -> tuple[Line, list[Violation]]:
         options.first_seed + (options.seeds or (SEEDS_IN_TESTS if options.small else SEEDS)),
     )
     began = time.perf_counter()
-    with ProcessPoolExecutor(options.workers) as pool:
-        verdicts = list(pool.map(simulation.played, seeds, chunksize=1))
+    verdicts = list(spread(simulation.played, seeds, options.workers))
     tried = "real stages of two servers, fake nodes: kills, freezes, lost calls and answers, clocks that jump"
     line = Line("simulation", tried, len(verdicts), "seeds", time.perf_counter() - began)
     return line, [
@@ -83,24 +81,12 @@ def plant_in_simulation(name: str) -> Planted:
     return Planted("simulation", name, stands_for, False, "", time.perf_counter() - began)
 
 
-def play(cases: Sequence[Case], theatres: int) -> list[dict[str, Any]]:
+def play(cases: Sequence[Case], count: int) -> list[dict[str, Any]]:
     """Plays the cases in so many processes; one result for each."""
     memory = "/dev/shm"  # nothing here survives a power cut, and nothing needs to
     place = memory if os.access(memory, os.W_OK) else None
-    running = []
-    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="tn-service-", dir=place) as root:
-        for number in range(min(theatres, len(cases))):
-            directory = Path(root) / str(number)
-            directory.mkdir()
-            (directory / "cases").write_text(json.dumps([case._asdict() for case in cases[number::theatres]]))
-            with (directory / "cases").open() as given, (directory / "results").open("w") as told:
-                running.append((directory, _theatre(directory, given, told)))
-        for directory, process in running:
-            if process.wait() != 0:
-                raise RuntimeError(f"a theatre ended with exit code {process.returncode}; see above")
-            results += [json.loads(line) for line in (directory / "results").read_text().splitlines()]
-    return results
+        return theatres.play(THEATRE, [case._asdict() for case in cases], Path(root), count)
 
 
 def plant(name: str) -> Planted:
@@ -111,14 +97,6 @@ def plant(name: str) -> Planted:
     how = problems[0].partition(":")[0] if problems else ""
     stands_for = BUGS[name].stands_for
     return Planted(BUGS[name].layout, name, stands_for, bool(problems), how, time.perf_counter() - began)
-
-
-def _theatre(directory: Path, given: Any, told: Any) -> subprocess.Popen[str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "proof.service.theatre", str(directory)]
-    return subprocess.Popen(
-        command, stdin=given, stdout=told, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
 
 
 def _violation(result: dict[str, Any]) -> Violation:

@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from proof.report import Case, Options, Planted, Report, Violation
 from proof.soak.bugs import BUGS
 from proof.soak.stage import EVERY_S, WAITS, Soak
+from proof.spread import spread
 
+CORES = 4
+"""How many cores one soak keeps busy: on fewer it takes longer than it waits."""
 JOBS_A_MINUTE, MINUTES = 400, 5.0
 PATIENCE = 6.0
 """How many times as long as its strikes each wait of a soak may last."""
@@ -41,7 +45,9 @@ def prove(options: Options) -> Report:
     outcome = play(soak)
     found = report(soak, outcome, time.perf_counter() - began)
     if options.planted and not options.small:  # in small sizes the tests ask the judge directly
-        found = replace(found, planted=tuple(hunt(name, options.first_seed) for name in BUGS))
+        at_once = max(options.workers // CORES, 1)
+        bugs = spread(partial(hunt, seed=options.first_seed), list(BUGS), at_once)
+        found = replace(found, planted=tuple(bugs))
     return found
 
 

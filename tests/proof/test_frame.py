@@ -66,6 +66,43 @@ def test_the_exit_code_tells(
     assert "| models |" in capsys.readouterr().out
 
 
+def _kept(directory: Path, name: str, **around: object) -> Path:
+    made = Report(name, name.title(), (CASE,), planted=(BUG,), seconds=2.0)
+    page = report.write([made], {**report.circumstances(Options(), "c0ffee"), **around}, directory)
+    return page.with_suffix(".json")
+
+
+def test_the_parts_of_a_run_are_joined_in_the_order_of_the_proofs(tmp_path: Path) -> None:
+    late = _kept(tmp_path / "b", "models", started="2026-01-02T00:00:00+00:00")
+    early = _kept(tmp_path / "a", "soak", started="2026-01-01T00:00:00+00:00")
+    assert frame.main(["--join", str(early), str(late), "--results", f"{tmp_path}/deep/results"]) == 0
+    raw = json.loads((tmp_path / "deep/results/20260101T000000.json").read_text())
+    assert [fields["name"] for fields in raw["reports"]] == ["models", "soak"]
+    assert raw["circumstances"]["commit"] == "c0ffee"
+    assert report.read(raw["reports"][0]).planted == (BUG,)
+
+
+def test_results_of_other_commits_and_twice_the_same_proof_are_not_joined(tmp_path: Path) -> None:
+    one, other = _kept(tmp_path / "a", "models"), _kept(tmp_path / "b", "soak", commit="decaf")
+    with pytest.raises(ValueError, match="differ in commit: c0ffee, decaf"):
+        report.joined([one, other], ["models", "soak"], tmp_path)
+    with pytest.raises(ValueError, match="the same proof"):
+        report.joined([one, one], ["models"], tmp_path)
+
+
+def test_a_run_that_is_ended_early_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: Options) -> Report:
+        if list(tmp_path.glob("*.json")):
+            raise KeyboardInterrupt
+        return GOOD
+
+    monkeypatch.setattr(frame, "proof", lambda name: run)
+    with pytest.raises(KeyboardInterrupt):
+        frame.main(["--only", "models,nth", "--results", str(tmp_path)])
+    [kept] = tmp_path.glob("*.json")
+    assert [fields["name"] for fields in json.loads(kept.read_text())["reports"]] == ["models"]
+
+
 def test_an_unknown_proof_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         frame.main(["--only", "astrology"])

@@ -64,9 +64,12 @@ def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     assert lived(range(seed, seed + 1)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942, 6520, 6765])
+@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942, 6520, 6765, 28549])
 def test_a_world_with_a_cluster_that_once_broke_a_promise_breaks_none(seed: int) -> None:
-    """Old files after a power loss, a job that was pending meanwhile, a wish that a full disk refused."""
+    """Old files after a power loss, a job that was pending meanwhile, a wish that a full disk refused.
+
+    And an attempt said to have failed, whose loss was the answer to the next submission.
+    """
     assert lived(range(seed, seed + 1)).failing == ()
 
 

@@ -12,6 +12,7 @@ from tenuto.scheduler.decisions import (
     RetryLimits,
     Tries,
     after_attempt,
+    is_told,
     on_arrival,
     tries_to_come,
 )
@@ -53,6 +54,19 @@ TIMED_OUT = derived(JobState.ERROR, reason=JobFailureStatus.TIMEOUT)
 )
 def test_what_a_submission_finds_decides_what_it_needs(found: Derived, expected: Arrival) -> None:
     assert on_arrival(found) is expected
+
+
+def test_the_loss_of_an_attempt_that_was_told_is_no_answer() -> None:
+    assert is_told(lost(ran=True), 1)
+    assert not is_told(lost(ran=True), 2)
+    assert not is_told(lost(ran=True), 1, once=True)
+    assert not is_told(Derived(JobState.UNSCHEDULED, Action.START, "nothing there"), 0)
+
+
+def test_a_cancellation_in_the_cluster_is_an_answer_unless_it_was_wished_before() -> None:
+    cancelled = derived(JobState.ERROR, Action.START, JobFailureStatus.CANCELLED, marked=False)
+    assert not is_told(cancelled, 1)
+    assert is_told(cancelled, 1, was_stopped=True)
 
 
 def test_a_done_job_is_final() -> None:

@@ -29,6 +29,7 @@ from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.ports import Machine
+from tenuto.workspace.records import StopRecord
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0
@@ -95,6 +96,12 @@ def preempt(job: ClusterJob) -> None:
     for runner in job.runners:
         runner.kill()
     job.sighting = Sighting(Seen.ENDED, message="PREEMPTED", blameless=True)
+
+
+def _cancel(job: ClusterJob) -> None:
+    """A person cancels a job with the cluster's own command, and it is killed."""
+    preempt(job)
+    job.sighting = Sighting(Seen.ENDED, reason=JobFailureStatus.CANCELLED, message="CANCELLED")
 
 
 @pytest.fixture
@@ -266,6 +273,77 @@ def test_a_runner_that_dies_is_a_loss_like_any_other(world: World) -> None:
     scheduler.wait(owner, HOUR_S)
     assert (job.failure_status, world.begun, job.attempt) == (JobFailureStatus.LOST, 2, 2)
     assert job_directory.look(world.host.machine(), world.paths).derived.reason is JobFailureStatus.LOST
+
+
+def _said_to_have_failed(world: World, job: Job, scheduler: SimulatedScheduler, owner: FakeOwner) -> None:
+    """The disk fails once while the attempt is watched: its owner is told that the job failed."""
+    world.host.disk.fail_after(0, errno.EIO)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, job.attempt) == (JobFailureStatus.FAILED, 1)
+
+
+def test_an_attempt_said_to_have_failed_whose_loss_shows_later_is_tried_again(world: World) -> None:
+    """The resubmission finds it not certainly dead and waits for it: its loss is no answer to that."""
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.lose(job, 1, lambda known: known.runners[0].kill())
+    _said_to_have_failed(world, job, scheduler, owner)
+    scheduler.submit(world.job(), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 2, 2)
+
+
+def test_a_job_that_runs_once_and_was_said_to_have_failed_is_lost_in_the_end(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(once=True), owner)
+    world.lose(job, 1, lambda known: known.runners[0].kill())
+    _said_to_have_failed(world, job, scheduler, owner)
+    scheduler.submit(world.job(once=True), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, job.attempt, world.begun) == (JobFailureStatus.LOST, 1, 1)
+
+
+def test_a_wish_older_than_a_resubmission_does_not_end_it(world: World) -> None:
+    """The wish was for the attempt that was said to have failed; a wish that comes later is obeyed."""
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.lose(job, 1, lambda known: known.runners[0].kill())
+    scheduler.cancel(job)
+    world.sleep(0.1)
+    _said_to_have_failed(world, job, scheduler, owner)
+    scheduler.submit(world.job(), owner)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.state, job.attempt, world.begun) == (JobState.DONE, 2, 2)
+
+
+def test_a_wish_that_comes_after_a_resubmission_is_obeyed(world: World) -> None:
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.lose(job, 1, lambda known: known.runners[0].kill())
+    scheduler.cancel(job)
+    world.sleep(0.1)
+    _said_to_have_failed(world, job, scheduler, owner)
+    scheduler.submit(world.job(), owner)
+    world.sleep(0.1)
+    now = world.host.clock.now()
+    again = StopRecord(1, JobFailureStatus.CANCELLED, now, "by another process")
+    job_directory.request_stop(world.host.machine().files, world.paths, again)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, job.standing.message) == (JobFailureStatus.CANCELLED, "by another process")
+    assert world.begun == 1
+
+
+def test_an_attempt_that_a_person_cancels_in_the_cluster_is_not_tried_again(world: World) -> None:
+    """Not even if its end was told before: the person may have cancelled it after the resubmission."""
+    world.duration_s = 1000.0
+    owner, scheduler = FakeOwner(), world.scheduler()
+    job = scheduler.submit(world.job(), owner)
+    world.sleep(30.0)
+    _said_to_have_failed(world, job, scheduler, owner)
+    scheduler.submit(world.job(), owner)
+    world.lose(job, 1, _cancel)
+    scheduler.wait(owner, HOUR_S)
+    assert (job.failure_status, job.attempt, world.begun) == (JobFailureStatus.CANCELLED, 1, 1)
 
 
 def test_a_refused_job_is_rejected_with_the_words_of_the_cluster(world: World) -> None:

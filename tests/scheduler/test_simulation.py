@@ -77,6 +77,26 @@ def test_a_wish_that_its_writer_did_not_live_to_deliver_is_obeyed_on_adoption(wo
     assert world.ledger == [("begin", "job0")]
 
 
+def test_a_runner_said_to_have_failed_that_dies_later_is_followed_by_another(world: World) -> None:
+    """The scheduler could not read the directory once: the runner lived, and the job was submitted again."""
+    world.retry = RetryLimits()
+    first, owner, second = world.scheduler(), FakeOwner("second"), world.scheduler()
+    world.submit_chain(first, FakeOwner("first"), 1)
+    world.loop.run_until_complete(asyncio.sleep(1.0))
+    first.kill()
+    [job] = world.submit_chain(second, owner, 1)
+    world.host.disk.fail_after(0, errno.EIO)
+    second.wait(owner, HOUR_S)
+    assert job.failure_status is JobFailureStatus.FAILED
+    world.submit_chain(second, owner, 1)
+    world.loop.run_until_complete(asyncio.sleep(1.0))
+    [runner] = [runner for runner in world.launcher.runners.values() if runner.alive()]
+    runner.kill()
+    second.wait(owner, HOUR_S)
+    assert (job.state, job.attempt) == (JobState.DONE, 2)
+    assert world.ledger == [("begin", "job0"), ("begin", "job0"), ("end", "job0")]
+
+
 def test_what_was_cancelled_as_its_time_was_up_is_not_tried_again(world: World) -> None:
     """The wish came when the runner could not hear it any more: its marker says TIMEOUT."""
     world.retry = RetryLimits(resumable=True, max_retries=3)

@@ -85,7 +85,10 @@ class Arrivals:
         if arrival is Arrival.REUSE and job.reuse is not None and found.marker is not None:
             job.reruns = not job.reuse(job, found.marker)
             arrival = Arrival.RUN if job.reruns else arrival
-        return Look(found, arrival)
+        stop = None
+        if arrival is Arrival.ADOPT:
+            stop = job_directory.read_stop(self._machine.files, job.paths, found.attempt)
+        return Look(found, arrival, stop)
 
     def _prepare(self, job: Job, found: Derived) -> None:
         """Count the try to come, and raise if it can never begin."""
@@ -146,7 +149,7 @@ class Arrivals:
 
     def _place(self, job: Job, look: Look) -> None:
         """A new job is done, runs somewhere, or is to be run."""
-        found, arrival = look
+        found, arrival, _ = look
         job.is_found = arrival in (Arrival.REUSE, Arrival.ADOPT)
         job.attempt = found.attempt
         job.answered = known_end(found)
@@ -185,6 +188,7 @@ class Arrivals:
             # Another scheduler may have tried it in vain since: that is no answer to this submission either.
             is_end = look is not None and look.found.action is Action.KEEP
             job.answered = look.found.attempt if look is not None and is_end else job.attempt
+            job.spent_stop = None if look is None else look.stop
             self._feed(Submitted(job))
         elif job.is_done and given is not job and given.reruns:
             job.tries, job.answered, job.reruns = NO_TRIES, job.attempt, True  # its code has changed since

@@ -49,6 +49,8 @@ class Look(NamedTuple):
 
     found: Derived
     arrival: Arrival
+    stop: StopRecord | None = None
+    """The wish to end the attempt that is to be waited for."""
 
 
 def known_end(found: Derived) -> int:
@@ -68,6 +70,18 @@ def answers(found: Derived, answered: int, *, once: bool = False, again: bool = 
         return False
     # Not `>`: when a person deletes the directory, the attempts are counted from 1 again.
     return once or (found.state is JobState.DONE and not again) or found.attempt != answered
+
+
+def is_told(found: Derived, answered: int, *, once: bool = False, was_stopped: bool = False) -> bool:
+    """True if the owners of a job knew that an attempt had failed, and asked for another, before it was over.
+
+    A scheduler that cannot read a directory tells that the attempt failed. The next submission may find that
+    attempt not certainly over, and waits for it: its failure is no answer then. Two ends are answers: that of
+    a job that runs `once`, and a cancellation in the cluster, which may have come after the submission.
+    `was_stopped`: it came before, by a wish for the end of that attempt.
+    """
+    is_cancelled = found.reason is JobFailureStatus.CANCELLED and found.marker is None
+    return found.attempt == answered != 0 and not once and (was_stopped or not is_cancelled)
 
 
 class RetryLimits(NamedTuple):

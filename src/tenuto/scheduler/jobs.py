@@ -81,6 +81,8 @@ class Job(Entry):
     """Asked when the job is found done; None: what is done is reused."""
     reruns: bool = False
     """It was found done, and is run again all the same."""
+    spent_stop: StopRecord | None = None
+    """The wish to end an attempt that was said to have failed before the job was submitted again."""
     is_found: bool = False
     """It was done, or running, before this process asked for it: another one wrote its parameters."""
 

@@ -95,7 +95,8 @@ class Verdicts:
 
     def _wish(self, job: Job) -> StopRecord | None:
         """The wish to stop the current attempt: of a person here, or written down by another process."""
-        return job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
+        wish = job.stop or job_directory.read_stop(self.machine.files, job.paths, job.attempt)
+        return None if wish == job.spent_stop else wish
 
     def _unless_cancelled(self, job: Job, verdict: Verdict) -> Verdict:
         """A job that a person wants to end is not tried again, whatever ended the attempt."""

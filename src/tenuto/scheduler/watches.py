@@ -12,9 +12,7 @@ from tenuto.errors import WorkspaceError
 from tenuto.launchers.protocols import Process
 from tenuto.launchers.runner.terms import ENDED
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.decisions import (
-    Verdict,
-)
+from tenuto.scheduler.decisions import Verdict, is_told
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.jobs import Job
@@ -104,7 +102,9 @@ class Watches(Verdicts):
                 return None
             if not self._handovers.give_up(job, found):
                 return None
-            if found.derived.action is Action.KEEP and not has_answer(job, found):
+            was_stopped = job.spent_stop is not None
+            is_old = is_told(found.derived, job.answered, once=job.once, was_stopped=was_stopped)
+            if is_old and not has_answer(job, found):
                 return self._unless_cancelled(job, Verdict(JobState.UNSCHEDULED, tries=job.tries))
             return self._concluded(job, found)
 
