@@ -108,7 +108,7 @@ def _unstarted(
             return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
         return sight._replace(message=sight.message or "the run ended before it was started")
     if not needed:
-        return sight._replace(message="transient, and nobody needs it yet")
+        return sight._replace(message="transient, and no job needs it yet")
     waits_for = [other for other, found in dependencies if found.state is not JobState.DONE]
     if not waits_for:
         return sight._replace(state=JobState.READY, message=sight.message or "waits for a free slot")

@@ -101,7 +101,7 @@ class Attempts(Watches):
         """
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
-            if not job.launcher.external:  # of others nobody else holds the tokens
+            if not job.launcher.external:  # the runner of an external one holds no tokens
                 held.callback(grant.close)
             found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
             self._schedule(job, found)

@@ -214,9 +214,9 @@ class Scheduler(Shell):
         return take(known, self._core.slots, self._ledger, paused=paused, most_waits=most_waits)
 
     def drain(self) -> None:
-        """Returns once everybody was told of everything that happened so far."""
+        """Returns once every subscriber was told of everything that happened so far."""
         told = threading.Event()
-        # In two steps: who is told of something may have the rest of it done in a step of its own.
+        # In two steps: a subscriber that is told of an event may have the rest done in a step of its own.
         self._notifications.call(lambda: self._notifications.call(told.set))
         self._notifications.hurry()
         told.wait()
@@ -262,7 +262,7 @@ class Scheduler(Shell):
         return known
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
+        """The final state of a job, once it has one; at once for a transient job that no other needs."""
         self._take_in()
         if not job.is_at_rest:
             if job._final_state is None:

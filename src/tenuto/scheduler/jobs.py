@@ -268,7 +268,7 @@ class Job(Entry):
         if self.is_at_rest:  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
             # If it is run again, then as its present owner wants it: the launcher of an experiment that was
-            # left is closed, and would start processes that nobody ends.
+            # left is closed, and would start processes that no launcher ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.slots = other.slots
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
@@ -296,7 +296,7 @@ class Job(Entry):
         return job_total(self.scheduler.machine.files, self.paths) if self.scheduler is not None else None
 
     def done_handler(self, state: JobState) -> str | None:
-        """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
+        """Calls the callbacks of a job that is done, off the loop; says what the first raised."""
         problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: a caller that asks meanwhile is called once, too.

@@ -1,4 +1,4 @@
-"""A scheduler at one moment: how many jobs are where, who uses which slots, and what each job waits for.
+"""A scheduler at one moment: how many jobs are where, which slots are used, and what each job waits for.
 Values only; the scheduler takes them in its loop, where nothing changes meanwhile.
 """
 

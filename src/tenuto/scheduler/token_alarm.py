@@ -65,7 +65,7 @@ class Alarm:
                 self.soon()  # for what changed before the watch was there
 
     def rest(self) -> None:
-        """Nobody waits any more."""
+        """No job waits any more."""
         if self._watch is not None:
             self._loop.loop.remove_reader(self._watch.fileno())
             self.close()
@@ -84,7 +84,7 @@ class Alarm:
             self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
 
     def got_through(self) -> None:
-        """Nobody else was there."""
+        """No other scheduler was there."""
         self._busy_s = BUSY_S
 
     def short(self) -> None:

@@ -221,7 +221,7 @@ class TokenQueue:
         for job in self._tickets.values():
             has_room = self._slots.has_room(job)
             self._tell(job, why_waiting(job.needs, states) if has_room else "waits for a slot")
-        if left != before.tickets:  # a number that nobody has seen may be given once more
+        if left != before.tickets:  # a number that no scheduler has seen may be given once more
             self.files.write_queue(Queue(next_number, left))
 
     def _number(self) -> int:

@@ -153,7 +153,7 @@ def declare(machine: Machine, token: CounterToken) -> None:
 
 
 def needs_of(dependencies: Iterable[TokenDependency], lock_path: str | None) -> tuple[Need, ...]:
-    """What a job needs besides its own lock, in the one order in which everybody takes it."""
+    """What a job needs besides its own lock, in the one order in which every scheduler takes it."""
     counts: dict[str, tuple[CounterToken, int]] = {}
     for token, count in dependencies:
         known = counts.get(token.name)

@@ -1,5 +1,5 @@
 """Work that must not block a loop: completions in four threads, notifications and submissions in one each.
-A function that raises is logged and harms nobody else.
+A function that raises is logged and harms no other.
 """
 
 from __future__ import annotations

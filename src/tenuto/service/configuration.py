@@ -194,7 +194,7 @@ def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | Non
 
 
 def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:
-    """Refuses to let everybody on the network run programs here."""
+    """Refuses to let every client on the network run programs here."""
     if auth == "none" and not address.is_loopback and not is_insecure:
         raise UnsafeService(
             f"everybody who can reach {address.host} could run programs here: give --auth tokens (and make "

@@ -1,5 +1,5 @@
 """What every request passes first: its Host and Origin, no token in its URL; and what every answer carries.
-Plain ASGI, so that streams pass untouched; who may do what is in `access`.
+Plain ASGI, so that streams pass untouched; what a principal may do is in `access`.
 """
 
 from __future__ import annotations

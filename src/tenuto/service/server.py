@@ -168,7 +168,7 @@ class Server:
         await self.parts.sql(self.parts.requests.rehearse)
 
     def drain(self) -> None:
-        """Takes no more uploads, and lets nobody wait."""
+        """Takes no more uploads, and lets no request wait."""
         log("draining")
         self.operations.is_draining = True
         self.parts.waiters.close()
@@ -233,7 +233,7 @@ class Server:
             self._getter.follow(row, taken_over=True)
 
     async def _tell_news(self) -> None:
-        """Wakes those who wait for jobs that other servers moved, or were asked to end."""
+        """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
         parts = self.parts
         if self.database.is_sqlite:
             return

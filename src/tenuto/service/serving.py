@@ -47,7 +47,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is run, and who is told."""
+    """What is run, and what is told of its start."""
 
     app: ASGIApp
     start: Callable[[], Awaitable[None]]

@@ -50,11 +50,11 @@ class Waiters(Generic[R]):
 
     @property
     def is_closed(self) -> bool:
-        """True once nobody should wait any more."""
+        """True once no request should wait any more."""
         return self._is_closed
 
     def close(self) -> None:
-        """Wakes everybody, and lets nobody wait from now on."""
+        """Wakes all requests that wait, and lets none wait from now on."""
         self._is_closed = True
         for id in list(self._events):
             self.tell(id)

@@ -34,7 +34,7 @@ class _Epoch:
     """Counts the changes of configs whose digest was already known.
 
     A digest is remembered with the epoch it was computed in. Changing a config that
-    nobody has hashed yet, which is how configs are built, keeps all digests valid.
+    was not hashed yet, which is how configs are built, keeps all digests valid.
     """
 
     current = 0

@@ -337,7 +337,7 @@ def _outputs(task: Any) -> Any:
 
 
 def made_meanwhile(task: Any) -> Dependency:
-    """Marks what a running task has made: it counts as the task's output, but nobody waits for the task."""
+    """Marks what a running task has made: it counts as the task's output, but does not wait for the task."""
 
     def dep(config: C) -> C:
         marked = _marked(config, task)

@@ -160,7 +160,7 @@ def archive(
 ) -> list[str]:
     """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
 
-    All of them, or those of the given numbers. Only while nobody writes there: at the start or the end of a
+    All of them, or those of the given numbers. Only while no writer is there: at the start or the end of a
     run, under the experiment's lock.
     """
     files.make_directory(target)

@@ -93,7 +93,7 @@ async def _row(front: NodeFront, id: int) -> PayloadRow:
     return row
 
 
-@router.get("/", response_model=PongBody, summary="Whether anybody is there", responses=errors())
+@router.get("/", response_model=PongBody, summary="Whether the node answers", responses=errors())
 async def root() -> PongBody:
     return PongBody()
 
