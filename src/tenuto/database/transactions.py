@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from tenuto.clock import Clock, Randomness, SystemClock, SystemRandomness
+from tenuto.clock import SystemClock, SystemRandomness
 from tenuto.database.deadlines import Deadlines
 from tenuto.database.engine import WRITES, make_engine
 from tenuto.database.groups import Groups
@@ -48,15 +48,13 @@ class Database:
         *,
         patience_s: float = PATIENCE_S,
         transaction_s: float = TRANSACTION_S,
-        clock: Clock | None = None,
-        randomness: Randomness | None = None,
     ) -> None:
         """`url`: a path (SQLite) or ``postgresql://...``; `transaction_s`: when a transaction that the server
         does not answer is cut."""
         self._url = database_url(url)
         self._patience_s = patience_s
-        self._clock = clock or SystemClock()
-        self._randomness = randomness or SystemRandomness()
+        self._clock = SystemClock()
+        self._randomness = SystemRandomness()
         self._closed = threading.Event()
         self.is_sqlite = self._url.drivername == SQLITE
         self.shown_url = shown(self._url)

@@ -133,8 +133,8 @@ async def asked(worker: Worker, function: Callable[[], T]) -> T:
 class DoneHandlerWorker(ThreadWorker):
     """Processes the ends of jobs: task outputs and the final status, off the loop."""
 
-    def __init__(self, threads: int = 4) -> None:
-        super().__init__("tenuto-done", threads)
+    def __init__(self) -> None:
+        super().__init__("tenuto-done", 4)
 
 
 class NotificationWorker(ThreadWorker):

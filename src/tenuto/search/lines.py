@@ -5,9 +5,8 @@ Writes to standard error; escapes what could move a terminal's cursor.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
-from tenuto.clock import Clock, SystemClock
+from tenuto.clock import SystemClock
 from tenuto.jobs.text import safe
 from tenuto.search.reporting import Progress
 from tenuto.search.result import SearchResult
@@ -27,34 +26,33 @@ def write_line(text: str) -> None:
 class LineReporter:
     """Says when a search starts, every ten seconds how far it is, and how it ended."""
 
-    def __init__(self, write: Callable[[str], None] = write_line, clock: Clock | None = None) -> None:
-        self._write = write
-        self._clock = clock or SystemClock()
+    def __init__(self) -> None:
+        self._clock = SystemClock()
         self._said_at = self._clock.monotonic()
         self._failed = 0
 
     def started(self, progress: Progress) -> None:
         self._said_at = self._clock.monotonic()
         self._failed = progress.failed
-        self._write(f"{progress.name}: started, {progress.ended} of {_total(progress)} candidates")
+        write_line(f"{progress.name}: started, {progress.ended} of {_total(progress)} candidates")
 
     def progressed(self, progress: Progress) -> None:
         now = self._clock.monotonic()
         if now - self._said_at >= EVERY_S:
             self._said_at = now
-            self._write(line(progress))
+            write_line(line(progress))
             for text in new_failures(progress, self._failed):
-                self._write(text)
+                write_line(text)
             self._failed = progress.failed
 
     def say(self, text: str) -> None:
-        self._write(safe(text))
+        write_line(safe(text))
 
     def ended(self, progress: Progress, result: SearchResult) -> None:
         if progress.failed > self._failed:
             for text in new_failures(progress, self._failed):
-                self._write(text)
-        self._write(last_line(progress, result))
+                write_line(text)
+        write_line(last_line(progress, result))
 
 
 def new_failures(progress: Progress, before: int) -> list[str]:

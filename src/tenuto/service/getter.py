@@ -75,9 +75,6 @@ class Getter:
         if row.node is not None:
             self._parts.book.took(row.node, row.service)
 
-    def is_following(self, job_id: int) -> bool:
-        return job_id in self._tasks
-
     def terminate(self, job_id: int) -> None:
         """Has the node of a job told that its end was asked for."""
         if job_id in self._followers:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -166,8 +165,3 @@ class _Answer:
         ]
         await self.send({"type": "http.response.start", "status": code.http_status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def quiet_uvicorn() -> None:
-    """Keeps uvicorn from logging requests, whose paths and queries are the users'."""
-    logging.getLogger("uvicorn.access").disabled = True

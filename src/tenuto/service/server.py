@@ -109,7 +109,6 @@ class Server:
         self._last_move = 0
         self._beats = Beats()
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
-        self._stop_listening: list[object] = []
 
     def _wake_sender(self) -> None:
         self._sender.stage.wake()
@@ -155,10 +154,8 @@ class Server:
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
-        self._stop_listening = [
-            listen(QUEUE_CHANNEL, self._sender.stage.wake_soon),
-            listen(MOVES_CHANNEL, self._news.wake_soon),
-        ]
+        listen(QUEUE_CHANNEL, self._sender.stage.wake_soon)
+        listen(MOVES_CHANNEL, self._news.wake_soon)
         await self._learn_slots()
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
