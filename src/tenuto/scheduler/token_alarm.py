@@ -5,8 +5,8 @@ Knows nothing of tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
+from tenuto.scheduler.loop import Loop
 from tenuto.workspace.inotify import DirectoryWatch
 
 POLL_S = 2.0
@@ -14,17 +14,6 @@ POLL_S = 2.0
 BUSY_S = 0.005
 """How soon to try again when another scheduler is at the queue; longer each time."""
 LONGEST_BUSY_S = 0.2
-
-
-class Loop(Protocol):
-    """As much of the scheduler's loop as is needed here."""
-
-    @property
-    def loop(self) -> Any: ...
-
-    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
-
-    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
 
 
 class Alarm:

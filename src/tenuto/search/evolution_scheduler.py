@@ -15,12 +15,12 @@ from tenuto.search.agent import Agent
 from tenuto.search.decisions import Bounds, Plan, Standing, plan
 from tenuto.search.ingestion import Ingestion
 from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
+from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.moves import SEARCH
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import Queue
 from tenuto.search.recovery import Recovery
 from tenuto.search.rows import SearchView
-from tenuto.search.sampling import MapElitesSampler
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 
-class Listening(asyncio.Event, Generic[R]):
+class Waiter(asyncio.Event, Generic[R]):
     """An event that is set whenever its id is told of."""
 
     row: R | None = None
@@ -24,13 +24,13 @@ class Waiters(Generic[R]):
 
     def __init__(self) -> None:
         # In the order in which they began to wait, so that a simulation repeats itself.
-        self._events: dict[int, dict[Listening[R], None]] = {}
+        self._events: dict[int, dict[Waiter[R], None]] = {}
         self._is_closed = False
 
     @contextmanager
-    def listen(self, id: int) -> Iterator[Listening[R]]:
+    def listen(self, id: int) -> Iterator[Waiter[R]]:
         """An event that is set whenever that id is told of; to be made before the row is read."""
-        event = Listening[R]()
+        event = Waiter[R]()
         if self._is_closed:
             event.set()
         self._events.setdefault(id, {})[event] = None

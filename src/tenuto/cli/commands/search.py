@@ -18,9 +18,9 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
-from tenuto.search.adding import add_candidate
 from tenuto.search.export import artifacts_of, candidate_rows
 from tenuto.search.lines import number as shown_number
+from tenuto.search.manual_candidate import add_candidate
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.overview import Overview, overview, workers
 from tenuto.search.store import Store
