@@ -329,7 +329,10 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return live
 
     def tag(self, name: str, value: str | int | float | bool | None) -> Self:
-        """Adds a tag, a name for what varies; never part of the identity."""
+        """Adds a tag, a name for what varies and its value; never part of the identity.
+
+        Raises `InvalidValue` for a value that is no text, number, bool or None.
+        """
         add_tag(self, name, value)
         return self
 
@@ -340,7 +343,8 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def add_dependencies(self, *dependencies: Any) -> Self:
         """Tasks, jobs or tokens to wait for besides those in the parameters; not part of the identity.
 
-        Before the task is submitted; a task among them must have been submitted by then.
+        A task among these `dependencies` must have been submitted before this one is. Raises `SealedConfig`
+        after this task was submitted, and `GraphError` or `ParameterError` for what no task can wait for.
         """
         state = state_of(self)
         if state.job is not None:
@@ -425,7 +429,8 @@ C = TypeVar("C", bound=Config)
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
-    The configs inside are shared, not copied; tags, dependencies and origin come along.
+    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
+    inside are shared, not copied; tags, dependencies and origin come along.
     """
     state = state_of(config)
     copied: C = object.__new__(type(config))
@@ -444,7 +449,10 @@ def copyconfig(config: C, **changes: Any) -> C:
 
 
 def setmeta(config: C, flag: bool) -> C:
-    """Counts a config in no identity (True), or even where its parameter is Meta (False)."""
+    """Counts a config in no identity (`flag` True), or even where its parameter is Meta (False).
+
+    Raises `SealedConfig` if its identity is fixed already. Returns the config.
+    """
     state = state_of(config)
     if state.sealed:
         raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")

@@ -79,7 +79,7 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
 
 
 def former_identity(config: ConfigBase) -> str | None:
-    """The identity from before classes of it, or of configs in it, were deprecated; None if none was."""
+    """The identity of a config from before its class, or one in it, was deprecated; None if none was."""
     found = former_digest(config, lambda node: schema_of(type(node)) if _is_deprecated(node) else None)
     return None if found is None else found.hex()
 

@@ -261,7 +261,7 @@ class InputFile(Config):
 
 
 def input_file(path: Path | str) -> InputFile:
-    """An `InputFile` for a file on this machine."""
+    """An `InputFile` for the file at a path on this machine; `ParameterError` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
