@@ -16,12 +16,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from tenuto.clock import SystemClock, SystemRandomness
+from tenuto.database.database_urls import SQLITE, database_url, shown, without_password
 from tenuto.database.deadlines import Deadlines
 from tenuto.database.engine import WRITES, make_engine
 from tenuto.database.faults import Fault, fault_of
 from tenuto.database.groups import Groups
 from tenuto.database.turns import turns_of
-from tenuto.database.urls import SQLITE, database_url, shown, without_password
 from tenuto.database.wakeups import SENDER, Wakeups, take_announcements
 from tenuto.errors import DatabaseDamaged, DatabaseError, DatabaseUnavailable
 

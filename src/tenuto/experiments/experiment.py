@@ -29,8 +29,8 @@ from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.jobs_html import jobs_html
 from tenuto.jobs.rows import row_of
-from tenuto.jobs.table import jobs_html
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import CarbonMetricsData, Event

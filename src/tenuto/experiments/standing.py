@@ -49,7 +49,7 @@ def concerning(
     return [line for line in lines if line.job_id in found]
 
 
-def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
+def standings(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
     """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.

@@ -138,10 +138,6 @@ class Job(Entry):
         self.watched_outputs: tuple[WatchedOutput, ...] = ()
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        """No attempt is known yet."""
         self.process: Process | None = None
         self.slot_units: tuple[LockHandle, ...] = ()
         """What it has of the slots that processes share; its runner inherits them."""

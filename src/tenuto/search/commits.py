@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.errors import GitError
+from tenuto.search.agent_prompt import prompt_text
 from tenuto.search.blocks import changed_outside, is_marked
 from tenuto.search.commands import Finished, run_command
 from tenuto.search.git import Git
 from tenuto.search.outcome import Outcome, as_outcome
 from tenuto.search.programs import AS_IT_IS
-from tenuto.search.prompt import prompt_text
 from tenuto.settings import process_environment
 from tenuto.tasks import Meta, Param, Task
 

@@ -18,7 +18,7 @@ from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import candidate_rows
 from tenuto.search.job_scheduler import Console
-from tenuto.search.lines import LineReporter
+from tenuto.search.line_reporter import LineReporter
 from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.plain_console import Plain

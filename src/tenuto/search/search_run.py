@@ -11,7 +11,7 @@ from tenuto.search.best_branch import BestBranch
 from tenuto.search.export import failures
 from tenuto.search.interrupts import Interrupts
 from tenuto.search.job_scheduler import Console
-from tenuto.search.lines import LineReporter
+from tenuto.search.line_reporter import LineReporter
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.plain_console import Plain
 from tenuto.search.programs import Programs

@@ -14,8 +14,8 @@ from tenuto.errors import DamagedResult, NodeError, PayloadGone, TenutoError
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
 from tenuto.service.decisions import back_off_s
-from tenuto.service.handover import Handover
 from tenuto.service.log import log
+from tenuto.service.node_handover import Handover
 from tenuto.service.nodes import WAIT_S, Node, PayloadStatus
 from tenuto.service.parts import Parts
 from tenuto.service.requests import TERMINATED

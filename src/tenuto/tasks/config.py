@@ -26,7 +26,7 @@ from tenuto.tasks.arguments import Mismatch, describe, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
-from tenuto.tasks.identity import forget_all_digests, forget_digest
+from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
@@ -446,19 +446,6 @@ def copyconfig(config: C, **changes: Any) -> C:
     for name, value in changes.items():
         assign(copied, name, value)
     return copied
-
-
-def setmeta(config: C, flag: bool) -> C:
-    """Counts a config in no identity (`flag` True), or even where its parameter is Meta (False).
-
-    Raises `SealedConfig` if its identity is fixed already. Returns the config.
-    """
-    state = state_of(config)
-    if state.sealed:
-        raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
-    forget_all_digests()
-    state.is_meta = flag
-    return config
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:

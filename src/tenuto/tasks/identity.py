@@ -15,15 +15,17 @@ task it came from, and its init tasks in order.
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from tenuto.errors import MissingValue
+from tenuto.errors import MissingValue, SealedConfig
 from tenuto.light import NamedTuple, pathlib, sha256, struct
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.location import class_id
 from tenuto.tasks.schema import IGNORED_FACTORY, Paths, Schema, schema_of
+
+C = TypeVar("C", bound=ConfigBase)
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
@@ -76,6 +78,19 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
     for node in postorder(config, lambda _: False):
         digests[id(node)] = _digest_of(node, view)
     return digests[id(config)].hex()
+
+
+def setmeta(config: "C", flag: bool) -> "C":
+    """Counts a config in no identity (`flag` True), or even where its parameter is Meta (False).
+
+    Raises `SealedConfig` if its identity is fixed already. Returns the config.
+    """
+    state = state_of(config)
+    if state.sealed:
+        raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
+    forget_all_digests()
+    state.is_meta = flag
+    return config
 
 
 def former_identity(config: ConfigBase) -> str | None:

@@ -21,7 +21,7 @@ from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.registry import new_code, registrations
+from tenuto.monitor.web.registrations import new_code, registrations
 from tenuto.settings import state_directory
 
 if TYPE_CHECKING:

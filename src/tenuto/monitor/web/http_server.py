@@ -20,7 +20,7 @@ from tenuto.errors import PortTaken
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
-from tenuto.monitor.web.registry import Registration, register, unregister
+from tenuto.monitor.web.registrations import Registration, register, unregister
 from tenuto.monitor.web.sessions import Sessions
 
 PORT = 8368
