@@ -7,7 +7,7 @@ from __future__ import annotations
 from tenuto.clock import Clock, SystemClock
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
-from tenuto.search.heatmap import Row, heat_map, spark_line
+from tenuto.search.heatmap import HeatmapRow, heat_map, spark_line
 from tenuto.search.line_reporter import duration, last_line, number, rate
 from tenuto.search.reporter import SearchProgress
 from tenuto.search.result import SearchResult
@@ -101,14 +101,14 @@ class LiveReporter:
         return [ScreenLine(f"{count} failed: {safe(cause)}", Style.BAD) for cause, count in causes]
 
 
-def _zipped(picture: list[Row], side: list[str]) -> list[tuple[Row | None, str]]:
+def _zipped(picture: list[HeatmapRow], side: list[str]) -> list[tuple[HeatmapRow | None, str]]:
     blank = " " * (width(picture[0].plain) if picture else 0)
     length = max(len(picture), len(side))
-    rows: list[Row | None] = [*picture, *[Row(blank, blank)] * (length - len(picture))]
+    rows: list[HeatmapRow | None] = [*picture, *[HeatmapRow(blank, blank)] * (length - len(picture))]
     return list(zip(rows, [*side, *[""] * (length - len(side))], strict=True))
 
 
-def _beside(row: Row | None, text: str, is_unicode: bool) -> ScreenLine:
+def _beside(row: HeatmapRow | None, text: str, is_unicode: bool) -> ScreenLine:
     gap = " " * _GAP
     if row is None:
         return ScreenLine(text)

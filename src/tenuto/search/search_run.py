@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.search.best_branch import BestBranch
 from tenuto.search.export import failures
-from tenuto.search.interrupts import Interrupts
+from tenuto.search.interrupts import SearchInterrupts
 from tenuto.search.job_scheduler import Console
 from tenuto.search.line_reporter import LineReporter
 from tenuto.search.open_search import OpenSearch
@@ -69,7 +69,7 @@ class SearchRun:
         opened.sampler.replica.read_on()
         opened.reopen()
         self._reporter.started(self._progress())
-        interrupts = Interrupts(self._stop, self._leave, self._reporter.say)
+        interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
         with interrupts:
             if self.agent is not None:
                 self.agent.start()
