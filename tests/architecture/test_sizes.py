@@ -14,7 +14,7 @@ LONGEST_FUNCTION = 50
 LONG_FILES = {
     "errors.py": 433,  # one tree
     "monitor/shapes.py": 425,
-    "tasks/config.py": 468,
+    "tasks/config.py": 463,
     "tasks/schema.py": 487,
     "tasks/task.py": 361,
     "testing/contracts/launchers.py": 443,

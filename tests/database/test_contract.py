@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tenuto.database import Database, Migrations, announce, migrate, now_ms
 from tenuto.database.members import Member, MemberKind, join, leave, listed, see, unseen
-from tenuto.database.migrating import OWN
+from tenuto.database.migration import OWN
 from tenuto.errors import NewerDatabase
 
 

@@ -25,7 +25,7 @@ from tenuto.lifecycle.events import (
 from tenuto.lifecycle.owners import run_owner
 from tenuto.testing import Crash, FakeDisk
 from tenuto.workspace.event_writer import EventWriter
-from tenuto.workspace.journal import Entry, EventReader, replay
+from tenuto.workspace.journal import EventReader, JournalEntry, replay
 from tenuto.workspace.layout import Layout
 
 from .scripts import Place, environment, eventually, python, run
@@ -69,11 +69,11 @@ def started(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def keys(entries: list[Entry]) -> list[tuple[str, int]]:
+def keys(entries: list[JournalEntry]) -> list[tuple[str, int]]:
     return [(entry.writer, entry.sequence) for entry in entries]
 
 
-def states(entries: list[Entry]) -> list[str]:
+def states(entries: list[JournalEntry]) -> list[str]:
     return [entry.event.state.name for entry in entries if isinstance(entry.event, JobStateChangedEvent)]
 
 
@@ -81,7 +81,7 @@ def test_a_run_is_followed_to_its_end_from_another_process(
     place: Place, started: subprocess.Popen[bytes]
 ) -> None:
     following = run_events(place.workspace, "sweep", jobs=True)
-    seen: list[Entry] = []
+    seen: list[JournalEntry] = []
     for entry in following.follow(poll_s=0.02):
         seen.append(entry)
         told = {type(one.event) for one in seen}
@@ -99,7 +99,7 @@ def test_a_cursor_goes_on_where_it_was_taken_whatever_happened_to_the_files(
 ) -> None:
     """Before the end in one reader, after the archiving in another: each event once."""
     first = run_events(place.workspace, "sweep")
-    early: list[Entry] = []
+    early: list[JournalEntry] = []
 
     def read() -> bool:
         early.extend(first.read())
@@ -123,7 +123,7 @@ def test_a_cursor_goes_on_where_it_was_taken_whatever_happened_to_the_files(
 def test_the_events_of_a_killed_run_are_its_own(place: Place, started: subprocess.Popen[bytes]) -> None:
     """They are left where the next run writes, and must not be taken for that one's."""
     killed = run_events(place.workspace, "sweep")
-    seen: list[Entry] = []
+    seen: list[JournalEntry] = []
     eventually(lambda: seen.extend(killed.read()) or states(seen).count("RUNNING") == 2, "the events")
     started.kill()
     started.wait()

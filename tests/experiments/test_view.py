@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.experiments.run_record import RunState, lock_experiment
 from tenuto.experiments.runs import CRASHED
-from tenuto.experiments.standing import within_run
+from tenuto.experiments.standing import standings
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
@@ -64,7 +64,7 @@ def test_who_waits_who_is_ready_and_who_is_stranded_follows_from_the_dependencie
         line("further", "stranded"),
     ]
     seen = sights(done=D, bad=E, busy=R, ready=U, waits=U, stranded=U, further=U)
-    alive = {name: sight.state.name for name, sight in within_run(lines, seen, live=True).items()}
+    alive = {name: sight.state.name for name, sight in standings(lines, seen, live=True).items()}
     assert alive == {
         "done": "DONE",
         "bad": "ERROR",
@@ -74,7 +74,7 @@ def test_who_waits_who_is_ready_and_who_is_stranded_follows_from_the_dependencie
         "stranded": "ERROR",
         "further": "ERROR",
     }
-    over = within_run(lines, seen, live=False)
+    over = standings(lines, seen, live=False)
     assert over["waits"].state is JobState.UNSCHEDULED
     assert over["further"].reason is JobFailureStatus.DEPENDENCY
     assert over["further"].message == over["stranded"].message == "my.Train bad failed (FAILED)"
@@ -84,11 +84,11 @@ def test_a_failure_of_an_earlier_run_is_to_be_run_again_while_the_run_lives() ->
     old = Sight(JobState.ERROR, JobFailureStatus.FAILED, endtime=NOW - timedelta(hours=1))
     lines = [line("again"), line("after", "again")]
     seen = {"again": old, "after": Sight(JobState.UNSCHEDULED)}
-    alive = within_run(lines, seen, live=True)
+    alive = standings(lines, seen, live=True)
     assert (alive["again"].state, alive["after"].state) == (JobState.READY, JobState.WAITING)
-    assert within_run(lines, seen, live=False)["again"].state is JobState.ERROR
+    assert standings(lines, seen, live=False)["again"].state is JobState.ERROR
     fresh = {**seen, "again": old._replace(endtime=NOW + timedelta(seconds=1))}
-    assert within_run(lines, fresh, live=True)["after"].reason is JobFailureStatus.DEPENDENCY
+    assert standings(lines, fresh, live=True)["after"].reason is JobFailureStatus.DEPENDENCY
 
 
 def test_a_transient_job_waits_only_if_somebody_needs_it() -> None:
@@ -98,7 +98,7 @@ def test_a_transient_job_waits_only_if_somebody_needs_it() -> None:
         line("user", "used"),
     ]
     seen = sights(idle=JobState.UNSCHEDULED, used=JobState.UNSCHEDULED, user=JobState.UNSCHEDULED)
-    found = within_run(lines, seen, live=True)
+    found = standings(lines, seen, live=True)
     assert found["idle"].state is JobState.UNSCHEDULED
     assert found["used"].state is JobState.READY
 
@@ -106,7 +106,7 @@ def test_a_transient_job_waits_only_if_somebody_needs_it() -> None:
 def test_dependencies_that_are_unknown_or_in_a_circle_do_no_harm() -> None:
     lines = [line("a", "b"), line("b", "a"), line("c", "never-heard-of")]
     seen = sights(a=JobState.UNSCHEDULED, b=JobState.UNSCHEDULED, c=JobState.UNSCHEDULED)
-    assert len(within_run(lines, seen, live=True)) == 3
+    assert len(standings(lines, seen, live=True)) == 3
 
 
 # -- runs --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tenuto import CommandTask
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import read_tail
 from tenuto.jobs.outcome import Outcome
-from tenuto.jobs.removal import delete, nobody
+from tenuto.jobs.removal import delete, no_keeper
 from tenuto.jobs.retry import Retrying, prepare, submit
 from tenuto.jobs.sight import Depth
 from tenuto.jobs.stored_work import StoredWork
@@ -87,7 +87,7 @@ def test_a_command_is_made_a_job_run_looked_at_and_removed(door: Door) -> None:
     assert tail is not None
     assert tail.text == "hello\n"
     assert door.view.detail(key).stored.parameters["command"] == ["echo", "hello"]
-    (acted,) = delete(door.view, [key], really=True, used=nobody)
+    (acted,) = delete(door.view, [key], really=True, used=no_keeper)
     assert acted.outcome is Outcome.DELETED
     assert not door.view.look(key).is_there
 

@@ -10,7 +10,7 @@ import pytest
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
-from tenuto.jobs.removal import delete, nobody
+from tenuto.jobs.removal import delete, no_keeper
 from tenuto.workspace import job_directory
 from tenuto.workspace.ports import DESCENDANTS_BYTE
 from tenuto.workspace.records import LaunchRecord
@@ -20,7 +20,7 @@ from .workspaces import MACHINE, Builder
 
 
 def outcome(workspace: Builder, key: JobKey, *, really: bool = True) -> Outcome:
-    (acted,) = delete(workspace.jobs, [key], really=really, used=nobody)
+    (acted,) = delete(workspace.jobs, [key], really=really, used=no_keeper)
     return acted.outcome
 
 
@@ -77,7 +77,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_size(workspace: Builder) -> Non
     key = workspace.job("done")
     directory = workspace.layout.job(*key).directory
     Path(directory, "model.pt").write_bytes(b"x" * 10_000)
-    (acted,) = delete(workspace.jobs, [key], really=False, used=nobody)
+    (acted,) = delete(workspace.jobs, [key], really=False, used=no_keeper)
     assert acted.outcome is Outcome.WOULD_DELETE
     assert 10_000 < acted.size < 30_000
     assert acted.size == directory_size(MACHINE.files, directory)
@@ -90,7 +90,7 @@ def test_the_trash_is_empty_afterwards(workspace: Builder) -> None:
 
 def test_more_jobs_than_locks_are_held_at_once_are_deleted(workspace: Builder) -> None:
     keys = [workspace.job(f"job{number}") for number in range(230)]
-    acted = delete(workspace.jobs, keys, really=True, used=nobody)
+    acted = delete(workspace.jobs, keys, really=True, used=no_keeper)
     assert [one.outcome for one in acted] == [Outcome.DELETED] * 230
     assert os.listdir(workspace.layout.trash) == [".lock"]
 
@@ -99,9 +99,9 @@ def test_more_jobs_than_locks_are_held_at_once_are_deleted(workspace: Builder) -
 def test_a_job_that_was_tried_again_since_it_was_seen_is_spared(workspace: Builder, really: bool) -> None:
     workspace.job("twice")
     key = workspace.job("twice")
-    (acted,) = delete(workspace.jobs, [key], really=really, used=nobody, seen={key: 1})
+    (acted,) = delete(workspace.jobs, [key], really=really, used=no_keeper, seen={key: 1})
     assert (acted.outcome, acted.attempt) == (Outcome.STALE, 2)
-    (acted,) = delete(workspace.jobs, [key], really=really, used=nobody, seen={key: 2})
+    (acted,) = delete(workspace.jobs, [key], really=really, used=no_keeper, seen={key: 2})
     assert acted.outcome is (Outcome.DELETED if really else Outcome.WOULD_DELETE)
 
 

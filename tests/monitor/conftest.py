@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.serving import WebServer, open_socket
+from tenuto.monitor.web.http_server import WebServer, open_socket
 from tenuto.testing.contracts.providers import fill
 from tenuto.testing.fake_source import FakeSource
 from tests.parts.answers import Answer

@@ -162,4 +162,4 @@ def test_nothing_is_said_while_info_is_off(server: Server, said: list[logging.Lo
 
 def test_every_action_is_documented() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert [step.value for step in logbook.Step if f"| `{step.value}` |" not in page] == []
+    assert [step.value for step in logbook.LogStep if f"| `{step.value}` |" not in page] == []

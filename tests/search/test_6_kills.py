@@ -129,7 +129,7 @@ def longest_silence_ms(search: Killed) -> int:
 
 def slowness() -> float:
     """How much longer than its CPU time a search needs to be loaded now; 1 on a machine that is quiet."""
-    command = [sys.executable, "-c", "import tenuto.search.running, alembic.command"]
+    command = [sys.executable, "-c", "import tenuto.search.search_run, alembic.command"]
     began, before = time.monotonic(), os.times()
     subprocess.run(command, check=True)
     wall_s, after = time.monotonic() - began, os.times()

@@ -15,7 +15,7 @@ from tenuto.jobs.screen import Screen, Size
 from tenuto.jobs.text import width
 from tenuto.search.archive import Archive
 from tenuto.search.heatmap import heat_map, spark_line
-from tenuto.search.reporting import Progress
+from tenuto.search.reporter import SearchProgress
 from tenuto.search.result import SearchResult
 from tenuto.testing.clock import FakeClock
 
@@ -58,7 +58,7 @@ def test_34_a_spark_line_fits() -> None:
     assert spark_line([2, 2], 5) == "▁▁"
 
 
-def progress(**changes: object) -> Progress:
+def progress(**changes: object) -> SearchProgress:
     values: dict[str, object] = {
         "name": "pack\x1b[31m",
         "state": "RUNNING",
@@ -79,7 +79,7 @@ def progress(**changes: object) -> Progress:
         "failures": {"\x1b]0;owned\x07 [b]x[/b]": 2},
         **changes,
     }
-    return Progress(**values)  # type: ignore[arg-type]
+    return SearchProgress(**values)  # type: ignore[arg-type]
 
 
 def drawn(columns: int, rows: int, color: bool = False) -> str:

@@ -16,7 +16,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.testing import Crash, FakeDisk
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.files import DiskFiles
-from tenuto.workspace.journal import Entry, EventReader, archive, discard, replay
+from tenuto.workspace.journal import EventReader, JournalEntry, archive, discard, replay
 from tenuto.workspace.layout import JournalPlace
 from tenuto.workspace.lines import LINE_LIMIT
 
@@ -42,7 +42,7 @@ def write(disk: FakeDisk, *steps: int, writer: str = "w", **options: int) -> Eve
     return journal
 
 
-def steps_of(entries: list[Entry]) -> list[int]:
+def steps_of(entries: list[JournalEntry]) -> list[int]:
     return [int(entry.event.progress) for entry in entries]  # type: ignore[attr-defined]
 
 
@@ -55,7 +55,7 @@ def test_events_are_read_in_order_and_each_once(disk: FakeDisk) -> None:
     reader = EventReader(disk, PLACE)
     assert reader.read() == []
     writer = write(disk, 1, 2)
-    assert reader.read() == [Entry("w", 1, progress(1)), Entry("w", 2, progress(2))]
+    assert reader.read() == [JournalEntry("w", 1, progress(1)), JournalEntry("w", 2, progress(2))]
     writer.write(progress(3))
     assert steps_of(reader.read()) == [3]
     assert reader.read() == []
@@ -427,7 +427,7 @@ def test_no_damage_raises_invents_or_repeats_an_event(damage: list[tuple[str, fl
     disk.write(PLACE.path(0), data)
     reader = EventReader(disk, PLACE)
     found = reader.read()
-    assert all(entry == Entry("w", entry.sequence, progress(entry.sequence - 1)) for entry in found)
+    assert all(entry == JournalEntry("w", entry.sequence, progress(entry.sequence - 1)) for entry in found)
     assert [e.sequence for e in found] == sorted({e.sequence for e in found})
     touched = len(damage) * 2
     if not any(kind == "cut" for kind, *_ in damage):

@@ -8,7 +8,7 @@ import html
 import json
 from collections.abc import Iterator, Sequence
 
-from tenuto.jobs.job_graph import Node, layers
+from tenuto.jobs.job_graph import GraphNode, layers
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.states import JobState
 
@@ -25,9 +25,9 @@ _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 210, 44, 70, 14, 16
 _LONGEST = 30
 
 
-def text_lines(nodes: Sequence[Node]) -> Iterator[str]:
+def text_lines(nodes: Sequence[GraphNode]) -> Iterator[str]:
     """A tree that begins at the nodes that wait for nothing; a node met again is only named."""
-    dependents: dict[str, list[Node]] = {node.name: [] for node in nodes}
+    dependents: dict[str, list[GraphNode]] = {node.name: [] for node in nodes}
     for node in nodes:
         for needed in node.needs:
             dependents[needed].append(node)
@@ -37,7 +37,7 @@ def text_lines(nodes: Sequence[Node]) -> Iterator[str]:
             yield from _tree(root, dependents, shown)
 
 
-def _tree(root: Node, dependents: dict[str, list[Node]], shown: set[str]) -> Iterator[str]:
+def _tree(root: GraphNode, dependents: dict[str, list[GraphNode]], shown: set[str]) -> Iterator[str]:
     waiting = [(root, "", "")]
     while waiting:  # a chain of thousands of jobs is no reason to recurse
         node, first, others = waiting.pop()
@@ -54,13 +54,13 @@ def _tree(root: Node, dependents: dict[str, list[Node]], shown: set[str]) -> Ite
             waiting.append((child, others + branch, others + on))
 
 
-def _described(node: Node) -> str:
+def _described(node: GraphNode) -> str:
     several = sum(node.states.values()) > 1
     state = "" if several or ":" in node.detail else f"  {node.state.name.lower()}"
     return f"{safe(node.title)}  {safe(node.detail)}{state}"
 
 
-def dot(nodes: Sequence[Node]) -> Iterator[str]:
+def dot(nodes: Sequence[GraphNode]) -> Iterator[str]:
     """The graph for Graphviz: ``tenuto graph --dot | dot -Tpdf``."""
     yield "digraph jobs {"
     yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontname="sans-serif"];'
@@ -75,7 +75,7 @@ def dot(nodes: Sequence[Node]) -> Iterator[str]:
     yield "}"
 
 
-def svg(nodes: Sequence[Node]) -> Iterator[str]:
+def svg(nodes: Sequence[GraphNode]) -> Iterator[str]:
     """The graph as a picture: layers from left to right."""
     placed = layers(nodes)
     tallest = max((len(layer) for layer in placed), default=0)
@@ -109,7 +109,7 @@ def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:
     )
 
 
-def _box(node: Node, x: float, y: float) -> Iterator[str]:
+def _box(node: GraphNode, x: float, y: float) -> Iterator[str]:
     title, detail = (html.escape(truncate(safe(text), _LONGEST)) for text in (node.title, node.detail))
     whole = html.escape(safe(f"{node.title} {node.detail}: {node.state.name.lower()}"))
     yield (

@@ -7,9 +7,9 @@ from __future__ import annotations
 from tenuto.clock import Clock, SystemClock
 from tenuto.jobs.screen import Screen, ScreenLine, Style
 from tenuto.jobs.text import safe, truncate, width
-from tenuto.search.heatmap import Row, heat_map, spark_line
-from tenuto.search.lines import duration, last_line, number, rate
-from tenuto.search.reporting import Progress
+from tenuto.search.heatmap import HeatmapRow, heat_map, spark_line
+from tenuto.search.line_reporter import duration, last_line, number, rate
+from tenuto.search.reporter import SearchProgress
 from tenuto.search.result import SearchResult
 
 DRAW_EVERY_S = 0.15
@@ -28,11 +28,11 @@ class LiveReporter:
         self._drawn_at = float("-inf")
         self._scores: list[float] = []
 
-    def started(self, progress: Progress) -> None:
+    def started(self, progress: SearchProgress) -> None:
         self._scores.clear()
         self._draw(progress)
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: SearchProgress) -> None:
         now = self._clock.monotonic()
         if now - self._drawn_at >= DRAW_EVERY_S:
             self._drawn_at = now
@@ -41,7 +41,7 @@ class LiveReporter:
     def say(self, text: str) -> None:
         self._screen.print(safe(text) + "\n")
 
-    def ended(self, progress: Progress, result: SearchResult) -> None:
+    def ended(self, progress: SearchProgress, result: SearchResult) -> None:
         self._draw(progress)
         self._screen.print("")
         picture = [line.painted or line.text for line in self._picture(progress)]
@@ -52,7 +52,7 @@ class LiveReporter:
             self._screen.print("".join(f"{line.text}\n" for line in self._picture(progress)))
         self._screen.print(last_line(progress, result) + "\n")
 
-    def _draw(self, progress: Progress) -> None:
+    def _draw(self, progress: SearchProgress) -> None:
         archive = progress.archive
         if archive is not None:
             self._scores.append(archive.running_qd_score)
@@ -60,7 +60,7 @@ class LiveReporter:
                 del self._scores[::2]
         self._screen.draw([*self._picture(progress), *self._below(progress)])
 
-    def _picture(self, progress: Progress) -> list[ScreenLine]:
+    def _picture(self, progress: SearchProgress) -> list[ScreenLine]:
         size = self._screen.size
         archive = progress.archive
         side = self._side(progress)
@@ -71,7 +71,7 @@ class LiveReporter:
         picture = heat_map(archive, columns, rows, progress.parents)
         return [_beside(row, text, self._is_unicode) for row, text in _zipped(picture, side)]
 
-    def _side(self, progress: Progress) -> list[str]:
+    def _side(self, progress: SearchProgress) -> list[str]:
         archive = progress.archive
         total = "" if progress.max_total is None else f" of {progress.max_total}"
         lines = [
@@ -96,19 +96,19 @@ class LiveReporter:
         lines.append(f"time        {duration(progress.elapsed_s)}{_left(progress)}")
         return [truncate(safe(line), _SIDE) for line in lines]
 
-    def _below(self, progress: Progress) -> list[ScreenLine]:
+    def _below(self, progress: SearchProgress) -> list[ScreenLine]:
         causes = sorted(progress.failures.items(), key=lambda item: -item[1])[:2]
         return [ScreenLine(f"{count} failed: {safe(cause)}", Style.BAD) for cause, count in causes]
 
 
-def _zipped(picture: list[Row], side: list[str]) -> list[tuple[Row | None, str]]:
+def _zipped(picture: list[HeatmapRow], side: list[str]) -> list[tuple[HeatmapRow | None, str]]:
     blank = " " * (width(picture[0].plain) if picture else 0)
     length = max(len(picture), len(side))
-    rows: list[Row | None] = [*picture, *[Row(blank, blank)] * (length - len(picture))]
+    rows: list[HeatmapRow | None] = [*picture, *[HeatmapRow(blank, blank)] * (length - len(picture))]
     return list(zip(rows, [*side, *[""] * (length - len(side))], strict=True))
 
 
-def _beside(row: Row | None, text: str, is_unicode: bool) -> ScreenLine:
+def _beside(row: HeatmapRow | None, text: str, is_unicode: bool) -> ScreenLine:
     gap = " " * _GAP
     if row is None:
         return ScreenLine(text)
@@ -116,7 +116,7 @@ def _beside(row: Row | None, text: str, is_unicode: bool) -> ScreenLine:
     return ScreenLine(f"{row.plain}{gap}{text}", Style.PLAIN, painted)
 
 
-def _left(progress: Progress) -> str:
+def _left(progress: SearchProgress) -> str:
     """How long it may still take, where that can be said."""
     if progress.max_total is None or progress.elapsed_s < 2 or progress.ended < 5:
         return ""

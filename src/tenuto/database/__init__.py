@@ -3,7 +3,7 @@ Knows no door's table; the only one of its own is `members`.
 """
 
 from tenuto.database.clock import now_ms
-from tenuto.database.migrating import Migrations, migrate, refuse_unusable
+from tenuto.database.migration import Migrations, migrate, refuse_unusable
 from tenuto.database.prepared import Prepared
 from tenuto.database.transactions import Database
 from tenuto.database.wakeups import announce

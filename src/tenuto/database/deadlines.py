@@ -12,15 +12,15 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
-from tenuto.clock import Clock, SystemClock
+from tenuto.clock import SystemClock
 
 
 class Deadlines:
     """Watches the transactions of one database, in a thread that ends when there is nothing to watch."""
 
-    def __init__(self, longest_s: float, clock: Clock | None = None) -> None:
+    def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._changed = threading.Condition()
         self._open: dict[int, tuple[float, int]] = {}
         self._numbers = itertools.count()

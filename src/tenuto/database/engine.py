@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from tenuto.database.urls import SQLITE
+from tenuto.database.database_urls import SQLITE
 from tenuto.errors import DatabaseError
 
 WRITES = "tenuto_writes"

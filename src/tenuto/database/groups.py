@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from tenuto.database.troubles import trouble_of
+from tenuto.database.faults import fault_of
 
 Write = Callable[[Connection], Any]
 MOST = 32
@@ -136,7 +136,7 @@ def _answer(fn: Write, connection: Connection) -> Any:
     try:
         return fn(connection)
     except DBAPIError as error:
-        if trouble_of(error) is not None:
+        if fault_of(error) is not None:
             raise  # of the database, not of this write: the whole transaction is repeated
         raise _Spoiled from error
     except Exception as error:

@@ -15,13 +15,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from tenuto.clock import Clock, Randomness, SystemClock, SystemRandomness
+from tenuto.clock import SystemClock, SystemRandomness
+from tenuto.database.database_urls import SQLITE, database_url, shown, without_password
 from tenuto.database.deadlines import Deadlines
 from tenuto.database.engine import WRITES, make_engine
+from tenuto.database.faults import Fault, fault_of
 from tenuto.database.groups import Groups
-from tenuto.database.troubles import Trouble, trouble_of
 from tenuto.database.turns import turns_of
-from tenuto.database.urls import SQLITE, database_url, shown, without_password
 from tenuto.database.wakeups import SENDER, Wakeups, take_announcements
 from tenuto.errors import DatabaseDamaged, DatabaseError, DatabaseUnavailable
 
@@ -48,15 +48,13 @@ class Database:
         *,
         patience_s: float = PATIENCE_S,
         transaction_s: float = TRANSACTION_S,
-        clock: Clock | None = None,
-        randomness: Randomness | None = None,
     ) -> None:
         """`url`: a path (SQLite) or ``postgresql://...``; `transaction_s`: when a transaction that the server
         does not answer is cut."""
         self._url = database_url(url)
         self._patience_s = patience_s
-        self._clock = clock or SystemClock()
-        self._randomness = randomness or SystemRandomness()
+        self._clock = SystemClock()
+        self._randomness = SystemRandomness()
         self._closed = threading.Event()
         self.is_sqlite = self._url.drivername == SQLITE
         self.shown_url = shown(self._url)
@@ -134,13 +132,13 @@ class Database:
             try:
                 return once()
             except DBAPIError as error:
-                trouble = trouble_of(error)
-                if trouble is None:
+                fault = fault_of(error)
+                if fault is None:
                     raise
                 waited = self._clock.monotonic() - began
-                is_repeated = trouble in (Trouble.LOST, Trouble.BUSY) and waited < self._patience_s
+                is_repeated = fault in (Fault.LOST, Fault.BUSY) and waited < self._patience_s
                 if not is_repeated or self._closed.is_set():
-                    raise self._told(trouble, error) from None
+                    raise self._told(fault, error) from None
             except PoolTimeout:
                 raise DatabaseUnavailable(
                     f"{self.shown_url}: all connections of this process are in use"
@@ -149,13 +147,13 @@ class Database:
             self._closed.wait(pause * (0.5 + self._randomness.uniform()))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    def _told(self, trouble: Trouble, error: DBAPIError) -> DatabaseError:
+    def _told(self, fault: Fault, error: DBAPIError) -> DatabaseError:
         words = without_password(str(error.orig).strip(), self._url)
-        if trouble is Trouble.DAMAGED:
+        if fault is Fault.DAMAGED:
             return DatabaseDamaged(
                 f"{self.shown_url} is damaged or no SQLite database ({words}): stop all that use it, then "
                 f"put a copy back, or save what can be read with: sqlite3 {self.shown_url} .recover"
             )
-        if trouble is Trouble.FULL:
+        if fault is Fault.FULL:
             return DatabaseUnavailable(f"{self.shown_url} cannot be written ({words}): is its disk full?")
         return DatabaseUnavailable(f"{self.shown_url} cannot be reached: {words}")

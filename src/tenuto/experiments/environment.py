@@ -97,7 +97,7 @@ def check_dirty_git(state: Environment, action: DirtyGitAction) -> str | None:
 
 
 # -- variables ---------------------------------------------------------------------------------------
-# An allow-list, because nobody can list all names that hold a secret. Whole names only: a prefix such as
+# An allow-list, because no list has all names that hold a secret. Whole names only: a prefix such as
 # SLURM_ would take SLURM_JWT along.
 
 ALLOWED = frozenset(

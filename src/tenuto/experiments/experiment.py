@@ -29,8 +29,8 @@ from tenuto.experiments.run_record import add_tags
 from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
+from tenuto.jobs.jobs_html import jobs_html
 from tenuto.jobs.rows import row_of
-from tenuto.jobs.table import jobs_html
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import CarbonMetricsData, Event
@@ -198,12 +198,12 @@ class experiment:
             self.environment = {**self.environment, name: variable(name, value)}
 
     def tag(self, *tags: str) -> None:
-        """Gives this run words to find it by, as `tenuto runs tag` does; a tagged run is never pruned."""
+        """Gives this run words (`tags`) to find it by, as `tenuto runs tag` does; it is never pruned then."""
         if self.run_mode is RunMode.NORMAL:
             add_tags(self._scheduler.machine.files, self.run.paths, tags)
 
     def save(self, value: Any, name: str = "default") -> None:
-        """Keeps configs in this run's directory, for a later `load`.
+        """Keeps a value (configs, or lists and dicts of them) in this run's directory, for a later `load`.
 
         `name`: one word, no path: `ParameterError` for what would lie elsewhere.
         """
@@ -238,7 +238,7 @@ class experiment:
         return result_rows(self._scheduler.machine.files, finished)
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
-        """Calls a function with each event of this run from now on, in a thread of the scheduler's.
+        """Calls `subscriber` with each event of this run from now on, in a thread of the scheduler's.
 
         One that raises is logged, and changes nothing. Where nothing is run, there are no events.
         """
@@ -294,7 +294,7 @@ class experiment:
     # Submitting (`tasks.ports.Submitter`)
 
     def submit(self, task: Any, submission: Submission) -> Job:
-        """Makes a sealed task a job of this run."""
+        """Makes a sealed task a job of this run; `submission`: what `.submit()` was given besides."""
         return self._submissions.submit(task, submission, self.environment, self._context.run)
 
     # Entering and leaving

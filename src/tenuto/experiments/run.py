@@ -201,7 +201,7 @@ class Run:
             service.move(ServiceState.RUNNING)
 
     def stop_services(self) -> None:
-        """Stops the services, the last one first; one that cannot stop keeps nobody from leaving."""
+        """Stops the services, the last one first; one that cannot stop does not hold up the others."""
         while self._services:
             service = self._services.pop()
             has_failed = service.state is ServiceState.FAILED
@@ -251,7 +251,7 @@ class Run:
     def finish(
         self, state: RunState, message: str | None = None, carbon: CarbonMetricsData | None = None
     ) -> None:
-        """Writes the last event and the final status, and archives the events; nobody writes any more."""
+        """Writes the last event and the final status, and archives the events; no writer is left."""
         done = sum(job.state is JobState.DONE for job in self.jobs.values())
         self._writer.end(
             RunCompletedEvent(

@@ -22,7 +22,7 @@ from tenuto.tasks.arguments import text
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.saving import load
 from tenuto.tasks.task import Task
-from tenuto.workspace.journal import Cursor, Entry, EventReader, Position
+from tenuto.workspace.journal import Cursor, EventReader, JournalEntry, Position
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import Machine
@@ -203,14 +203,16 @@ class RunEvents:
             ],
         }
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[JournalEntry]:
         """What is new since the last call."""
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         while found := self._run.read(_MOST):
             entries += found
         return entries + self._told_by_jobs(entries)
 
-    def follow(self, *, poll_s: float = POLL_S, until: Callable[[], bool] = lambda: False) -> Iterator[Entry]:
+    def follow(
+        self, *, poll_s: float = POLL_S, until: Callable[[], bool] = lambda: False
+    ) -> Iterator[JournalEntry]:
         """What there is, and what comes, until the run is over (also if it was killed), or until told."""
         while True:
             is_over = until() or not self._is_live()  # asked first: what comes after it is read below
@@ -226,7 +228,7 @@ class RunEvents:
         except NotFound:
             return False  # it was removed
 
-    def _told_by_jobs(self, entries: list[Entry]) -> list[Entry]:
+    def _told_by_jobs(self, entries: list[JournalEntry]) -> list[JournalEntry]:
         if not self._with_jobs:
             return []
         ended = set()
@@ -239,7 +241,7 @@ class RunEvents:
                     ended.discard(key)
                 elif event.state.finished():
                     ended.add(key)
-        told: list[Entry] = []
+        told: list[JournalEntry] = []
         for key, reader in list(self._jobs.items()):
             try:
                 told += reader.read()

@@ -239,7 +239,6 @@ def wait_for_lock(
     experiment_id: str,
     timeout_s: float,
     say: Callable[[str], None],
-    pause: Callable[[float], None] = time.sleep,
 ) -> LockHandle:
     """Like `lock_experiment`, but waits up to `timeout_s` for the run that has it."""
     end = machine.clock.monotonic() + timeout_s
@@ -253,7 +252,7 @@ def wait_for_lock(
             if not said:
                 say(f"waiting: {error}")
                 said = True
-            pause(0.2)
+            time.sleep(0.2)
 
 
 def _holder_text(machine: Machine, path: str) -> str:

@@ -49,7 +49,7 @@ def concerning(
     return [line for line in lines if line.job_id in found]
 
 
-def within_run(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
+def standings(lines: Sequence[JobLine], seen: Mapping[str, Sight], *, live: bool) -> dict[str, Sight]:
     """What a run makes of the directories of its jobs: which wait, which are ready, which were stranded.
 
     A scheduler keeps this in memory; from outside it follows from what each job depends on.
@@ -108,7 +108,7 @@ def _unstarted(
             return sight._replace(state=JobState.ERROR, reason=JobFailureStatus.DELETED, message=REMOVED)
         return sight._replace(message=sight.message or "the run ended before it was started")
     if not needed:
-        return sight._replace(message="transient, and nobody needs it yet")
+        return sight._replace(message="transient, and no job needs it yet")
     waits_for = [other for other, found in dependencies if found.state is not JobState.DONE]
     if not waits_for:
         return sight._replace(state=JobState.READY, message=sight.message or "waits for a free slot")

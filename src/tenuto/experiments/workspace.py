@@ -27,6 +27,7 @@ class Workspace:
     """The directory that keeps jobs, experiments and results."""
 
     def __init__(self, path: Path | str) -> None:
+        """`path`: of the directory, which need not exist yet; ``~`` is the home of the user."""
         self.path = Path(os.path.abspath(expanded(path)))
         self.layout = Layout(str(self.path))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunsView, RunView
-from tenuto.experiments.standing import concerning, is_settled, with_tokens, within_run
+from tenuto.experiments.standing import concerning, is_settled, standings, with_tokens
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.ownership import is_of_no_run, owner_of
@@ -147,7 +147,7 @@ class WorkspaceView(RunsView, JobsView):
     def _standing(
         self, lines: Sequence[JobLine], seen: Mapping[str, Sight], run: RunView
     ) -> dict[str, Sight]:
-        standing = within_run(lines, seen, live=run.live)
+        standing = standings(lines, seen, live=run.live)
         return with_tokens(self.machine, lines, standing) if run.live else standing
 
     def job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:

@@ -16,9 +16,9 @@ PATIENCE_S = 2.0
 class Inquiry:
     """What one command asks."""
 
-    def __init__(self, machine: Machine, clusters: Clusters | None = None) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self.clusters = clusters or Clusters()
+        self.clusters = Clusters()
         self._left_s = PATIENCE_S
 
     def __call__(self, paths: JobPaths, launch: LaunchRecord) -> ClusterReport:

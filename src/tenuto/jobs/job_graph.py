@@ -12,7 +12,7 @@ from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobState
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A job, or all jobs of one task."""
 
     name: str
@@ -30,11 +30,11 @@ class Node(NamedTuple):
         return next((state for state in order if self.states.get(state)), max(self.states))
 
 
-def job_nodes(jobs: Sequence[JobView]) -> list[Node]:
+def job_nodes(jobs: Sequence[JobView]) -> list[GraphNode]:
     """A node for each job, in the order the jobs were submitted."""
     known = {job.job_id for job in jobs}
     return [
-        Node(
+        GraphNode(
             job.job_id,
             job.task_id,
             " ".join(f"{name}={value}" for name, value in job.tags.items()) or job.job_id[:8],
@@ -45,7 +45,7 @@ def job_nodes(jobs: Sequence[JobView]) -> list[Node]:
     ]
 
 
-def task_nodes(jobs: Sequence[JobView]) -> list[Node]:
+def task_nodes(jobs: Sequence[JobView]) -> list[GraphNode]:
     """A node for each task, which waits for the tasks of the jobs that its own wait for."""
     task_of = {job.job_id: job.task_id for job in jobs}
     states: dict[str, Counter[JobState]] = {}
@@ -55,7 +55,9 @@ def task_nodes(jobs: Sequence[JobView]) -> list[Node]:
         needed = (task_of[one] for one in job.depends_on if one in task_of)
         needs.setdefault(job.task_id, {}).update(dict.fromkeys(needed))
     return [
-        Node(task, task, _counted(counts), dict(counts), tuple(one for one in needs[task] if one != task))
+        GraphNode(
+            task, task, _counted(counts), dict(counts), tuple(one for one in needs[task] if one != task)
+        )
         for task, counts in states.items()
     ]
 
@@ -66,13 +68,13 @@ def _counted(counts: Mapping[JobState, int]) -> str:
     return f"{total} {'job' if total == 1 else 'jobs'}: {told}"
 
 
-def layers(nodes: Sequence[Node]) -> list[list[Node]]:
+def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
     """Sorts the nodes by the number of nodes before them: nodes that wait for nothing come first.
 
     Tasks may wait for each other in a circle (jobs cannot): what is left then is one last layer.
     """
     left = {node.name: node for node in nodes}
-    found: list[list[Node]] = []
+    found: list[list[GraphNode]] = []
     while left:
         free = [node for node in left.values() if not any(one in left for one in node.needs)]
         layer = free or list(left.values())

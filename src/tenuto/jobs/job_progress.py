@@ -18,7 +18,7 @@ _PROGRESS_BYTES = 16 * 1024
 _MOST_FILES = 100_000
 
 
-class Start(NamedTuple):
+class ProgressStart(NamedTuple):
     """Where an attempt was when it began."""
 
     fraction: float
@@ -31,7 +31,7 @@ class Progress(NamedTuple):
     fraction: float
     desc: str | None
     reported: datetime
-    start: Start | None = None
+    start: ProgressStart | None = None
     inner: tuple[str, ...] = ()
     """The loops inside, in words, the outer first."""
 
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
         return " > ".join(part for part in (self.desc, *self.inner) if part)
 
     def left_s(self, now: datetime) -> float | None:
-        """The time that is left, if work goes on as it did since the job began; None while nobody can say."""
+        """The time that is left, if work goes on as it did since the job began; None while unknown."""
         if self.start is None or not self.start.fraction < self.fraction <= 1:
             return None
         took = (self.reported - self.start.reported).total_seconds()
@@ -58,7 +58,7 @@ class ProgressSoFar:
 
     def __init__(self, attempt: int, since: datetime | None) -> None:
         self.progress: Progress | None = None
-        self._start = Start(0.0, since) if attempt == 1 and since is not None else None
+        self._start = ProgressStart(0.0, since) if attempt == 1 and since is not None else None
         self._inner: dict[int, str] = {}
 
     def add(self, event: JobProgressEvent) -> None:
@@ -68,7 +68,7 @@ class ProgressSoFar:
             self._inner = {level: text for level, text in self._inner.items() if level < event.level}
             self._inner[event.level] = f"{event.desc} {fraction:.0%}" if event.desc else f"{fraction:.0%}"
         else:
-            self._start = self._start or Start(fraction, event.timestamp)
+            self._start = self._start or ProgressStart(fraction, event.timestamp)
             self.progress = Progress(fraction, event.desc, event.timestamp, self._start)
             self._inner = {}
         if self.progress is not None:

@@ -152,7 +152,7 @@ class Model:
         return True
 
     def drop(self, group: str) -> None:
-        """Forget the rows of a group that nobody looks at; the clients keep what they have."""
+        """Forget the rows of a group that no client looks at; the clients keep what they have."""
         for key in self._rows.pop(group, {}):
             del self._changed[RowId(group, key)]
         self._counters.pop(group, None)

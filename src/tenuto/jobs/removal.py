@@ -23,17 +23,17 @@ _AT_ONCE = 100
 
 _UNSEEN: Seen = {}
 
-Users = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
-"""Of some jobs those that must stay, each with the reason."""
+Keepers = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
+"""Says which of some jobs must stay, each with the reason."""
 
 
-def nobody(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
-    """The users of jobs that only their owner knows."""
+def no_keeper(keys: Collection[JobKey]) -> Mapping[JobKey, str]:
+    """For jobs that only their owner knows: none must stay."""
     return {}
 
 
 def delete(
-    view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Users, seen: Seen = _UNSEEN
+    view: JobsView, keys: Iterable[JobKey], *, really: bool, used: Keepers, seen: Seen = _UNSEEN
 ) -> list[JobActed]:
     """Deletes the directories of jobs; without `really` only says what would happen.
 
@@ -50,7 +50,7 @@ def delete(
     return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
 
 
-def remove(view: JobsView, keys: Iterable[JobKey], used: Users, seen: Seen = _UNSEEN) -> list[JobActed]:
+def remove(view: JobsView, keys: Iterable[JobKey], used: Keepers, seen: Seen = _UNSEEN) -> list[JobActed]:
     """Removes the directories of jobs that are not `used`, and empties the trash.
 
     The locks come first, then the question which jobs are in use. A scheduler does it the other way round: it

@@ -17,12 +17,12 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 
 
-def identity_row(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Row:
-    """A job of this process without where it stands: events tell that."""
+def identity_row(job: Job, group: str = "") -> Row:
+    """A job of an experiment of this process without where it stands: events tell that."""
     return Row(
-        key=row_key(door, job.task_id, job.job_id),
+        key=row_key(Door.EXPERIMENTS, job.task_id, job.job_id),
         group=group,
-        door=door,
+        door=Door.EXPERIMENTS,
         task=job.task_id,
         id=job.job_id,
         tags=job.tag_texts,
@@ -31,10 +31,10 @@ def identity_row(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Ro
     )
 
 
-def row_of(job: Job, group: str = "", door: Door = Door.EXPERIMENTS) -> Row:
-    """A job of this process as it stands."""
+def row_of(job: Job) -> Row:
+    """A job of an experiment of this process as it stands."""
     standing = job.standing
-    return identity_row(job, group, door)._replace(
+    return identity_row(job)._replace(
         state=standing.state,
         reason=standing.reason,
         message=standing.message,

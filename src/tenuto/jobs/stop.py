@@ -63,7 +63,7 @@ def kill(
         or pid.attempt != launch.attempt
     ):
         return Killing(JobActed(key, Outcome.STARTING, "its runner is not known yet: try again", now))
-    # The handle is of exactly that process. If the attempt ends meanwhile the signal reaches nobody, and a
+    # The handle is of exactly that process. If the attempt ends meanwhile the signal is lost, and a
     # wish that names an ended attempt is never heard.
     runner = machine.processes.open(pid.identity)
     if runner is None:

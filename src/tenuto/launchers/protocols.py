@@ -28,7 +28,7 @@ class StartOrder(NamedTuple):
     runner_lock: LockHandle | None
     """Byte 0 of the job's lock file; None for an external launcher."""
     descendants_lock: LockHandle | None
-    """Byte 1: held by all that the payload ever forks, and by nobody else; None for an external launcher."""
+    """Byte 1: held by all that the payload ever forks, by no other process; None for an external launcher."""
     tokens: tuple[LockHandle, ...] = ()
     """One handle for each unit of a token; of an external launcher's job the scheduler keeps them."""
     params: bytes | None = None

@@ -4,7 +4,7 @@ Slower than a warm one, and right for everything.
 
 from __future__ import annotations
 
-from tenuto.launchers.forking import ForkingLauncher
+from tenuto.launchers.forking_launcher import ForkingLauncher
 
 
 class SpawnLauncher(ForkingLauncher):

@@ -49,7 +49,7 @@ class BaseJob:
         self.clock = clock
         self._standing = Standing()
         self._began: float | None = None
-        """When it was seen to run, by a clock that nobody sets."""
+        """When it was seen to run, by a clock that is never set."""
 
     @property
     def standing(self) -> Standing:

@@ -1,5 +1,5 @@
 """The tree of a filter: `state=running and lr<0.1 and task~train`; what it holds for, and how it is written.
-It decides; a text is read in `filter_reader`, and where the values come from is the caller's business.
+It decides; `filter_reader` reads the text, and the caller brings the values.
 
 A word that looks like a number compares as one; a quoted string is always text. `~` looks for a part of the
 text, whatever the case. `none` is what a field without a value equals. Against a number, `5m` or `1h30m` is a

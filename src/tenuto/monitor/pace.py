@@ -52,7 +52,7 @@ class Pace:
         return sum(count for second, count in ended if latest - RATE_S < second <= latest) / RATE_S
 
     def left_s(self, model: Model, group: str) -> float | None:
-        """How long the jobs of a group that wait or run will take; None while nobody can say."""
+        """How long the jobs of a group that wait or run will take; None while unknown."""
         running, waiting = model.by_task(CountKind.RUNNING, group), model.by_task(CountKind.WAITING, group)
         if not running and not waiting:
             return None

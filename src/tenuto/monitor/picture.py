@@ -14,7 +14,7 @@ from tenuto.jobs import model
 from tenuto.lifecycle.events import Event
 from tenuto.lifecycle.source import Group, Row, Source
 from tenuto.monitor import shapes
-from tenuto.monitor.following import Following
+from tenuto.monitor.model_keeper import ModelKeeper
 from tenuto.monitor.plain import plain_group, plain_row
 from tenuto.monitor.state_provider import Listener
 
@@ -34,7 +34,7 @@ class Picture:
         self._listeners: list[Listener] = []
         self._wakers: list[Callable[[], None]] = []
         self._is_closed = False
-        self._following = Following(tuple(sources), self._model, self._lock, self._clock, self._told)
+        self._following = ModelKeeper(tuple(sources), self._model, self._lock, self._clock, self._told)
 
     # Being told
 

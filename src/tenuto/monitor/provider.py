@@ -14,8 +14,8 @@ from tenuto.jobs.causes import grouped
 from tenuto.lifecycle.source import Action, Row, Source, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
-from tenuto.monitor.following import newest_first
 from tenuto.monitor.logs import read_log
+from tenuto.monitor.model_keeper import newest_first
 from tenuto.monitor.panels import Panels
 from tenuto.monitor.past import Past, parse_instant, token_lanes
 from tenuto.monitor.picture import Picture

@@ -101,7 +101,7 @@ class Attempts(Watches):
         """
         with contextlib.ExitStack() as held:
             held.callback(lock.close)
-            if not job.launcher.external:  # of others nobody else holds the tokens
+            if not job.launcher.external:  # the runner of an external one holds no tokens
                 held.callback(grant.close)
             found = job_directory.settle(self.machine, job.paths, lock, ask=self._ask)
             self._schedule(job, found)
@@ -111,7 +111,7 @@ class Attempts(Watches):
                 return self._verdict(job, found)
             if found.derived.action is not Action.WATCH and not self._handovers.give_up(job, found):
                 return None
-            if on_arrival(found.derived, once=job.once) is Arrival.TAKE:
+            if job.once and on_arrival(found.derived, once=True) is Arrival.TAKE:
                 return self._concluded(job, found)
             if found.derived.action is Action.WATCH:
                 return None

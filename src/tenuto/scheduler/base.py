@@ -65,6 +65,11 @@ class Scheduler(Shell):
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
         clusters: Clusters | None = None,
     ) -> None:
+        """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
+        launchers of one's own: `loop` runs the coroutines; `completions`, `notifications`, `outputs` and
+        `submissions` do what must not block it; `watch` tells of changes in a directory, or returns None
+        where nothing can; `clusters` answer for attempts that other systems run.
+        """
         keep_from_children()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
@@ -96,9 +101,11 @@ class Scheduler(Shell):
     def submit(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
         """Takes a job and returns at once: the job itself, or the one already known by its identity.
 
-        `limits`: what the job may use, instead of what it was made with.
+        `owner`: the run, node or search that wants the job, and is told of it. `limits`: what the job may
+        use, instead of what it was made with.
 
-        Raises before anything has changed if the job's directory cannot be used, or a token never suffices.
+        Raises before anything has changed: `DirectoryUnusable` if the job's directory cannot be used,
+        `TokenError` if a token never suffices, `SchedulerClosed` after `close`.
         """
         if limits is not None:
             job.limits = limits
@@ -111,7 +118,8 @@ class Scheduler(Shell):
         """Like `submit`, awaited on any event loop, which it never blocks: a thread looks at the directory.
 
         Submissions are handed in in the order of the calls, so that a job may follow what it depends on
-        without an `await` between them. A call that is cancelled before its turn submits nothing.
+        without an `await` between them. A call that is cancelled before its turn submits nothing. `owner`,
+        `limits` and what is raised: as for `submit`.
         """
         if self._is_closed:
             raise SchedulerClosed(CLOSED)
@@ -140,14 +148,17 @@ class Scheduler(Shell):
         return counts
 
     def cancel(self, job: Job, message: str = "cancelled") -> None:
-        """Ends a job, waiting or running; a finished one is left alone."""
+        """Ends a job, waiting or running, for all its owners; a finished one is left alone.
+
+        `message`: the reason that the job and its marker give. Returns at once.
+        """
         self._inbox.put(Cancellation(job, message))
 
     async def withdraw(self, job: Job, owner: Owner, message: str = "withdrawn") -> JobState:
         """Takes a job back for one owner, awaited on any event loop; another owner's job goes on.
 
-        If no other owner has the job it is cancelled, and its final state is returned; otherwise the state it
-        is in, and the owner no longer has it.
+        If no other owner has the job it is cancelled with this `message`, and its final state is returned;
+        otherwise the state it is in, and the owner no longer has it. Raises `SchedulerClosed` after `close`.
         """
         self._inbox.put(Withdrawal(job, owner, message))
         return await reached(self._runner, self._aio_withdrawn(job, owner))
@@ -171,11 +182,17 @@ class Scheduler(Shell):
         return await reached(self._runner, self.aio_final_state(job))
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
-        """Blocks until no job of this owner is unfinished, and outputs and callbacks are dealt with."""
+        """Blocks until no job of this owner is unfinished, and outputs and callbacks are dealt with.
+
+        Raises `TimeoutError` after `timeout_s`, and `SchedulerClosed` if the scheduler is closed meanwhile.
+        """
         self._runner.wait(self.aio_wait(owner), timeout_s)
 
     def wait_until(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Blocks until something holds that jobs bring about; it is asked in the loop."""
+        """Blocks until `predicate` holds, which jobs bring about; it is called in the loop.
+
+        Raises as `wait`, after `timeout_s`.
+        """
         self._runner.wait(self._aio_wait_until(predicate), timeout_s)
 
     def follow_outputs(self, job: Job) -> None:
@@ -214,15 +231,15 @@ class Scheduler(Shell):
         return take(known, self._core.slots, self._ledger, paused=paused, most_waits=most_waits)
 
     def drain(self) -> None:
-        """Returns once everybody was told of everything that happened so far."""
+        """Returns once every subscriber was told of everything that happened so far."""
         told = threading.Event()
-        # In two steps: who is told of something may have the rest of it done in a step of its own.
+        # In two steps: a subscriber that is told of an event may have the rest done in a step of its own.
         self._notifications.call(lambda: self._notifications.call(told.set))
         self._notifications.hurry()
         told.wait()
 
     def wait_for_job(self, job: Job, timeout_s: float | None = None) -> JobState:
-        """Blocks until a job reached a final state."""
+        """Blocks until a job reached a final state; raises as `wait`, after `timeout_s`."""
         state: JobState = self._runner.wait(self.aio_final_state(job), timeout_s)
         return state
 
@@ -256,13 +273,13 @@ class Scheduler(Shell):
     # In the loop: the seed's pipeline
 
     async def aio_registerJob(self, job: Job, owner: Owner) -> Job:
-        """Like `submit`, in the loop, and returns once the submission was taken in."""
+        """Like `submit` of a job for an owner, in the loop; returns once the submission was taken in."""
         known = self._hand_in(job, owner)
         self._take_in()
         return known
 
     async def aio_final_state(self, job: Job) -> JobState:
-        """The final state of a job, once it has one; at once for a transient job that nobody needs."""
+        """The final state of a job, once it has one; at once for a transient job that no other needs."""
         self._take_in()
         if not job.is_at_rest:
             if job._final_state is None:

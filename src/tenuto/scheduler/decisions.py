@@ -29,14 +29,13 @@ class Arrival(Enum):
     RUN = "to be run"
 
 
-def on_arrival(found: Derived, *, once: bool = False, again: bool = False) -> Arrival:
+def on_arrival(found: Derived, *, once: bool = False) -> Arrival:
     """A submission meets a directory. An earlier failure does not stop it: to submit is to try again.
 
     A job that runs `once` is the exception: another attempt follows only one that certainly never began.
-    `again`: what is done is not to be reused.
     """
     if found.state is JobState.DONE:
-        return Arrival.RUN if again else Arrival.REUSE
+        return Arrival.REUSE
     if found.action is Action.WATCH:
         return Arrival.ADOPT
     if once and found.payload_may_have_run:

@@ -59,7 +59,7 @@ class Followers:
         self._completions.call(handle)
 
     def call_completed(self, job: Job) -> None:
-        """Calls those who asked to be told, once the job is settled: they may ask for its result."""
+        """Calls the callbacks of a job, once it is settled: they may ask for its result."""
         if job.state is not JobState.DONE or not job.completion_callbacks:
             return
         release = self._outputs.hold(job)

@@ -1,5 +1,5 @@
 """Attempts that another system runs, as far as this scheduler waits for them: asked for, awaited, revoked.
-Judges nothing: what an attempt amounts to is `attempts`' business.
+Judges nothing: `attempts` says what an attempt amounts to.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Handovers:
 
 
 async def _outcome(begin: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T | None, Exception | None]:
-    """What a coroutine returned, or what it was refused with: a task nobody waits for must not raise."""
+    """What a coroutine returned, or what it was refused with: a task without a waiter must not raise."""
     try:
         return await begin(), None
     except (LaunchRefused, OSError) as refused:

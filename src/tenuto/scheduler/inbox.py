@@ -20,7 +20,7 @@ GATHER_S = 0.002
 GATHER_DONE_S = 0.1
 """The same for jobs that are done: nothing waits to be started, so that there may be more of them."""
 MOST_GATHERED = 256
-"""Who submits more waits until these were taken in: again, it is faster if one thread works at a time."""
+"""A thread that submits more waits until the loop took these in: one thread at a time is faster."""
 
 
 class Submission(NamedTuple):
@@ -98,6 +98,6 @@ class Inbox:
             yield wish
 
     def _take_in_round(self, number: int) -> None:
-        """Its time has come, if nobody had it taken in before; what came since has a time of its own."""
+        """A round's time has come, unless it was taken in before; later wishes have a time of their own."""
         if number == self._round:
             self._take_in()

@@ -107,8 +107,14 @@ class Job(Entry):
         tags: Mapping[str, Any] | None = None,
         carbon_plan: CarbonPlan | None = None,
     ) -> None:
-        """`once`: the attempt that the directory shows is the answer, however it ended; the job starts only
+        """`task_id`, `job_id`: the name of the task and the identity, which decide the directory in `layout`.
+        `launcher`: starts the runner; `work`: what it runs; `clock`: of all its times. `dependencies`: jobs
+        that must be done before; `tokens`: units held while it runs; `limits`: of time, memory and the like;
+        `slots`: of its launcher, one for each core. `retry`: after what it is tried again, and how often.
+        `once`: the attempt that the directory shows is the answer, however it ended; the job starts only
         if it certainly never began. `priority`: of the ready jobs of a launcher, higher ones start first.
+        `durability`: what must be on the disk before it counts as done; `transient`: whether it runs only for
+        jobs that need it; `tags`: words to find it by; `carbon_plan`: how its energy is measured.
         """
         super().__init__(
             task_id,
@@ -134,10 +140,6 @@ class Job(Entry):
         self.watched_outputs: tuple[WatchedOutput, ...] = ()
         self.completion_callbacks: tuple[Callable[[Job], Any], ...] = ()
         self.scheduler: Scheduler | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        """No attempt is known yet."""
         self.process: Process | None = None
         self.slot_units: tuple[LockHandle, ...] = ()
         """What it has of the slots that processes share; its runner inherits them."""
@@ -219,7 +221,7 @@ class Job(Entry):
             unit.close()
 
     def wait(self, timeout_s: float | None = None) -> JobState:
-        """Blocks until the job reached a final state; `TimeoutError` if that takes too long."""
+        """Blocks until the job reached a final state; `TimeoutError` if that takes over `timeout_s`."""
         if self.scheduler is None:
             return self.state
         return self.scheduler.wait_for_job(self, timeout_s)
@@ -264,13 +266,13 @@ class Job(Entry):
     # What the scheduler asks of a job
 
     def merge(self, other: Job) -> None:
-        """Takes over what a second submission of the same identity asks for."""
+        """Takes over what `other`, a second submission of the same identity, asks for."""
         self.transient = self.transient.merge(other.transient)
         self.retry, self.priority = self.retry.merged(other.retry), max(self.priority, other.priority)
         if self.is_at_rest:  # otherwise it has begun to ask
             self.tokens, self.needs = other.tokens, other.needs
             # If it is run again, then as its present owner wants it: the launcher of an experiment that was
-            # left is closed, and would start processes that nobody ends.
+            # left is closed, and would start processes that no launcher ends.
             self.launcher, self.limits, self.work = other.launcher, other.limits, other.work
             self.slots = other.slots
             self.durability, self.carbon_plan = other.durability, other.carbon_plan
@@ -298,7 +300,7 @@ class Job(Entry):
         return job_total(self.scheduler.machine.files, self.paths) if self.scheduler is not None else None
 
     def done_handler(self, state: JobState) -> str | None:
-        """Calls those who wanted to know that the job is done, off the loop; says what the first raised."""
+        """Calls the callbacks of a job whose `state` is DONE, off the loop; says what the first raised."""
         problem: str | None = None
         while state is JobState.DONE and self.completion_callbacks:
             # Taken before it is called: a caller that asks meanwhile is called once, too.
@@ -310,7 +312,7 @@ class Job(Entry):
         return problem
 
     async def aio_run(self, order: StartOrder) -> Process:
-        """Starts the runner of a prepared attempt."""
+        """Starts the runner of the attempt that an `order` describes; raises as `Launcher.start`."""
         process = await self.launcher.start(order)
         self.attach(process)
         return process
@@ -322,7 +324,7 @@ class Job(Entry):
         self.process = process
 
     def rotate_logs(self, files: Files) -> None:
-        """Keeps what the attempt before printed."""
+        """Keeps the log files of the attempt before."""
         rotate_logs(files, self.paths)
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ logger = logging.getLogger("tenuto.scheduler")
 
 
 @unique
-class Step(Enum):
+class LogStep(Enum):
     """The `action` of a line; `docs/scheduler.md` lists them."""
 
     SUBMITTED = "submitted"
@@ -37,13 +37,13 @@ class Step(Enum):
 
 
 _STEPS = {
-    JobState.UNSCHEDULED: Step.ASLEEP,
-    JobState.WAITING: Step.WAITING,
-    JobState.READY: Step.READY,
-    JobState.SCHEDULED: Step.STARTED,
-    JobState.RUNNING: Step.RUNNING,
-    JobState.DONE: Step.ENDED,
-    JobState.ERROR: Step.ENDED,
+    JobState.UNSCHEDULED: LogStep.ASLEEP,
+    JobState.WAITING: LogStep.WAITING,
+    JobState.READY: LogStep.READY,
+    JobState.SCHEDULED: LogStep.STARTED,
+    JobState.RUNNING: LogStep.RUNNING,
+    JobState.DONE: LogStep.ENDED,
+    JobState.ERROR: LogStep.ENDED,
 }
 
 
@@ -52,7 +52,7 @@ def is_logged() -> bool:
     return logger.isEnabledFor(logging.INFO)
 
 
-def log_step(step: Step, job: Job, owner: Owner | None = None, message: str | None = None) -> None:
+def log_step(step: LogStep, job: Job, owner: Owner | None = None, message: str | None = None) -> None:
     """One step of a job, on behalf of an owner where one asked for it."""
     if not is_logged():
         return

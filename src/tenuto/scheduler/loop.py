@@ -58,7 +58,7 @@ async def reached(loop: Loop, coroutine: Coroutine[Any, Any, T]) -> T:
 class LoopThread:
     """Runs an event loop in a daemon thread for as long as the process lives, or until `close`."""
 
-    def __init__(self, name: str = "tenuto-scheduler") -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[Future[Any]] = set()
@@ -68,7 +68,7 @@ class LoopThread:
         """The loop was told that something is posted, and has not looked yet."""
         self._is_over = False
         """The loop was stopped: what is asked from now on is cancelled, and not begun."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tenuto-scheduler", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What running tasks hand over: each output goes to who watches it, in order, off the loop.
+"""What running tasks hand over: each output goes to its watchers, in order, off the loop.
 At least once: after a restart all outputs of a job are handed over again, each with the same key.
 """
 

@@ -13,7 +13,7 @@ from math import inf
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import Input, Recovered, Short
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.logbook import Step
+from tenuto.scheduler.logbook import LogStep
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.shortages import failure, has_recovered, shortage, worded
 from tenuto.scheduler.slots import Slots
@@ -85,7 +85,7 @@ class Pauses:
             self._loop.later(BACK_OFF_S, self._resume, job, error)
             return
         if self.reason is not None:
-            logger.info("starts are tried again", extra={"action": Step.STARTS_RESUMED.value})
+            logger.info("starts are tried again", extra={"action": LogStep.STARTS_RESUMED.value})
         self.reason = None
         self._feed(Recovered())
 
@@ -94,4 +94,4 @@ class Pauses:
         if now >= self._told_at + TELLS_EVERY_S:
             self._told_at = now
             said = "starts are paused until the machine recovers: %s"
-            logger.warning(said, self.reason, extra={"action": Step.STARTS_PAUSED.value})
+            logger.warning(said, self.reason, extra={"action": LogStep.STARTS_PAUSED.value})

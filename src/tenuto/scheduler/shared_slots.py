@@ -1,5 +1,5 @@
 """Slots that all processes of one machine share in one workspace: units of a lock file, held by runners.
-Which job is next is decided in `ready`; a launcher that does not share its slots is never looked up here.
+Which job is next is decided in `slots`; a launcher that does not share its slots is never looked up here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 from tenuto.errors import TenutoError
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.token_alarm import Alarm, Loop
+from tenuto.scheduler.loop import Loop
+from tenuto.scheduler.token_alarm import Alarm
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.layout import SlotPlace
 from tenuto.workspace.ports import LockHandle, Machine
@@ -47,19 +48,19 @@ class SharedSlots:
         self._loop = loop
         self._watch = watch
         self._freed = freed
-        self._desks: dict[str, _Desk] = {}
+        self._by_root: dict[str, _WorkspaceSlots] = {}
 
     def take(self, job: Job) -> bool:
         """Give a job as many units as it takes slots; False if they are not free: then `freed` follows."""
-        desk = self._desk(job)
-        if desk is None:
+        shared = self._slots_of(job)
+        if shared is None:
             return True
         try:
-            desk.is_in_job = getattr(job.launcher, "is_in_job", False)
-            handles = desk.take(min(job.slots, job.launcher.slots), job.launcher.slots)
+            shared.is_in_job = getattr(job.launcher, "is_in_job", False)
+            handles = shared.take(min(job.slots, job.launcher.slots), job.launcher.slots)
         except (OSError, TenutoError):
             # The job's own directory is in the same place, and says more about what is wrong there.
-            logger.warning("slots cannot be shared in %s", desk.place.units, exc_info=True)
+            logger.warning("slots cannot be shared in %s", shared.place.units, exc_info=True)
             return True
         if handles is None:
             return False
@@ -68,26 +69,26 @@ class SharedSlots:
 
     def has_room(self, job: Job) -> bool:
         """True if a job would get its units now."""
-        desk = self._desk(job)
+        shared = self._slots_of(job)
         try:
-            return desk is None or desk.has_room(min(job.slots, job.launcher.slots), job.launcher.slots)
+            return shared is None or shared.has_room(min(job.slots, job.launcher.slots), job.launcher.slots)
         except (OSError, TenutoError):
             return True
 
     def close(self) -> None:
         """Let go of the watches."""
-        for desk in self._desks.values():
-            desk.close()
+        for shared in self._by_root.values():
+            shared.close()
 
-    def _desk(self, job: Job) -> _Desk | None:
+    def _slots_of(self, job: Job) -> _WorkspaceSlots | None:
         # A launcher says so by this attribute; one of a plug-in, of a node or of a pilot counts for itself.
         if not getattr(job.launcher, "shares_slots", False):
             return None
         root = job.layout.root
-        if root not in self._desks:
+        if root not in self._by_root:
             place = job.layout.slots(self._machine.processes.own().host)
-            self._desks[root] = _Desk(self._machine, place, self._loop, self._watch, self._freed)
-        return self._desks[root]
+            self._by_root[root] = _WorkspaceSlots(self._machine, place, self._loop, self._watch, self._freed)
+        return self._by_root[root]
 
 
 class _Held(NamedTuple):
@@ -101,7 +102,7 @@ class _Held(NamedTuple):
         return len(self.units) + min(amount, self.limit) <= self.limit
 
 
-class _Desk:
+class _WorkspaceSlots:
     """The slots of one workspace."""
 
     def __init__(

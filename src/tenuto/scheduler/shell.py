@@ -26,7 +26,7 @@ from tenuto.scheduler.handover import Handovers
 from tenuto.scheduler.inbox import Cancellation, Forgetting, Inbox, Submission, Wish
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer
-from tenuto.scheduler.logbook import Step, is_logged, log_state, log_step
+from tenuto.scheduler.logbook import LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.outputs import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
@@ -140,7 +140,7 @@ class Shell:
         job = wish.job
         if isinstance(wish, Submission):
             is_news = self._arrivals.enter(wish)
-            log_step(Step.SUBMITTED, job, wish.owner)
+            log_step(LogStep.SUBMITTED, job, wish.owner)
             self._announcer.submitted(job, wish.owner)
             self._arrivals.place(wish, is_news=is_news)
             self._attempts.announce_wait(job)
@@ -149,13 +149,13 @@ class Shell:
         elif isinstance(wish, Forgetting):
             self._forget(job, wish.owner)
         elif job.has_owner(wish.owner):
-            log_step(Step.WITHDRAWN, job, wish.owner, wish.message)
+            log_step(LogStep.WITHDRAWN, job, wish.owner, wish.message)
             self._feed(inputs.Withdrawn(*wish))
 
     def _forget(self, job: Job, owner: Owner) -> None:
         """Let go of a job, in O(1). One that was submitted again meanwhile is kept."""
         if job.is_at_rest:
-            log_step(Step.FORGOTTEN, job, owner)
+            log_step(LogStep.FORGOTTEN, job, owner)
             job.remove_owner(owner)
             with self._registry.lock:
                 self._registry.let_go_of(job)
@@ -267,13 +267,13 @@ class Shell:
         job.answered = max(job.answered, job.attempt)
         if was_adopted and job.needs:  # what was taken for it here is for the attempt that ended
             self._tokens.release(job)
-        log_step(Step.RETRIED, job, message=verdict.message)
+        log_step(LogStep.RETRIED, job, message=verdict.message)
         if not was_adopted:
             job.set_state(JobState.WAITING, message=f"tried again: {verdict.message}")
             job.state = JobState.READY
 
     def _stop(self, job: Job, message: str) -> None:
-        log_step(Step.CANCELLED, job, message=message)
+        log_step(LogStep.CANCELLED, job, message=message)
         self._attempts.stop(job, message)
         self._runner.later(job.limits.grace_s + STOP_GRACE_S, self._attempts.kill_runner, job, job.attempt)
 
@@ -286,7 +286,7 @@ class Shell:
             self._feed(inputs.Ended(job, verdict))
 
     def _cancel(self, job: Job, message: str) -> None:
-        log_step(Step.CANCELLED, job, message=message)
+        log_step(LogStep.CANCELLED, job, message=message)
         if job.needs:
             self._tokens.withdraw(job)
         try:

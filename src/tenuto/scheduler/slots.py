@@ -19,7 +19,7 @@ Queue = list[tuple[int, int, int, "Job"]]
 the first evaluation does not wait for the last training; of those the one that was ready first."""
 
 
-class Usage(NamedTuple):
+class SlotUsage(NamedTuple):
     """The slots of one launcher."""
 
     launcher: str
@@ -140,10 +140,10 @@ class Slots:
         """True while at most one job has slots."""
         return len(self._taken) <= 1
 
-    def usage(self) -> list[Usage]:
+    def usage(self) -> list[SlotUsage]:
         """The slots of each launcher that had a job so far."""
         return [
-            Usage(launcher.name, launcher.slots, self._in_use[pool], self._count_ready(pool))
+            SlotUsage(launcher.name, launcher.slots, self._in_use[pool], self._count_ready(pool))
             for pool, launcher in sorted(self._launchers.items(), key=lambda item: item[1].name)
         ]
 

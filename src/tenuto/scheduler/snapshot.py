@@ -1,4 +1,4 @@
-"""A scheduler at one moment: how many jobs are where, who uses which slots, and what each job waits for.
+"""A scheduler at one moment: how many jobs are where, which slots are used, and what each job waits for.
 Values only; the scheduler takes them in its loop, where nothing changes meanwhile.
 """
 
@@ -15,7 +15,7 @@ from tenuto.scheduler.core import WITHOUT_ATTEMPT
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import Owner, OwnerLedger
-from tenuto.scheduler.slots import Slots, Usage
+from tenuto.scheduler.slots import Slots, SlotUsage
 
 MOST_WAITS = 1_000
 """Of how many jobs a snapshot says what they wait for."""
@@ -61,7 +61,7 @@ class Snapshot:
 
     jobs: Mapping[JobState, int]
     """How many jobs are in each state; states without a job are left out."""
-    launchers: tuple[Usage, ...]
+    launchers: tuple[SlotUsage, ...]
     owners: tuple[OwnerSnapshot, ...]
     waits: tuple[Wait, ...]
     """What jobs wait for, in the order they were submitted."""

@@ -5,8 +5,8 @@ Knows nothing of tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
+from tenuto.scheduler.loop import Loop
 from tenuto.workspace.inotify import DirectoryWatch
 
 POLL_S = 2.0
@@ -14,17 +14,6 @@ POLL_S = 2.0
 BUSY_S = 0.005
 """How soon to try again when another scheduler is at the queue; longer each time."""
 LONGEST_BUSY_S = 0.2
-
-
-class Loop(Protocol):
-    """As much of the scheduler's loop as is needed here."""
-
-    @property
-    def loop(self) -> Any: ...
-
-    def post(self, callback: Callable[..., object], *arguments: Any) -> None: ...
-
-    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None: ...
 
 
 class Alarm:
@@ -65,7 +54,7 @@ class Alarm:
                 self.soon()  # for what changed before the watch was there
 
     def rest(self) -> None:
-        """Nobody waits any more."""
+        """No job waits any more."""
         if self._watch is not None:
             self._loop.loop.remove_reader(self._watch.fileno())
             self.close()
@@ -84,7 +73,7 @@ class Alarm:
             self._busy_s = min(2 * self._busy_s, LONGEST_BUSY_S)
 
     def got_through(self) -> None:
-        """Nobody else was there."""
+        """No other scheduler was there."""
         self._busy_s = BUSY_S
 
     def short(self) -> None:

@@ -24,7 +24,7 @@ from tenuto.workspace.tokens import TokenFiles
 logger = logging.getLogger("tenuto.scheduler")
 
 
-class Outcome(NamedTuple):
+class GrantOutcome(NamedTuple):
     """What one look at a queue led to."""
 
     granted: list[tuple[Job, Grant]]

@@ -12,11 +12,12 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inputs import Ended, Granted, Input, Unwanted
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.loop import Loop
 from tenuto.scheduler.shortages import shortage, worded
-from tenuto.scheduler.token_alarm import Alarm, Loop
+from tenuto.scheduler.token_alarm import Alarm
 from tenuto.scheduler.token_decisions import Absentees, Picks, decide, names_of, tokens_of, why_waiting
 from tenuto.scheduler.token_grants import (
-    Outcome,
+    GrantOutcome,
     declare_missing,
     is_run_by_others,
     refusal,
@@ -135,7 +136,7 @@ class TokenQueue:
             self._alarm.rest()
             return
         self._is_pumping = True
-        outcome = Outcome([], [])
+        outcome = GrantOutcome([], [])
         try:
             mutex = self.files.try_mutex()
             if mutex is None:
@@ -151,7 +152,7 @@ class TokenQueue:
             self._is_pumping = False
         self._settle(outcome)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: GrantOutcome) -> None:
         self._waiting -= outcome.jobs()
         for job, grant in outcome.granted:
             self._held[job] = grant
@@ -161,7 +162,7 @@ class TokenQueue:
         if self._waiting:
             self._alarm.set()
 
-    def _trouble(self, error: Exception, outcome: Outcome) -> None:
+    def _trouble(self, error: Exception, outcome: GrantOutcome) -> None:
         passing = shortage(error)
         if passing is not None:
             self._alarm.short()
@@ -171,7 +172,7 @@ class TokenQueue:
             else:
                 self._tell(job, f"waits until the machine recovers: {worded(passing)}")
 
-    def _turn(self, outcome: Outcome) -> None:
+    def _turn(self, outcome: GrantOutcome) -> None:
         """Steps P2 to P7, under the mutex."""
         before = self.files.queue()
         own = self._number()
@@ -221,7 +222,7 @@ class TokenQueue:
         for job in self._tickets.values():
             has_room = self._slots.has_room(job)
             self._tell(job, why_waiting(job.needs, states) if has_room else "waits for a slot")
-        if left != before.tickets:  # a number that nobody has seen may be given once more
+        if left != before.tickets:  # a number that no scheduler has seen may be given once more
             self.files.write_queue(Queue(next_number, left))
 
     def _number(self) -> int:
@@ -278,7 +279,7 @@ class TokenQueue:
                 del self._lines[names]
         return next_number
 
-    def _refuse_impossible(self, states: dict[str, TokenState], outcome: Outcome) -> None:
+    def _refuse_impossible(self, states: dict[str, TokenState], outcome: GrantOutcome) -> None:
         for job in self._tickets.values():
             for need in job.needs:
                 if states[need.token].capacity is None:  # a person removed the file
@@ -289,7 +290,7 @@ class TokenQueue:
                     outcome.refused.append((job, problem))
                     break
 
-    def _grant(self, job: Job, picks: Picks, outcome: Outcome) -> bool:
+    def _grant(self, job: Job, picks: Picks, outcome: GrantOutcome) -> bool:
         try:
             grant = take(self._machine, self.files, job, picks)
         except Exception as error:  # noqa: BLE001  the one job is ended, and the others go on
@@ -326,9 +327,9 @@ class TokenQueue:
 
     def _leave_to_others(self, job: Job) -> None:
         self._slots.take(job, to_run=False)
-        self._settle(Outcome([(job, Grant(None))], []))
+        self._settle(GrantOutcome([(job, Grant(None))], []))
 
-    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: Outcome) -> None:
+    def _watch_what_others_got(self, tickets: list[Ticket], own: int, outcome: GrantOutcome) -> None:
         """A ticket of another scheduler is gone: it may have been for a job that waits here, too."""
         others = {ticket.number: ticket.needs for ticket in tickets if ticket.scheduler != own}
         gone = {needs for number, needs in self._others.items() if number not in others}

@@ -29,7 +29,9 @@ class CounterToken:
     """
 
     def __init__(self, name: str, count: int, directory: str) -> None:
-        """`directory`: where the machine keeps its tokens; `xp.token` knows it."""
+        """`name`: of the token on this machine; `count`: how many units it has; `directory`: where the
+        machine keeps its tokens, which `xp.token` knows. `InvalidName` or `TokenError` for what cannot be.
+        """
         directory_name(name)
         if name.startswith("/"):
             raise TokenError(f"a token cannot be called {name!r}: its name must not begin with a slash")
@@ -47,7 +49,7 @@ class CounterToken:
         return f"{type(self).__name__}({self.name!r}, {self.count})"
 
     def dependency(self, count: int = 1) -> TokenDependency:
-        """Units to hold while a task runs, for `add_dependencies`."""
+        """So many units (`count`) to hold while a task runs, for `add_dependencies`; else `TokenError`."""
         _check_count(self.name, count)
         return TokenDependency(self, count)
 
@@ -66,7 +68,7 @@ class CounterToken:
         return self.count
 
     def need(self, count: int) -> Need:
-        """What the queue is told of a request."""
+        """What the queue is told of a request for so many units (`count`)."""
         return Need(self.name, count)
 
     def environment(self, units: Sequence[int]) -> Mapping[str, str]:
@@ -153,7 +155,7 @@ def declare(machine: Machine, token: CounterToken) -> None:
 
 
 def needs_of(dependencies: Iterable[TokenDependency], lock_path: str | None) -> tuple[Need, ...]:
-    """What a job needs besides its own lock, in the one order in which everybody takes it."""
+    """What a job needs besides its own lock, in the one order in which every scheduler takes it."""
     counts: dict[str, tuple[CounterToken, int]] = {}
     for token, count in dependencies:
         known = counts.get(token.name)

@@ -50,7 +50,7 @@ class Verdicts:
     async def _swept(self, job: Job, lock: LockHandle, found: Settled) -> Settled:
         """What the directory shows under the lock, once leftovers of an earlier attempt are gone.
 
-        A job that lost its runner is swept, even if nobody holds the second byte: what a task starts by
+        A job that lost its runner is swept, even if no process holds the second byte: what a task starts by
         `subprocess` has no descriptor of its parent's, and goes on when runner and payload are killed.
         """
         lost = found.derived.reason is JobFailureStatus.LOST and found.derived.marker is None

@@ -125,7 +125,7 @@ class Watches(Verdicts):
         return True
 
     async def _watch_elsewhere(self, job: Job, launch: LaunchRecord) -> bool:
-        """Waits for an attempt that a cluster has; False if nobody can be asked for it."""
+        """Waits for an attempt that a cluster has; False if no cluster can be asked for it."""
         process = self._handovers.process(job, launch)
         if process is None:
             return False

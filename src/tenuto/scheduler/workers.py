@@ -1,5 +1,5 @@
 """Work that must not block a loop: completions in four threads, notifications and submissions in one each.
-A function that raises is logged and harms nobody else.
+A function that raises is logged and harms no other.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ async def asked(worker: Worker, function: Callable[[], T]) -> T:
 class DoneHandlerWorker(ThreadWorker):
     """Processes the ends of jobs: task outputs and the final status, off the loop."""
 
-    def __init__(self, threads: int = 4) -> None:
-        super().__init__("tenuto-done", threads)
+    def __init__(self) -> None:
+        super().__init__("tenuto-done", 4)
 
 
 class NotificationWorker(ThreadWorker):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import JobScheduler
     from tenuto.search.map_elites import MapElites
+    from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.optuna_sampler import OptunaSampler
     from tenuto.search.outcome import Outcome
     from tenuto.search.plain_samplers import GridSearch, RandomSearch
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tenuto.search.repository import Repository
     from tenuto.search.result import SearchResult
     from tenuto.search.ribs_sampler import RibsSampler
-    from tenuto.search.sampling import MapElitesSampler
     from tenuto.search.spaces import Choice, Integer, Real
     from tenuto.search.study import Study
     from tenuto.search.variation import Gaussian, IsoLine, Mixed

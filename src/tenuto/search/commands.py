@@ -24,7 +24,7 @@ _MOST_SWEEPS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCommand:
     """How a command ended: its exit code, None if it ran over its time, and the end of what it printed."""
 
     code: int | None
@@ -43,7 +43,7 @@ class Finished:
 
 def run_command(
     words: Sequence[str], directory: Path, environment: Mapping[str, str], limit_s: float | None
-) -> Finished:
+) -> FinishedCommand:
     """Runs a command and ends everything it leaves behind; what it prints goes to the job's logs as well."""
     become_subreaper()
     try:
@@ -57,7 +57,7 @@ def run_command(
             start_new_session=True,
         )
     except OSError as error:
-        return Finished(127, "", f"{words[0]}: {error.strerror or error}")
+        return FinishedCommand(127, "", f"{words[0]}: {error.strerror or error}")
     assert process.stdout is not None
     assert process.stderr is not None
     tails = [_Tail(process.stdout, sys.stdout), _Tail(process.stderr, sys.stderr)]
@@ -68,7 +68,7 @@ def run_command(
     finally:
         _end_all(process)
     out, err = (tail.text() for tail in tails)
-    return Finished(code, out, err)
+    return FinishedCommand(code, out, err)
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.errors import GitError
+from tenuto.search.agent_prompt import prompt_text
 from tenuto.search.blocks import changed_outside, is_marked
-from tenuto.search.commands import Finished, run_command
+from tenuto.search.commands import FinishedCommand, run_command
 from tenuto.search.git import Git
 from tenuto.search.outcome import Outcome, as_outcome
 from tenuto.search.programs import AS_IT_IS
-from tenuto.search.prompt import prompt_text
 from tenuto.settings import process_environment
 from tenuto.tasks import Meta, Param, Task
 
@@ -48,10 +48,10 @@ class EvolveCommit(Task):
         return Evaluation(self, Path.cwd()).run()
 
 
-class Failed(Exception):
+class ProgramFailed(Exception):
     """The candidate failed, with what is known of it."""
 
-    def __init__(self, message: str, finished: Finished | None = None, name: str = "") -> None:
+    def __init__(self, message: str, finished: FinishedCommand | None = None, name: str = "") -> None:
         super().__init__(message)
         tails = {} if finished is None else {f"{name} stdout": finished.out, f"{name} stderr": finished.err}
         self.artifacts = {key: text[-_ARTIFACT:] for key, text in tails.items() if text.strip()}
@@ -81,7 +81,7 @@ class Evaluation:
                 self._commit = None
                 self._commit = self._changed(clone)
             outcome = self._evaluated(clone)
-        except (Failed, GitError) as error:
+        except (ProgramFailed, GitError) as error:
             outcome = Outcome(failure=str(error), artifacts=getattr(error, "artifacts", {}))
         finally:
             _remove(checkout)
@@ -101,7 +101,7 @@ class Evaluation:
         clone("add", "--all")
         clone.put_back(protected, task.root)
         if clone("write-tree") == clone("rev-parse", f"{task.parent}^{{tree}}"):
-            raise Failed("the agent changed nothing")
+            raise ProgramFailed("the agent changed nothing")
         commit = clone.commit(task.parent, self._message())
         self._check_blocks(clone, commit)
         clone.send(commit, f"refs/tenuto/{task.search}/{commit[:12]}")
@@ -123,7 +123,7 @@ class Evaluation:
         finished = run_command(_filled(task.agent, known), Path(clone.path), environment, task.agent_s)
         self._read_report()
         if finished.trouble is not None:
-            raise Failed(f"the agent {finished.trouble}{_last(finished.err)}", finished, "agent")
+            raise ProgramFailed(f"the agent {finished.trouble}{_last(finished.err)}", finished, "agent")
 
     def _read_report(self) -> None:
         try:
@@ -160,7 +160,9 @@ class Evaluation:
                 continue
             line = changed_outside(before, clone.ask("show", f"{commit}:{path}") or "")
             if line is not None:
-                raise Failed(f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}")
+                raise ProgramFailed(
+                    f"the agent changed {path} outside its EVOLVE-BLOCK marks, at: {line.strip()}"
+                )
 
     # -- the evaluation ----------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class Evaluation:
         if finished.trouble is not None or outcome is None:
             trouble = finished.trouble or f"printed no outcome as its last line{_last(finished.out)}"
             said = _last(finished.err) if finished.trouble else ""
-            failed = Failed(f"the {name} {trouble}{said}", finished, "evaluator")
+            failed = ProgramFailed(f"the {name} {trouble}{said}", finished, "evaluator")
             cost = _number(outcome.cost) if outcome is not None else 0.0
             return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
         return outcome

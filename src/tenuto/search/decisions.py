@@ -25,7 +25,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SearchStanding:
     """Where a search stands."""
 
     state: SearchState
@@ -43,7 +43,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DispatchPlan:
     """What to do next: how many candidates to make, and why to stop, if so."""
 
     to_schedule: int = 0
@@ -52,26 +52,26 @@ class Plan:
     """Nothing is in flight and everything was told: the search may end."""
 
 
-def plan(view: Standing, bounds: Bounds) -> Plan:
+def plan(view: SearchStanding, bounds: Bounds) -> DispatchPlan:
     """What a search does next."""
     is_quiet = view.unfinished == 0 and view.to_tell == 0
     if view.state is SearchState.ENDED:
-        return Plan()
+        return DispatchPlan()
     if view.state is SearchState.DRAINING:
-        return Plan(ends_now=is_quiet)
+        return DispatchPlan(ends_now=is_quiet)
     stop = _stop(view, bounds)
     if stop is not None:
-        return Plan(stop=stop, ends_now=is_quiet)
+        return DispatchPlan(stop=stop, ends_now=is_quiet)
     if view.state is SearchState.PAUSED:
-        return Plan()
+        return DispatchPlan()
     if is_quiet and bounds.max_total is not None and view.scheduled >= bounds.max_total:
-        return Plan(stop=SearchEnd.TOTAL, ends_now=True)
+        return DispatchPlan(stop=SearchEnd.TOTAL, ends_now=True)
     if is_quiet and view.is_exhausted:
-        return Plan(stop=SearchEnd.EXHAUSTED, ends_now=True)
-    return Plan(to_schedule=_room(view, bounds))
+        return DispatchPlan(stop=SearchEnd.EXHAUSTED, ends_now=True)
+    return DispatchPlan(to_schedule=_room(view, bounds))
 
 
-def _stop(view: Standing, bounds: Bounds) -> SearchEnd | None:
+def _stop(view: SearchStanding, bounds: Bounds) -> SearchEnd | None:
     if bounds.target is not None and view.best is not None:
         is_reached = view.best >= bounds.target if bounds.maximize else view.best <= bounds.target
         if is_reached:
@@ -87,7 +87,7 @@ def _stop(view: Standing, bounds: Bounds) -> SearchEnd | None:
     return None
 
 
-def _room(view: Standing, bounds: Bounds) -> int:
+def _room(view: SearchStanding, bounds: Bounds) -> int:
     room = bounds.max_unfinished - view.unfinished
     if bounds.batch is not None:
         room = min(room, bounds.batch)

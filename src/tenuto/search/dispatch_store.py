@@ -57,7 +57,7 @@ class DispatchStore:
 
         def work(connection: Connection) -> int:
             shift = func.min if connection.dialect.name == "sqlite" else func.least
-            wait = shift(backoff_ms * _power_of_two(jobs.sends), _LONGEST_BACKOFF_MS)
+            wait = shift(backoff_ms * _power_of_two(), _LONGEST_BACKOFF_MS)
             statement = (
                 update(evolution_jobs)
                 .where(jobs.id.in_(ids), is_status(S.QUEUED))
@@ -108,7 +108,7 @@ def _promote(
     return [Sent(row.id, row.number, row.sends) for row in rows]
 
 
-def _power_of_two(exponent: Any) -> Any:
-    """2 to the power of at most 6: beyond, the longest back-off is reached."""
+def _power_of_two() -> Any:
+    """2 to the power of the sends of a row, at most 6: beyond, the longest back-off is reached."""
     capped: Any = literal_column("CASE WHEN evolution_jobs.sends > 6 THEN 6 ELSE evolution_jobs.sends END")
     return literal_column("1").op("<<")(capped)

@@ -19,17 +19,17 @@ from tenuto.search.study import domain_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tenuto.search import open_search, running
+    from tenuto.search import open_search, search_run
     from tenuto.search.evolution_scheduler import EvolutionScheduler
     from tenuto.search.job_scheduler import Console
+    from tenuto.search.map_elites_sampler import MapElitesSampler
     from tenuto.search.open_search import OpenSearch
     from tenuto.search.queues import Queue
     from tenuto.search.result import SearchResult
-    from tenuto.search.sampling import MapElitesSampler
     from tenuto.settings import Settings
 else:
     open_search = late("tenuto.search.open_search")
-    running = late("tenuto.search.running")
+    search_run = late("tenuto.search.search_run")
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 _LONGEST_NAME = 64
@@ -127,7 +127,7 @@ class Evolution:
         `slots`: how many candidates are evaluated at once (the settings'); `console`: where trouble is told.
         """
         with _extra():
-            run = running.run
+            run = search_run.run
         return run(self, slots, console)
 
     def enqueue(self, values: Any, priority: int = 0) -> int:

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from tenuto.clock import Clock
 from tenuto.lifecycle.evolution import SearchEnd, SearchState
 from tenuto.search.agent import Agent
-from tenuto.search.decisions import Bounds, Plan, Standing, plan
+from tenuto.search.decisions import Bounds, DispatchPlan, SearchStanding, plan
 from tenuto.search.ingestion import Ingestion
 from tenuto.search.job_scheduler import Console, JobScheduler, log_trouble
+from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.moves import SEARCH
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.queues import Queue
 from tenuto.search.recovery import Recovery
 from tenuto.search.rows import SearchView
-from tenuto.search.sampling import MapElitesSampler
 from tenuto.search.store import Store
 from tenuto.settings import Settings
 from tenuto.settings.urls import without_secrets
@@ -177,14 +177,14 @@ class EvolutionScheduler:
         self.view = self._store.view(self._experiment_id)
         return self.view.counts.unfinished if self.view is not None else 0
 
-    def _decide(self) -> Plan:
+    def _decide(self) -> DispatchPlan:
         view = self.view
         if view is None:
-            return Plan()
+            return DispatchPlan()
         replica = self._sampler.replica
         if not replica.is_read:
             replica.read_on()
-        standing = Standing(
+        standing = SearchStanding(
             view.search.state,
             view.search.scheduled,
             view.search.told,
@@ -202,7 +202,7 @@ class EvolutionScheduler:
         self._stop(view, decided)
         return decided
 
-    def _stop(self, view: SearchView, decided: Plan) -> None:
+    def _stop(self, view: SearchView, decided: DispatchPlan) -> None:
         if decided.stop in (SearchEnd.TOTAL, SearchEnd.EXHAUSTED):
             self._store.end(self._experiment_id, decided.stop)
         elif decided.stop is not None:

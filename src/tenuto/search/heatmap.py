@@ -17,7 +17,7 @@ SHADES = " .:-=+*#%@"
 _RESET = "\x1b[0m"
 
 
-class Row(NamedTuple):
+class HeatmapRow(NamedTuple):
     """One line of the picture: plain, and with colours."""
 
     plain: str
@@ -31,7 +31,7 @@ class Pixel(NamedTuple):
     is_parent: bool = False
 
 
-def heat_map(archive: Archive, columns: int, rows: int, parents: Collection[int] = ()) -> list[Row]:
+def heat_map(archive: Archive, columns: int, rows: int, parents: Collection[int] = ()) -> list[HeatmapRow]:
     """The picture of an archive in so many columns and rows; the second measure grows upwards."""
     pixels = _pixels(archive, columns, 2 * rows, frozenset(parents))
     if len(pixels) % 2:
@@ -40,7 +40,7 @@ def heat_map(archive: Archive, columns: int, rows: int, parents: Collection[int]
     for at in range(0, len(pixels), 2):
         upper, lower = pixels[at], pixels[at + 1]
         pairs = list(zip(upper, lower, strict=True))
-        lines.append(Row("".join(_shade(a, b) for a, b in pairs), _painted(pairs)))
+        lines.append(HeatmapRow("".join(_shade(a, b) for a, b in pairs), _painted(pairs)))
     return lines
 
 

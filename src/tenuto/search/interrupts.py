@@ -14,7 +14,7 @@ from typing import Any
 INTERRUPTED = 5
 
 
-class Interrupts:
+class SearchInterrupts:
     """Counts interrupts while a search runs; does nothing outside the main thread."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Interrupts:
         """True once a person did not want to wait for what runs."""
         return self.count > 1
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> SearchInterrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._interrupted)

@@ -18,7 +18,8 @@ from tenuto.search.decisions import Bounds
 from tenuto.search.evolution_scheduler import EvolutionScheduler
 from tenuto.search.export import candidate_rows
 from tenuto.search.job_scheduler import Console
-from tenuto.search.lines import LineReporter
+from tenuto.search.line_reporter import LineReporter
+from tenuto.search.map_elites_sampler import MapElitesSampler
 from tenuto.search.opening import default_workspace, open_database
 from tenuto.search.plain_console import Plain
 from tenuto.search.program_tasks import root_of
@@ -28,7 +29,6 @@ from tenuto.search.queues import Queue
 from tenuto.search.replica import Replica
 from tenuto.search.result import SearchResult
 from tenuto.search.rows import Caps, SearchRow
-from tenuto.search.sampling import MapElitesSampler
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto.search.reporting import Reporter
+from tenuto.search.reporter import SearchReporter
 
 
 class Plain:
     """A console for a reporter that reads no markup."""
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: SearchReporter) -> None:
         self._reporter = reporter
 
     def print(self, *objects: Any) -> None:

@@ -42,7 +42,7 @@ class SearchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CandidateCounts:
     """How many candidates of a search are in each status, and what is due."""
 
     pending: int = 0
@@ -60,7 +60,7 @@ class SearchView:
     """A search and its counts, read at one moment; `now` is the database's."""
 
     search: SearchRow
-    counts: Counts
+    counts: CandidateCounts
     now: int
 
 

@@ -16,7 +16,7 @@ from tenuto.database import Database, now_ms
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
 from tenuto.search.control import cancel_waiting
 from tenuto.search.moves import bump
-from tenuto.search.rows import Counts, SearchRow, SearchView
+from tenuto.search.rows import CandidateCounts, SearchRow, SearchView
 from tenuto.search.tables import TO_TELL, UNFINISHED, evolution_jobs, is_status, jobs, searches
 
 S = EvolutionStatus
@@ -174,7 +174,9 @@ def _view(connection: Connection, name: str) -> SearchView | None:
     row = connection.execute(_view_query(), {"name": name}).one_or_none()
     if row is None:
         return None
-    return SearchView(_search_row(row), Counts(row.pending, row.queued, row.running, row.to_tell), row.now)
+    return SearchView(
+        _search_row(row), CandidateCounts(row.pending, row.queued, row.running, row.to_tell), row.now
+    )
 
 
 _LOCKED = (

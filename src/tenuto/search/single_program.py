@@ -23,7 +23,6 @@ def program_repository(
     agent: list[str],
     goal: str,
     config: OpenEvolveConfig,
-    agent_s: float | None = None,
 ) -> Repository:
     """A repository in `directory` that holds the program, evaluated by a file in OpenEvolve's form.
 
@@ -38,7 +37,6 @@ def program_repository(
         agent=agent,
         evaluate=commands,
         goal=goal,
-        agent_s=agent_s,
         evaluate_s=config.timeout,
         thresholds=config.cascade_thresholds[: len(commands) - 1],
     )

@@ -32,10 +32,10 @@ class Scope(Enum):
 
 
 class Principal(NamedTuple):
-    """Who sent a request."""
+    """The user or program that sent a request."""
 
     user: str | None
-    """Whose token it is; None where no tokens are used, and everybody is believed."""
+    """The token's user; None where no tokens are used, and every client is believed."""
     scopes: frozenset[Scope]
 
     def may(self, scope: Scope) -> bool:
@@ -98,7 +98,7 @@ class Tokens:
     def create(
         self, user: str, scopes: frozenset[Scope], expires_in_ms: int | None, note: str = ""
     ) -> tuple[int, str]:
-        """A new token: its id, and the token itself, which nobody can find out again."""
+        """A new token: its id, and the token itself, which the server cannot show again."""
         if not is_user(user):
             raise InvalidValue(
                 f"{user!r:.80} cannot name a user: letters, digits and _.@+-, at most 64, no sign first"

@@ -15,13 +15,13 @@ from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
+from tenuto.service.http_server import Address
 from tenuto.service.names import is_service
 from tenuto.service.node.node import OPEN_DIRECTORY, NodePlan
 from tenuto.service.node.sandbox import choose
 from tenuto.service.node.work import Terms, passed_on
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
-from tenuto.service.serving import Address
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
@@ -194,7 +194,7 @@ def server_address(settings: ServiceSettings, tls: tuple[Path | None, Path | Non
 
 
 def refuse_strangers(address: Address, auth: str, *, is_insecure: bool) -> None:
-    """Refuses to let everybody on the network run programs here."""
+    """Refuses to let every client on the network run programs here."""
     if auth == "none" and not address.is_loopback and not is_insecure:
         raise UnsafeService(
             f"everybody who can reach {address.host} could run programs here: give --auth tokens (and make "

@@ -14,8 +14,8 @@ from tenuto.errors import DamagedResult, NodeError, PayloadGone, TenutoError
 from tenuto.lifecycle.service import PayloadState, ServiceState
 from tenuto.service.archive import Packed
 from tenuto.service.decisions import back_off_s
-from tenuto.service.handover import Handover
 from tenuto.service.log import log
+from tenuto.service.node_handover import Handover
 from tenuto.service.nodes import WAIT_S, Node, PayloadStatus
 from tenuto.service.parts import Parts
 from tenuto.service.requests import TERMINATED
@@ -74,9 +74,6 @@ class Getter:
         task.add_done_callback(lambda _: self._left(follower))
         if row.node is not None:
             self._parts.book.took(row.node, row.service)
-
-    def is_following(self, job_id: int) -> bool:
-        return job_id in self._tasks
 
     def terminate(self, job_id: int) -> None:
         """Has the node of a job told that its end was asked for."""

@@ -1,12 +1,11 @@
 """What every request passes first: its Host and Origin, no token in its URL; and what every answer carries.
-Plain ASGI, so that streams pass untouched; who may do what is in `access`.
+Plain ASGI, so that streams pass untouched; what a principal may do is in `access`.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -166,8 +165,3 @@ class _Answer:
         ]
         await self.send({"type": "http.response.start", "status": code.http_status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def quiet_uvicorn() -> None:
-    """Keeps uvicorn from logging requests, whose paths and queries are the users'."""
-    logging.getLogger("uvicorn.access").disabled = True

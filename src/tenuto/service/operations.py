@@ -29,7 +29,7 @@ from tenuto.service.uploads import (
     refused,
     too_large,
 )
-from tenuto.service.waiters import Listening, heard
+from tenuto.service.waiters import Waiter, heard
 
 LOOK_AGAIN_S = 5.0
 """A waiter reads its row again after so long, on average, though no move woke it."""
@@ -216,7 +216,7 @@ class Operations:
                 if ended := await self._ended(event, min(left_s, look_s)):
                     return ended
 
-    async def _ended(self, event: Listening[JobRow], timeout_s: float) -> JobRow | None:
+    async def _ended(self, event: Waiter[JobRow], timeout_s: float) -> JobRow | None:
         """The row of a job that this server moves to its end meanwhile; None if the row must be read."""
         until = self._parts.clock.monotonic() + timeout_s
         while await heard(event, until - self._parts.clock.monotonic()):

@@ -109,7 +109,6 @@ class Server:
         self._last_move = 0
         self._beats = Beats()
         self.operations = Operations(self.parts, self._sender.stage.wake, self._getter.terminate)
-        self._stop_listening: list[object] = []
 
     def _wake_sender(self) -> None:
         self._sender.stage.wake()
@@ -155,10 +154,8 @@ class Server:
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
-        self._stop_listening = [
-            listen(QUEUE_CHANNEL, self._sender.stage.wake_soon),
-            listen(MOVES_CHANNEL, self._news.wake_soon),
-        ]
+        listen(QUEUE_CHANNEL, self._sender.stage.wake_soon)
+        listen(MOVES_CHANNEL, self._news.wake_soon)
         await self._learn_slots()
         for stage in (self._member, self._news, self._asking, self._sender.stage, self._cleaner.stage):
             stage.start()
@@ -168,7 +165,7 @@ class Server:
         await self.parts.sql(self.parts.requests.rehearse)
 
     def drain(self) -> None:
-        """Takes no more uploads, and lets nobody wait."""
+        """Takes no more uploads, and lets no request wait."""
         log("draining")
         self.operations.is_draining = True
         self.parts.waiters.close()
@@ -233,7 +230,7 @@ class Server:
             self._getter.follow(row, taken_over=True)
 
     async def _tell_news(self) -> None:
-        """Wakes those who wait for jobs that other servers moved, or were asked to end."""
+        """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
         parts = self.parts
         if self.database.is_sqlite:
             return

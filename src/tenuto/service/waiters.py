@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 
-class Listening(asyncio.Event, Generic[R]):
+class Waiter(asyncio.Event, Generic[R]):
     """An event that is set whenever its id is told of."""
 
     row: R | None = None
@@ -24,13 +24,13 @@ class Waiters(Generic[R]):
 
     def __init__(self) -> None:
         # In the order in which they began to wait, so that a simulation repeats itself.
-        self._events: dict[int, dict[Listening[R], None]] = {}
+        self._events: dict[int, dict[Waiter[R], None]] = {}
         self._is_closed = False
 
     @contextmanager
-    def listen(self, id: int) -> Iterator[Listening[R]]:
+    def listen(self, id: int) -> Iterator[Waiter[R]]:
         """An event that is set whenever that id is told of; to be made before the row is read."""
-        event = Listening[R]()
+        event = Waiter[R]()
         if self._is_closed:
             event.set()
         self._events.setdefault(id, {})[event] = None
@@ -50,11 +50,11 @@ class Waiters(Generic[R]):
 
     @property
     def is_closed(self) -> bool:
-        """True once nobody should wait any more."""
+        """True once no request should wait any more."""
         return self._is_closed
 
     def close(self) -> None:
-        """Wakes everybody, and lets nobody wait from now on."""
+        """Wakes all requests that wait, and lets none wait from now on."""
         self._is_closed = True
         for id in list(self._events):
             self.tell(id)

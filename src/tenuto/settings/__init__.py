@@ -2,7 +2,7 @@
 What may be said of a value is in `kinds`, what there is in `tree`, where it is written in `sources`.
 """
 
-from tenuto.settings.loading import load_settings, process_environment, user_directory
+from tenuto.settings.loader import load_settings, process_environment, user_directory
 from tenuto.settings.tree import CarbonSettings, Settings, expanded, state_directory
 from tenuto.settings.urls import Url
 

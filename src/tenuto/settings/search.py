@@ -13,7 +13,7 @@ from tenuto.settings.urls import Url
 SEARCH_FILE = "search.db"
 """The database of searches in a workspace, unless the settings name another."""
 SEARCH_SECTIONS = ("search", "database", "queue")
-"""Whose foreign variables a search and its workers read: ``load_settings(..., foreign=SEARCH_SECTIONS)``."""
+"""The sections whose foreign variables a search reads: ``load_settings(..., foreign=SEARCH_SECTIONS)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

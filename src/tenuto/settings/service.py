@@ -29,9 +29,9 @@ from tenuto.settings.kinds import (
 from tenuto.settings.urls import Url
 
 SERVER_SECTIONS = ("service", "services")
-"""Whose foreign variables `tenuto serve` reads: ``load_settings(..., foreign=SERVER_SECTIONS)``."""
+"""Sections whose foreign variables `tenuto serve` reads: ``load_settings(..., foreign=SERVER_SECTIONS)``."""
 NODE_SECTIONS = ("node",)
-"""Whose foreign variables `tenuto node` reads."""
+"""Sections whose foreign variables `tenuto node` reads."""
 
 PORT = integer(0, 65535)
 

@@ -1,6 +1,6 @@
 """What to run: typed configurations, their identity, and how they are stored."""
 
-from tenuto.tasks.config import Config, copyconfig, sealed_set, setmeta
+from tenuto.tasks.config import Config, copyconfig, sealed_set
 from tenuto.tasks.deprecation import deprecate
 from tenuto.tasks.hints import (
     STDERR,
@@ -18,7 +18,7 @@ from tenuto.tasks.hints import (
     partial,
     pathgenerator,
 )
-from tenuto.tasks.identity import former_identity, identity
+from tenuto.tasks.identity import former_identity, identity, setmeta
 from tenuto.tasks.methods import cache, initializer
 from tenuto.tasks.tags import stop_tags, tag, tags, tagspath
 from tenuto.tasks.task import (

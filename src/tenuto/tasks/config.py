@@ -26,7 +26,7 @@ from tenuto.tasks.arguments import Mismatch, describe, refused
 from tenuto.tasks.base import ConfigBase, ConfigState, brief, caller, class_name, is_config, shown, state_of
 from tenuto.tasks.graph import configs_in
 from tenuto.tasks.hints import Role, field
-from tenuto.tasks.identity import forget_all_digests, forget_digest
+from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
 from tenuto.tasks.ports import job_context
 from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
@@ -329,7 +329,10 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return live
 
     def tag(self, name: str, value: str | int | float | bool | None) -> Self:
-        """Adds a tag, a name for what varies; never part of the identity."""
+        """Adds a tag, a name for what varies and its value; never part of the identity.
+
+        Raises `InvalidValue` for a value that is no text, number, bool or None.
+        """
         add_tag(self, name, value)
         return self
 
@@ -340,7 +343,8 @@ class Config(ConfigBase, metaclass=ConfigMeta):
     def add_dependencies(self, *dependencies: Any) -> Self:
         """Tasks, jobs or tokens to wait for besides those in the parameters; not part of the identity.
 
-        Before the task is submitted; a task among them must have been submitted by then.
+        A task among these `dependencies` must have been submitted before this one is. Raises `SealedConfig`
+        after this task was submitted, and `GraphError` or `ParameterError` for what no task can wait for.
         """
         state = state_of(self)
         if state.job is not None:
@@ -425,7 +429,8 @@ C = TypeVar("C", bound=Config)
 def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
-    The configs inside are shared, not copied; tags, dependencies and origin come along.
+    `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
+    inside are shared, not copied; tags, dependencies and origin come along.
     """
     state = state_of(config)
     copied: C = object.__new__(type(config))
@@ -441,16 +446,6 @@ def copyconfig(config: C, **changes: Any) -> C:
     for name, value in changes.items():
         assign(copied, name, value)
     return copied
-
-
-def setmeta(config: C, flag: bool) -> C:
-    """Counts a config in no identity (True), or even where its parameter is Meta (False)."""
-    state = state_of(config)
-    if state.sealed:
-        raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
-    forget_all_digests()
-    state.is_meta = flag
-    return config
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:

@@ -35,7 +35,10 @@ class Upstream(NamedTuple):
 
 
 def from_state_dict(state: Document, *, as_instance: bool = False) -> Any:
-    """What `state_dict` was given: configs, or live objects with `as_instance`."""
+    """The value whose state `state_dict` returned: configs, or live objects with `as_instance`.
+
+    Raises `SerializationError` for another state, and `ClassNotFound` for a class that is gone.
+    """
     value = read_value(checked(state, "the state"), pathlib.Path.cwd(), no_upstream)
     return instantiate(value, pathlib.Path.cwd()) if as_instance else value
 

@@ -41,7 +41,7 @@ class Explanation(NamedTuple):
 
 
 def explain(first: ConfigBase, second: ConfigBase) -> Explanation:
-    """Says which counted parameters, at which path, make two identities differ."""
+    """Says which counted parameters, at which path, make the identities of `first` and `second` differ."""
     found: list[Difference] = []
     pending = [("", first, second)]
     seen: set[tuple[int, int]] = set()

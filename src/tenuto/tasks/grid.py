@@ -19,6 +19,8 @@ def grid(template: type[C] | C, vary: Mapping[str, Iterable[Any]], **fixed: Any)
 
     Names may be dotted (``"model.layers"``) to vary a config inside the template. What
     varies is tagged by the last part of its name, or by all of it where two would be equal.
+    `template`: a class, or a config that is copied; `fixed`: values that all of them have. Raises
+    `ParameterError` for a name without values, or one that leads through no config.
     """
     base: C = template.C(**fixed) if isinstance(template, type) else copyconfig(template, **fixed)
     choices = {name: _values(base, name, values) for name, values in vary.items()}

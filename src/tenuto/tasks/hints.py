@@ -70,7 +70,7 @@ class Choices:
 
 
 class param_group:
-    """Names a group of parameters that a `partial` can leave out."""
+    """The name of a group of parameters that a `partial` can leave out."""
 
     __slots__ = ("name",)
 
@@ -82,9 +82,10 @@ class param_group:
 
 
 class partial:
-    """A directory shared by the configs that differ only in the excluded groups.
+    """A directory shared by the configs that differ only in the excluded groups (`exclude_groups`).
 
-    Written in the class body; the name of the attribute is the name of the partial.
+    Written in the class body; the name of the attribute is the name of the partial. `DeclarationError`
+    without a group.
     """
 
     __slots__ = ("excluded_groups", "name")
@@ -174,7 +175,7 @@ class PathGenerator:
 
 
 def pathgenerator(path: str | Path | Callable[..., str | Path] | StandardStream = "") -> PathGenerator:
-    """The same as an annotation: ``Annotated[Path, pathgenerator("model.pt")]``."""
+    """A `PathGenerator` for a path as an annotation: ``Annotated[Path, pathgenerator("model.pt")]``."""
     return PathGenerator(path)
 
 

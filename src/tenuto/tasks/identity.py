@@ -15,15 +15,17 @@ task it came from, and its init tasks in order.
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from tenuto.errors import MissingValue
+from tenuto.errors import MissingValue, SealedConfig
 from tenuto.light import NamedTuple, pathlib, sha256, struct
 from tenuto.tasks.base import ConfigBase, ConfigState, caller, class_name, is_config, state_of
 from tenuto.tasks.graph import configs_in, postorder
 from tenuto.tasks.hints import UNSET
 from tenuto.tasks.location import class_id
 from tenuto.tasks.schema import IGNORED_FACTORY, Paths, Schema, schema_of
+
+C = TypeVar("C", bound=ConfigBase)
 
 VERSION = 1
 _HEADER = b"tenuto-identity-%d\n" % VERSION
@@ -34,7 +36,7 @@ class _Epoch:
     """Counts the changes of configs whose digest was already known.
 
     A digest is remembered with the epoch it was computed in. Changing a config that
-    nobody has hashed yet, which is how configs are built, keeps all digests valid.
+    was not hashed yet, which is how configs are built, keeps all digests valid.
     """
 
     current = 0
@@ -78,8 +80,21 @@ def partial_identity(config: ConfigBase, excluded_groups: frozenset[str]) -> str
     return digests[id(config)].hex()
 
 
+def setmeta(config: "C", flag: bool) -> "C":
+    """Counts a config in no identity (`flag` True), or even where its parameter is Meta (False).
+
+    Raises `SealedConfig` if its identity is fixed already. Returns the config.
+    """
+    state = state_of(config)
+    if state.sealed:
+        raise SealedConfig(f"{class_name(config)} is sealed, so setmeta() comes too late, at {caller()}")
+    forget_all_digests()
+    state.is_meta = flag
+    return config
+
+
 def former_identity(config: ConfigBase) -> str | None:
-    """The identity from before classes of it, or of configs in it, were deprecated; None if none was."""
+    """The identity of a config from before its class, or one in it, was deprecated; None if none was."""
     found = former_digest(config, lambda node: schema_of(type(node)) if _is_deprecated(node) else None)
     return None if found is None else found.hex()
 

@@ -43,8 +43,8 @@ def initializer(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[
 def cache(name: str) -> Callable[[Callable[Concatenate[S, Path, P], R]], Callable[Concatenate[S, P], R]]:
     """Gives a method a path that all jobs of the workspace share, one caller at a time.
 
-    The path belongs to the config's identity. The method reads it if it exists, and
-    writes it otherwise. What a method left that raised, or was killed, is removed first.
+    `name`: of the file or directory. The path belongs to the config's identity. The method reads it if it
+    exists, and writes it otherwise. What a method left that raised, or was killed, is removed first.
     """
 
     def decorate(method: Callable[Concatenate[S, Path, P], R]) -> Callable[Concatenate[S, P], R]:

@@ -17,10 +17,10 @@ _MOST_ITEMS = 10
 
 def config_html(config: Any) -> str:
     """A config, or a live object, as a small table."""
-    return str(_Showing().config(config, is_root=True))
+    return str(_ConfigTable().config(config, is_root=True))
 
 
-class _Showing:
+class _ConfigTable:
     """One table under way; of a large graph it shows the beginning."""
 
     def __init__(self) -> None:

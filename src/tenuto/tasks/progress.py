@@ -1,4 +1,4 @@
-"""How a running task says how far it is. Outside of a job it says so to nobody.
+"""How a running task says how far it is. Outside of a job its words go nowhere.
 Shows nothing, and keeps no time: the job decides how often it passes on what it is told.
 """
 

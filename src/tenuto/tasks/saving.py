@@ -27,7 +27,10 @@ CONFIG_FILE = "config.json"
 
 
 def save(value: Any, directory: Path | str) -> None:
-    """Saves a config, or lists, tuples, sets and dicts of configs and values, with their data files."""
+    """Saves a value to a directory: a config, or lists, tuples, sets and dicts of configs and values.
+
+    Files of a `DataPath` are copied; `SerializationError` names one that cannot be.
+    """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     copied: list[str] = []
@@ -56,7 +59,10 @@ def save(value: Any, directory: Path | str) -> None:
 
 
 def load(directory: Path | str, *, as_instance: bool = False) -> Any:
-    """What `save` was given, as configs, or as live objects with `as_instance`."""
+    """What `save` wrote to a directory, as configs, or as live objects with `as_instance`.
+
+    Raises `SerializationError` for what cannot be read, and `ClassNotFound` for a class that is gone.
+    """
     directory = os.path.abspath(directory)
     value = read_value(_read(f"{directory}/{CONFIG_FILE}"), directory, no_upstream)
     return instantiate(value, directory) if as_instance else value
@@ -68,7 +74,7 @@ def serialize(config: Config, directory: Path | str, *, init_tasks: Sequence[Lig
 
 
 def deserialize(directory: Path | str) -> Any:
-    """The live object that `serialize` was given; its init tasks have run."""
+    """The live object that `serialize` wrote to a directory; its init tasks have run. Raises as `load`."""
     stored = load(directory)
     if (
         not isinstance(stored, dict)
@@ -85,7 +91,10 @@ def deserialize(directory: Path | str) -> Any:
 
 
 def from_task_dir(directory: Path | str, *, as_instance: bool = False) -> Any:
-    """The task whose job has this directory, with the tasks it depends on."""
+    """The task whose job has this directory, with the tasks it depends on; live with `as_instance`.
+
+    Raises as `load`.
+    """
     directory = os.path.abspath(directory)
     tasks: dict[str, Any] = {}
     opened: dict[str, Document] = {}

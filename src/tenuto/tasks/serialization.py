@@ -39,7 +39,7 @@ Renewed = dict[str, dict[str, Any]]
 
 
 def state_dict(value: Any) -> Document:
-    """A config, or lists, tuples, sets and dicts of configs and values, as plain JSON data."""
+    """A value (a config, or lists, tuples, sets and dicts of configs and values) as plain JSON data."""
     return document(value)
 
 

@@ -71,7 +71,7 @@ def merged(config: ConfigBase, below: dict[int, dict[str, Any]]) -> dict[str, An
 
 
 def tagspath(config: ConfigBase) -> str:
-    """The tags as a name for files: ``epochs=10_lr=0.1``, sorted, safe in a path."""
+    """The tags of a config as a name for files: ``epochs=10_lr=0.1``, sorted, safe in a path."""
     parts = (f"{name}={value}" for name, value in sorted(tags(config).items()))
     return "_".join(_UNSAFE.sub("-", part) for part in parts)
 

@@ -261,7 +261,7 @@ class InputFile(Config):
 
 
 def input_file(path: Path | str) -> InputFile:
-    """An `InputFile` for a file on this machine."""
+    """An `InputFile` for the file at a path on this machine; `ParameterError` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -337,7 +337,7 @@ def _outputs(task: Any) -> Any:
 
 
 def made_meanwhile(task: Any) -> Dependency:
-    """Marks what a running task has made: it counts as the task's output, but nobody waits for the task."""
+    """Marks what a running task has made: it counts as the task's output, but does not wait for the task."""
 
     def dep(config: C) -> C:
         marked = _marked(config, task)

@@ -16,7 +16,7 @@ from tenuto.lifecycle.owners import Door
 from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.serving import WebServer, open_socket
+from tenuto.monitor.web.http_server import WebServer, open_socket
 from tenuto.testing.fake_source import FakeSource, fake_row
 
 SWEEP = "experiments:sweep/20260101_1402"

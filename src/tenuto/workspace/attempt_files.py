@@ -167,7 +167,7 @@ def rotate_logs(files: Files, paths: JobPaths) -> int:
 
 
 def _put(files: Files, path: str, data: bytes) -> None:
-    """Write a file that nobody relies on yet: create it, or replace an earlier one atomically.
+    """Write a file that no reader relies on yet: create it, or replace an earlier one atomically.
 
     A rename costs several times as much as a creation, and each job has many of these files. A reader that
     finds one half created makes of it what it makes of a missing one.

@@ -105,7 +105,7 @@ class Settled(NamedTuple):
 
 
 _NOTHING = Settled(Evidence(), derive_state(Evidence()))
-"""What the directory of a job shows that nobody has ever tried to run."""
+"""What the directory of a job shows that no scheduler has ever tried to run."""
 _UNTOUCHED = _NOTHING._replace(untouched=True)
 
 
@@ -168,7 +168,7 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
     """
     launch = read_record(machine.files, paths.launch, LaunchRecord.decode)
     if launch is None and machine.files.stat(paths.directory) is None:
-        return _NOTHING  # nobody has ever asked for it: a dozen looks less
+        return _NOTHING  # it was never asked for: a dozen looks less
     # A marker of the current attempt is the last word: a finished job needs no look at locks and processes.
     marked = Evidence(launch=launch, markers=read_markers(machine.files, paths))
     final = derive_state(marked)
@@ -179,7 +179,7 @@ def look(machine: Machine, paths: JobPaths, *, ask: Ask | None = None) -> Settle
 
 
 def is_at_rest(machine: Machine, paths: JobPaths) -> bool:
-    """Whether a job that was found done is still there, and nobody has its lock to remove it.
+    """Whether a job that was found done is still there, and no remover has its lock.
 
     For an owner that has just listed the job as used. In this order: a remover renames it under the lock.
     """
@@ -225,7 +225,7 @@ def open_attempt(
     `owner`: the name of the owner that asks; that of an earlier attempt, which asked first, stays.
     Removes their markers, result, pid, stop and locks files, and the files of `journal`. Disk for the new
     marker is set aside before anything changes. Raises `LockLost` if the lock file was replaced meanwhile,
-    and `FileTooLarge` if nobody could read the record.
+    and `FileTooLarge` if no reader would take the record.
     """
     if not lock.intact():
         raise LockLost(f"{paths.lock} was deleted or replaced; nothing was started")

@@ -17,7 +17,7 @@ from tenuto.workspace.ports import Files
 _LOOKS = 10
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """An event as read. (writer, sequence) is unique for ever: the key to tell a repetition."""
 
     writer: str
@@ -67,9 +67,9 @@ class EventReader:
     def cursor(self) -> Cursor:
         return dict(self._cursor)
 
-    def read(self, limit: int = 10_000) -> list[Entry]:
+    def read(self, limit: int = 10_000) -> list[JournalEntry]:
         """What is new since the last call, at most `limit` entries; of one writer in order."""
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         vanished: set[str] = set()
         for file in self._found():
             if len(entries) >= limit:
@@ -110,7 +110,7 @@ class EventReader:
                 continue  # moved after the listings; without it a writer's later files would be read first
         return []
 
-    def _read_file(self, file: _JournalFile, entries: list[Entry], limit: int) -> None:
+    def _read_file(self, file: _JournalFile, entries: list[JournalEntry], limit: int) -> None:
         start = self._cursor.get(file.identity, Position(0, 0))
         for line in read_lines(self._files, file.path, start.offset):
             entry = _entry(line.content)
@@ -127,7 +127,7 @@ class EventReader:
 
 def naming(
     files: Files, place: JournalPlace, words: Collection[bytes], *, archive: str | None = None
-) -> Iterator[Entry]:
+) -> Iterator[JournalEntry]:
     """The events whose lines hold one of these words, of all writers; no other line is decoded.
 
     A file that is moved meanwhile is passed over.
@@ -160,7 +160,7 @@ def archive(
 ) -> list[str]:
     """Move the journal's files into the directory `target` (a run's `events/`); returns their new paths.
 
-    All of them, or those of the given numbers. Only while nobody writes there: at the start or the end of a
+    All of them, or those of the given numbers. Only while no writer is there: at the start or the end of a
     run, under the experiment's lock.
     """
     files.make_directory(target)
@@ -182,7 +182,7 @@ def discard(files: Files, place: JournalPlace) -> None:
         files.remove(place.path(number))
 
 
-def replay(files: Files, directory: str) -> Iterator[Entry]:
+def replay(files: Files, directory: str) -> Iterator[JournalEntry]:
     """All entries of an archive directory, writer by writer, in order.
 
     Raises `FileNotFoundError` if the run is being removed meanwhile.
@@ -231,14 +231,14 @@ def _end(files: Files, path: str) -> Position:
     return Position(end, sequence if type(sequence) is int else 0)
 
 
-def _entry(content: dict[str, Any] | None) -> Entry | None:
+def _entry(content: dict[str, Any] | None) -> JournalEntry | None:
     if content is None:
         return None
     writer, sequence = content.get("w"), content.get("s")
     if type(writer) is not str or type(sequence) is not int:
         return None
     try:
-        return Entry(writer, sequence, from_record(content.get("e")))
+        return JournalEntry(writer, sequence, from_record(content.get("e")))
     except MalformedEvent:
         return None
 

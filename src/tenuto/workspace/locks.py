@@ -103,10 +103,10 @@ class OfdLocks:
             try:
                 is_ours = all(self._lock(fd, path, first, length) for first, length in runs)
                 # Between open and lock the file may have been deleted and made anew: then this lock is on a
-                # file that nobody else will ever open, and excludes nobody.
+                # file that no other process will ever open, and excludes none.
                 is_real = is_ours and _same_file(fd, self._file(path, byte))
             except BaseException:
-                os.close(fd)  # else the lock would be held, by a handle that nobody has
+                os.close(fd)  # else the lock would be held, by a handle that no caller has
                 raise
             if is_real:
                 taken = FileLock(fd, path, byte, self._file(path, byte))

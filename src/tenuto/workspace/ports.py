@@ -89,7 +89,7 @@ class Files(Protocol):
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Create or overwrite in place: neither atomic nor durable. For files that nobody reads early."""
+        """Create or overwrite in place: neither atomic nor durable. For files that no reader opens early."""
         ...
 
     def replace(self, path: str, data: bytes, *, durable: bool, reserve: str | None = None) -> None:

@@ -59,7 +59,7 @@ class LaunchRecord(NamedTuple):
     owner: str | None = None
     """The name of the owner that asked first for the job, such as ``search/packing``."""
     instructions: Mapping[str, Any] = {}
-    """What the launchers' room tells the runner; nobody else reads it."""
+    """What the launchers' room tells the runner; no other part reads it."""
 
     def encode(self) -> bytes:
         return _record({**self._asdict(), "requested": self.requested.isoformat()})

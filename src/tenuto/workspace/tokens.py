@@ -93,7 +93,7 @@ class TokenState(NamedTuple):
     """How a token stands."""
 
     capacity: int | None
-    """None for a token that nobody declared."""
+    """None for a token that was not declared."""
     held: frozenset[int]
 
     def free(self) -> list[int]:

@@ -22,7 +22,7 @@ from tenuto.cli.session import let_go_of_closed_streams, output_for_json, tell
 from tenuto.errors import TenutoError
 from tenuto.jobs.screen import Screen
 from tenuto.jobs.text import safe, safe_lines
-from tenuto.search.reporting import Reporter, RunOptions, current_options, current_reporter
+from tenuto.search.reporter import RunOptions, SearchReporter, current_options, current_reporter
 from tenuto.settings import process_environment
 
 DEMOS = {"arm": "arm.py", "program": "program/evolve.py"}
@@ -92,7 +92,7 @@ def command(
     ctx.exit(code)
 
 
-def run_program(programs: ProgramOptions, options: RunOptions, reporter: Reporter | None) -> int:
+def run_program(programs: ProgramOptions, options: RunOptions, reporter: SearchReporter | None) -> int:
     """Runs the search of programs that the options declare; the exit code."""
     declared = declare(programs)
     if declared.ignored:
@@ -105,7 +105,7 @@ def run_program(programs: ProgramOptions, options: RunOptions, reporter: Reporte
     return code
 
 
-def run(search: Callable[[], object], options: RunOptions, reporter: Reporter | None) -> int:
+def run(search: Callable[[], object], options: RunOptions, reporter: SearchReporter | None) -> int:
     """Runs what runs searches, which are shown by a reporter; the exit code."""
     _silence_loguru()
     reporting, optional = current_reporter.set(reporter), current_options.set(options)
@@ -169,7 +169,7 @@ def summary(result: Any) -> dict[str, Any]:
     }
 
 
-def open_reporter(is_quiet: bool = False) -> Reporter | None:
+def open_reporter(is_quiet: bool = False) -> SearchReporter | None:
     """The face that fits where standard error leads; None: lines."""
     environ = process_environment()
     if is_quiet or not sys.stderr.isatty() or environ.get("TERM", "dumb") == "dumb":

@@ -86,7 +86,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without names
-        return "somebody"
+        return "a user without a name"
 
 
 def wait_for_end(killing: Killing) -> bool:

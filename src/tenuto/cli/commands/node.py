@@ -11,10 +11,10 @@ import click
 from tenuto import __version__
 from tenuto.cli.service_options import address_options, arguments_of, log_option, sandbox_option, tls_options
 from tenuto.service.configuration import node_address, node_limits, node_plan, node_secret
+from tenuto.service.http_server import ServedApp, run
 from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.node.routes import NodeFront, node_app
-from tenuto.service.serving import Running, run
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.service import NODE_SECTIONS
 from tenuto.workspace.machine import this_machine
@@ -57,5 +57,7 @@ def command(
         click.echo(f"tenuto: node on {url}")
 
     log_to_stderr(log_form)
-    running = Running(node_app(front, hosts, machine.randomness), node.start, ready, front.drain, node.close)
+    running = ServedApp(
+        node_app(front, hosts, machine.randomness), node.start, ready, front.drain, node.close
+    )
     asyncio.run(run(running, address, machine.clock))

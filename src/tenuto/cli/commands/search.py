@@ -18,11 +18,11 @@ from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
-from tenuto.search.adding import add_candidate
 from tenuto.search.export import artifacts_of, candidate_rows
-from tenuto.search.lines import number as shown_number
+from tenuto.search.line_reporter import number as shown_number
+from tenuto.search.manual_candidate import add_candidate
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
-from tenuto.search.overview import Overview, overview, workers
+from tenuto.search.search_overview import SearchOverview, overview, workers
 from tenuto.search.store import Store
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_SECTIONS
@@ -136,7 +136,7 @@ def best(name: str, cell: str | None, workspace: str | None, as_json: bool) -> N
         click.echo(f"{'artifact':<12}{truncate(safe(f'{key}: {text}'), ARTIFACT_COLUMNS)}")
 
 
-def _cell(found: Overview, text: str) -> int:
+def _cell(found: SearchOverview, text: str) -> int:
     try:
         position = [int(part) for part in text.split(",")]
     except ValueError:

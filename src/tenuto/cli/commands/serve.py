@@ -18,12 +18,12 @@ from tenuto.service.configuration import (
     remote_nodes,
     server_address,
 )
+from tenuto.service.http_server import ServedApp, run
 from tenuto.service.local_node import LocalNode
 from tenuto.service.log import log, log_to_stderr
 from tenuto.service.node.node import EmbeddedNode
 from tenuto.service.nodes import Node
 from tenuto.service.server import Server, ServerPlan
-from tenuto.service.serving import Running, run
 from tenuto.service.tables import MIGRATIONS
 from tenuto.settings import load_settings, process_environment
 from tenuto.settings.service import SERVER_SECTIONS
@@ -88,5 +88,5 @@ def command(
         click.echo(f"tenuto: serving on {url}")
 
     log_to_stderr(log_form)
-    running = Running(server.app(), start, ready, server.drain, server.close)
-    asyncio.run(run(running, address, machine.clock))
+    served = ServedApp(server.app(), start, ready, server.drain, server.close)
+    asyncio.run(run(served, address, machine.clock))

@@ -21,7 +21,7 @@ from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.monitor.web.registry import Registration, new_code, registrations
+from tenuto.monitor.web.registrations import Registration, new_code, registrations
 from tenuto.settings import load_settings, process_environment, state_directory
 
 if TYPE_CHECKING:

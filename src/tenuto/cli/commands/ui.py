@@ -21,13 +21,13 @@ from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.web.registry import new_code, registrations
+from tenuto.monitor.web.registrations import new_code, registrations
 from tenuto.settings import state_directory
 
 if TYPE_CHECKING:
-    from tenuto.monitor.web import serving
+    from tenuto.monitor.web import http_server
 else:
-    serving = late("tenuto.monitor.web.serving")
+    http_server = late("tenuto.monitor.web.http_server")
 
 _LONGEST_CODE = 1_000
 _REACHABLE = (
@@ -87,7 +87,7 @@ def command(
         provider = LocalProvider(
             sources, workspace=view.layout.root, version=__version__, read_only=read_only
         )
-        server = serving.WebServer(
+        server = http_server.WebServer(
             provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=person()
         )
         try:
@@ -100,13 +100,13 @@ def command(
 def _listening(host: str, port: int | None, ctx: click.Context) -> socket.socket:
     """The socket of the server; the first part of `tenuto[web]` that is needed."""
     try:
-        return serving.open_socket(host, port)
+        return http_server.open_socket(host, port)
     except ModuleNotFoundError as error:
         raise click.UsageError(f"{error.name} is missing: pip install 'tenuto[web]'", ctx) from error
 
 
 def _serve(
-    provider: LocalProvider, server: serving.WebServer, code: str | None, opens: bool, as_json: bool
+    provider: LocalProvider, server: http_server.WebServer, code: str | None, opens: bool, as_json: bool
 ) -> None:
     """Say how one browser logs in, by a given code or a new one, and serve until Ctrl-C."""
     if code is None:
@@ -126,7 +126,7 @@ def _serve(
     server.run(ready, os.getpid())
 
 
-def _tell(provider: LocalProvider, server: serving.WebServer, code: str) -> None:
+def _tell(provider: LocalProvider, server: http_server.WebServer, code: str) -> None:
     """Print, for a program, where the server is and how a browser logs in."""
     about = provider.about()
     print_json(

@@ -32,7 +32,7 @@ def _measure(name: str, runner: int, every_s: float, country: str | None) -> Non
 
 
 def _step_back() -> None:
-    """Run when nobody else wants to: for this process, and for its session, where the kernel counts those."""
+    """Run when no other process wants to: this process, and its session where the kernel counts those."""
     os.nice(19)
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -52,7 +52,7 @@ def main(name: str, runner: str, every_s: str, country: str, directory: str = ""
         _measure(name, int(runner), float(every_s), country or None)
     except BrokenPipeError:
         pass
-    except Exception as error:  # noqa: BLE001  whatever a tracker raises is told, and harms nobody
+    except Exception as error:  # noqa: BLE001  whatever a tracker raises is told, and harms no job
         _say(problem=f"{type(error).__name__}: {error}"[:500])
 
 

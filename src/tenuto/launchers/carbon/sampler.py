@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 16
 _JOULES_PER_KWH = 3.6e6
 
 
-class Sampler:
+class CarbonSampler:
     """One meter, from its start to its end."""
 
     def __init__(self, plan: CarbonPlan, began: float, environment: Mapping[str, str]) -> None:

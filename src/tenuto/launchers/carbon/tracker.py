@@ -1,5 +1,5 @@
 """codecarbon as a tracker: the energy of this machine, of which a job is charged the part of its CPU time.
-Asks nobody on the network; loaded in the meter's process only.
+Asks nothing of the network; loaded in the meter's process only.
 """
 
 from __future__ import annotations

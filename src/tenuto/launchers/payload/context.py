@@ -1,5 +1,5 @@
 """What a task may ask of the job it runs in: the runner's `JobContext`; the directories that its job holds.
-Lives in the payload; reports go to files, so that nobody has to listen.
+Lives in the payload; reports go to files, so that no process has to listen.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class _Cancellation:
         except Exception:  # noqa: BLE001  e.g. while the task loads what this needs, or with no descriptor left
             message, is_timeout = _UNEXPLAINED, False  # to be told why is a courtesy; to end is a must
         if self._graceful and is_timeout:
-            self._assignment.deadline = 0.0  # a cluster may have said so, of a time that nobody knew
+            self._assignment.deadline = 0.0  # a cluster may know of a time that the runner does not
             return
         self.raised = TaskCancelled(message)
         raise self.raised

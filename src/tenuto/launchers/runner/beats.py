@@ -28,7 +28,7 @@ class Beats:
         self._look_due = now + LOOK_S
         self._last_beat = now
         self.is_given_up = False
-        """Another attempt has been opened, or nobody can see the beats."""
+        """Another attempt has been opened, or no scheduler can see the beats."""
 
     @property
     def due(self) -> float:

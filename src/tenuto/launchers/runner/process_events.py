@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from tenuto.errors import JournalError
-from tenuto.launchers.carbon.sampler import Sampler
+from tenuto.launchers.carbon.sampler import CarbonSampler
 from tenuto.launchers.payload.payload import Payload
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
@@ -33,7 +33,7 @@ class ProcessEvents:
         place = instructions.layout(payload.paths).job_journal(instructions.task_id, instructions.job_id)
         self._writer = EventWriter(payload.machine.files, place, payload.machine.randomness.nonce())
         plan = instructions.carbon
-        self._sampler = Sampler(plan, began, instructions.environment) if plan is not None else None
+        self._sampler = CarbonSampler(plan, began, instructions.environment) if plan is not None else None
         self._measured: dict[int, Measured] | None = None
         self._told_problem: str | None = None
         self._tell_started(self._clock.monotonic() - began)

@@ -36,7 +36,7 @@ _PATIENCE_S = 0.5
 _SIGNALS_APART_S = 2.0
 """A cluster signals the processes of a job one after another: the payload may hear of the end first."""
 _GIVE_UP_S = 10.0
-"""A process that survives KILL this long hangs in the kernel; nobody can wait for it."""
+"""A process that survives KILL this long hangs in the kernel; the supervisor cannot wait for it."""
 
 
 class Supervisor:
@@ -287,7 +287,7 @@ class Supervisor:
             signal.sigtimedwait({signal.SIGCHLD}, _KILL_AGAIN_S)
 
     def _anything_left(self) -> bool:
-        """Whether a process of the payload is left; for one of our own nobody waits."""
+        """Whether a process of the payload is left; the meter of the runner does not count."""
         return self._reap() and (self._events is None or not self._events.is_alone())
 
     def _note_leftovers(self) -> None:

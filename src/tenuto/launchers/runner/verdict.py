@@ -36,7 +36,7 @@ class Ending(NamedTuple):
     given_up: bool = False
     """Another attempt was opened meanwhile: nothing of this one counts."""
     unexplained: bool = False
-    """A cluster ended it, and nobody here knows why."""
+    """A cluster ended it, and did not say why."""
 
 
 class Verdict(NamedTuple):

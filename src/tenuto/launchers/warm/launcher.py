@@ -7,7 +7,7 @@ from __future__ import annotations
 import weakref
 from functools import cached_property
 
-from tenuto.launchers.forking import ForkingLauncher
+from tenuto.launchers.forking_launcher import ForkingLauncher
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.local import LocalProcess
 from tenuto.launchers.protocols import StartOrder

@@ -153,7 +153,7 @@ class WarmParent:
             os.kill(self.pid, SIGKILL)
 
     def close(self) -> None:
-        """Let the parent go: it ends when it sees that nobody is there."""
+        """Let the parent go: it ends when it sees that its launcher is gone."""
         self.usable = False
         if not self._pending:
             self._socket.close()
@@ -246,7 +246,7 @@ class WarmParent:
 
 
 def _forsake(answer: asyncio.Future[Answer]) -> None:
-    """Nobody wants an answer any more, which may have come."""
+    """Drop an answer that no caller waits for any more; it may have come."""
     came = answer.done() and not answer.cancelled() and answer.exception() is None
     pidfd = answer.result().pidfd if came else None
     if pidfd is not None:

@@ -61,7 +61,7 @@ class Parent:
         return True
 
     def serve(self) -> Inherited | None:
-        """Serve the launcher; None once nobody is left to serve. Returns once more in every child."""
+        """Serve the launcher; None once the launcher is gone. Returns once more in every child."""
         if not self._load():
             return None
         while (order := self._next()) is not None:

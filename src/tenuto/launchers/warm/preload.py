@@ -96,7 +96,7 @@ def digests_of(classes: list[list[str]]) -> dict[str, str]:
 def look_like_a_job(import_path: list[str]) -> None:
     """Be, to a module that is imported, what the process of a job is."""
     be_process_of_a_job()
-    os.chdir("/")  # where nobody's relative path leads anywhere
+    os.chdir("/")  # where no relative path leads to a file
     python_task.complete_package()
     python_task.look_like_a_plain_program()
     sys.path[:] = import_path

@@ -34,7 +34,7 @@ READY, LATE = "ready", "late"
 
 
 class Ahead:
-    """What was imported ahead of time: the `Preloaded` of a payload that nobody forked."""
+    """What was imported ahead of time: the `Preloaded` of a payload that was not forked."""
 
     def __init__(self, asked: ImportQuestions, sources: Sources, digests: dict[str, str]) -> None:
         self.asked = asked

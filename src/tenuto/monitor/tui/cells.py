@@ -42,8 +42,8 @@ def text_of(content: Line) -> str:
     return "".join(one.text for one in content)
 
 
-def fitted(content: Line, room: int, style: str = "") -> Line:
-    """A line as exactly so many cells: cut, or filled with spaces of a style."""
+def fitted(content: Line, room: int) -> Line:
+    """A line as exactly so many cells: cut, or filled with spaces."""
     left = max(room, 0)
     done: Line = []
     for one in content:
@@ -54,7 +54,7 @@ def fitted(content: Line, room: int, style: str = "") -> Line:
         done.append(one)
         left -= size
     if left:
-        done.append(Span(" " * left, style))
+        done.append(Span(" " * left))
     return done
 
 
@@ -80,9 +80,9 @@ def rule(title: str | Line, room: int, style: str = "soft") -> Line:
     return fitted([*begun, Span("─" * max(room - cells(begun), 0), style)], room)
 
 
-def bar(fraction: float | None, room: int, style: str = "", edges: bool = True) -> Line:
+def bar(fraction: float | None, room: int, style: str = "") -> Line:
     """A fraction as a bar of exactly so many cells: ``▕████▌   ▏``."""
-    inside = room - 2 if edges else room
+    inside = room - 2
     if inside < 1:
         return [Span(" " * max(room, 0))]
     share = min(max(fraction or 0.0, 0.0), 1.0)
@@ -90,11 +90,10 @@ def bar(fraction: float | None, room: int, style: str = "", edges: bool = True) 
     full, part = divmod(eighths, 8)
     filled = "█" * full + (EIGHTHS[part] if part else "")
     filled += " " * (inside - len(filled))
-    body = Span(filled, style)
-    return [Span("▕", "soft"), body, Span("▏", "soft")] if edges else [body]
+    return [Span("▕", "soft"), Span(filled, style), Span("▏", "soft")]
 
 
-def wrapped(text: str, room: int, most: int = 1_000) -> list[str]:
+def wrapped(text: str, room: int) -> list[str]:
     """A harmless text in lines of so many cells, broken at spaces where there are any."""
     lines: list[str] = []
     current = ""
@@ -106,11 +105,11 @@ def wrapped(text: str, room: int, most: int = 1_000) -> list[str]:
         if current:
             lines.append(current)
         current = word
-        while width(current) > room > 0 and len(lines) < most:
+        while width(current) > room > 0:
             head = truncate(current, room, "") or current[:1]
             lines.append(head)
             current = current[len(head) :]
-    return [*lines, current][:most]
+    return [*lines, current]
 
 
 def beside(panes: Sequence[tuple[Sequence[Line], int]], height: int, divider: str = "│") -> list[Line]:

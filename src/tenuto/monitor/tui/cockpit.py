@@ -11,7 +11,7 @@ from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, rule, span
-from tenuto.monitor.tui.job import LOG_PERIOD_S, Known, ask_job, ask_search, facts, job_title
+from tenuto.monitor.tui.job import LOG_PERIOD_S, JobAnswers, ask_job, ask_search, facts, job_title
 from tenuto.monitor.tui.jobs import JobsView
 from tenuto.monitor.tui.log import LogPane
 from tenuto.monitor.tui.pulse import pulse, tokens
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
     jobs: shapes.Jobs
     around: Around | None = None
-    job: Known | None = None
+    job: JobAnswers | None = None
 
 
 class Cockpit(JobsView):

@@ -37,7 +37,7 @@ LOG_PERIOD_S = 0.3
 _MOST_LINKED = 4
 
 
-class Known(NamedTuple):
+class JobAnswers(NamedTuple):
     """What was answered about a job."""
 
     job: shapes.JobDetail | None = None
@@ -46,7 +46,7 @@ class Known(NamedTuple):
     trouble: str = ""
 
 
-def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane | None) -> Known:
+def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane | None) -> JobAnswers:
     """A job, why it is where it is, and what is new in its log."""
     job, why, part, trouble = None, None, None, ""
     if with_facts:
@@ -56,7 +56,7 @@ def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane
             part = log.ask(provider)
         except NotFound as error:
             trouble = str(error)
-    return Known(job, why, part, trouble)
+    return JobAnswers(job, why, part, trouble)
 
 
 def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[Line, Line]:
@@ -173,11 +173,11 @@ class JobPage(View):
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> Known:
+    def ask(self, provider: StateProvider) -> JobAnswers:
         stale, self._is_stale = self._is_stale, False
         return ask_job(provider, self.job["key"], with_facts=stale, log=self.log)
 
-    def take(self, answer: Known) -> None:
+    def take(self, answer: JobAnswers) -> None:
         if answer.job is not None:
             self.detail, self.why = answer.job, answer.why
             self.job = answer.job

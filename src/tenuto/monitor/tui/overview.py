@@ -31,7 +31,7 @@ LEFT = 90
 _MOST_RETRIED = 10_000
 
 
-class Known(NamedTuple):
+class OverviewAnswers(NamedTuple):
     """What was answered."""
 
     overview: shapes.Overview
@@ -100,7 +100,7 @@ class Overview(View):
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> Known:
+    def ask(self, provider: StateProvider) -> OverviewAnswers:
         self._rounds += 1
         care, history = None, None
         if self._rounds % 10 == 2 and self.host.at is None:  # the first picture does not wait for it
@@ -112,9 +112,9 @@ class Overview(View):
         if self._is_wide and overview["groups"]:
             chosen = self._parts["groups"].chosen or overview["groups"][0]
             history = provider.history(chosen["group"], 120)
-        return Known(overview, care, history)
+        return OverviewAnswers(overview, care, history)
 
-    def take(self, answer: Known) -> None:
+    def take(self, answer: OverviewAnswers) -> None:
         self._known, self._history = answer.overview, answer.history or self._history
         self._care = answer.care or self._care
         rows: dict[str, Sequence[Item]] = {

@@ -33,7 +33,7 @@ _NODE_STATES = {"away": ("✗", "error"), "idle": ("·", "soft")}
 _MOST = 8
 
 
-class Known(NamedTuple):
+class ResourcesAnswers(NamedTuple):
     """What was answered; None: no open door has it."""
 
     tokens: shapes.Tokens | None
@@ -53,12 +53,12 @@ class ResourcesView(View):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._known: Known | None = None
+        self._known: ResourcesAnswers | None = None
         self._top = 0
         self._height = 1
 
-    def ask(self, provider: StateProvider) -> Known:
-        return Known(
+    def ask(self, provider: StateProvider) -> ResourcesAnswers:
+        return ResourcesAnswers(
             _if_any(provider.tokens),
             provider.groups(limit=50),
             _if_any(provider.queue),
@@ -67,7 +67,7 @@ class ResourcesView(View):
             _if_any(provider.care),
         )
 
-    def take(self, answer: Known) -> None:
+    def take(self, answer: ResourcesAnswers) -> None:
         self._known = answer
 
     def heading(self) -> Line:
@@ -93,7 +93,7 @@ class ResourcesView(View):
         self._top += steps[key]
         return True
 
-    def _panels(self, known: Known, room: int) -> Iterator[Line]:
+    def _panels(self, known: ResourcesAnswers, room: int) -> Iterator[Line]:
         if known.tokens is not None:
             yield from _tokens(known.tokens, room)
         yield from _services(known.groups, room)

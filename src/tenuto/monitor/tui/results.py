@@ -27,7 +27,7 @@ _FIXED = ("key", "task", "id", "state")
 Result = dict[str, Any]
 
 
-class Known(NamedTuple):
+class ResultsAnswers(NamedTuple):
     """What was answered."""
 
     group: str | None
@@ -42,7 +42,7 @@ class ResultsView(View):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._known: Known | None = None
+        self._known: ResultsAnswers | None = None
         self._task: str | None = None
         self._sort = ""
         self._x = self._y = ""
@@ -53,14 +53,14 @@ class ResultsView(View):
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> Known:
+    def ask(self, provider: StateProvider) -> ResultsAnswers:
         group = self.host.group
         if group is None:
             groups = provider.groups(limit=1)["groups"]
             group = groups[0]["group"] if groups else None
-        return Known(group, provider.results(group, None, 0, MOST_ROWS) if group else None)
+        return ResultsAnswers(group, provider.results(group, None, 0, MOST_ROWS) if group else None)
 
-    def take(self, answer: Known) -> None:
+    def take(self, answer: ResultsAnswers) -> None:
         if self._known is None or answer.group != self._known.group:
             self._task, self._sort, self._x, self._y, self._filter = None, "", "", "", ""
             self._listing.reset()

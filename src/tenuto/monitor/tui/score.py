@@ -40,7 +40,7 @@ STEPS = 60
 _LEAST_SPAN_MS = 2_000
 
 
-class Known(NamedTuple):
+class ScoreAnswers(NamedTuple):
     """What was answered."""
 
     score: shapes.Score
@@ -57,7 +57,7 @@ class ScoreView(View):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._known: Known | None = None
+        self._known: ScoreAnswers | None = None
         self._notes: list[Note] = []
         self._chosen: Note | None = None
         self._opens = False
@@ -67,7 +67,7 @@ class ScoreView(View):
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> Known:
+    def ask(self, provider: StateProvider) -> ScoreAnswers:
         groups = [self.host.group] if self.host.group else []
         start, end = self._range or (None, None)
         score = provider.score(groups, start, end, across(self._width))
@@ -78,9 +78,9 @@ class ScoreView(View):
                 job, why = provider.job(chosen.key), provider.why(chosen.key)
             except NotFound:
                 job = why = None
-        return Known(score, provider.overview(self.host.at), job, why)
+        return ScoreAnswers(score, provider.overview(self.host.at), job, why)
 
-    def take(self, answer: Known) -> None:
+    def take(self, answer: ScoreAnswers) -> None:
         self._known = answer
         self._notes = notes_of(answer.score)
         span_s = (answer.score["to"] - answer.score["from"]) / 1000

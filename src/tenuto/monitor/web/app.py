@@ -1,5 +1,5 @@
 """The routes: each is one call of the state provider.
-Who may ask is decided before, by the guard.
+The guard decides before which client may ask.
 """
 
 from __future__ import annotations

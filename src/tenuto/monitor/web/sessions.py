@@ -1,4 +1,4 @@
-"""Codes and sessions: who has logged in.
+"""Codes and sessions of the browsers that have logged in.
 In memory only, and only hashes; the end of the server ends them all.
 """
 
@@ -34,7 +34,7 @@ class _Session(NamedTuple):
 
 
 class Sessions:
-    """Who may ask; from any thread."""
+    """The browsers that may ask; from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
-from tenuto.jobs.removal import nobody, remove
+from tenuto.jobs.removal import no_keeper, remove
 from tenuto.jobs.view import JobsView
 from tenuto.service.decisions import Rest
 from tenuto.service.log import log
@@ -66,7 +66,7 @@ class PayloadCleaner:
         }
         cleaned = []
         # The row moves last: what a killed node left of a directory is found again by its row.
-        for acted in remove(self._view, keys, nobody):
+        for acted in remove(self._view, keys, no_keeper):
             if acted.outcome in (Outcome.DELETED, Outcome.GONE):
                 cleaned.append(self._payloads.clean(keys[acted.key]))
             else:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tenuto.errors import DataInUse
 from tenuto.launchers.choice import choose_launcher
-from tenuto.launchers.forking import ForkingLauncher
+from tenuto.launchers.forking_launcher import ForkingLauncher
 from tenuto.lifecycle.service import PayloadState
 from tenuto.scheduler.base import Scheduler
 from tenuto.service.archive import zip_stream

@@ -32,7 +32,6 @@ from tenuto.service.routes.common import HANDLERS, LARGEST_ID, early, errors
 from tenuto.service.uploads import Receiver, UploadLimits, boundary_of, check_room, refused
 
 LOG_PIECE = 1 << 20
-OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
 OF_PAYLOAD = (ErrorCode.BAD_ID, ErrorCode.BAD_PARAMETER, ErrorCode.NOT_FOUND)
 _ZIP: dict[str, Any] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
 router = APIRouter()
@@ -93,7 +92,7 @@ async def _row(front: NodeFront, id: int) -> PayloadRow:
     return row
 
 
-@router.get("/", response_model=PongBody, summary="Whether anybody is there", responses=errors())
+@router.get("/", response_model=PongBody, summary="Whether the node answers", responses=errors())
 async def root() -> PongBody:
     return PongBody()
 

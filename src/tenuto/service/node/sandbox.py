@@ -146,7 +146,7 @@ def _trial(sandbox: Sandbox, data: str) -> str | None:
 
 
 def hand_over(work: str, uid: int) -> None:
-    """Gives the files of a payload to its uid, and nobody else."""
+    """Gives the files of a payload to its uid alone."""
     for name in os.listdir(work):
         os.chown(os.path.join(work, name), uid, uid, follow_symlinks=False)
     os.chmod(work, 0o700)

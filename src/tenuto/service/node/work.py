@@ -35,7 +35,7 @@ class Terms:
 
 
 class PayloadWork(TaskWork):
-    """A payload as the scheduler sees it: a command task whose identity nobody asks for."""
+    """A payload as the scheduler sees it: a command task whose identity is never asked for."""
 
     def __init__(self, key: str, command: Command, environment: Mapping[str, str]) -> None:
         task = CommandTask.C(command=list(PROGRAM), key=key)

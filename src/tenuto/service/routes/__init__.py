@@ -1,3 +1,3 @@
 """The routes of a server: each turns a request into a call of `operations`, and its answer into HTTP.
-No route decides who may do what: it names its scope, and `common.allow` does.
+No route decides what a principal may do: it names its scope, and `common.allow` does.
 """

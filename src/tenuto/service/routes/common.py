@@ -38,7 +38,7 @@ class Front:
     """What a route finds of its server, under `app.state.front`."""
 
     def __init__(self, parts: Parts, operations: Operations, tokens: Tokens | None) -> None:
-        """`tokens`: None where everybody is believed."""
+        """`tokens`: None where every client is believed."""
         self.parts = parts
         self.operations = operations
         self.tokens = tokens
@@ -46,7 +46,7 @@ class Front:
         self.strikes = Strikes()
 
     async def principal(self, request: Request) -> Principal:
-        """Who sent a request; raises `RequestRefused` for a token that is missing or wrong."""
+        """The principal that sent a request; raises `RequestRefused` for a token that is missing or wrong."""
         if self.tokens is None:
             return EVERYBODY
         token = bearer(request.headers.get("authorization"))

@@ -14,7 +14,7 @@ from fastapi.responses import Response, StreamingResponse
 from tenuto.errors import NodeError, RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.contract import ErrorCode, StatusBody
-from tenuto.service.results import ResultResponse, open_result
+from tenuto.service.result_response import ResultResponse, open_result
 from tenuto.service.routes.common import OF_JOB, Front, FrontOf, JobId, MayRead, errors, status_json
 from tenuto.service.rows import JobRow
 

@@ -17,7 +17,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/swagger"})
 """The only paths that need no scope."""
 
 
-@router.get("/", response_model=PongBody, summary="Whether anybody is there", responses=errors())
+@router.get("/", response_model=PongBody, summary="Whether the server answers", responses=errors())
 async def root() -> PongBody:
     return PongBody()
 

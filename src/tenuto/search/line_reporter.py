@@ -5,11 +5,10 @@ Writes to standard error; escapes what could move a terminal's cursor.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
-from tenuto.clock import Clock, SystemClock
+from tenuto.clock import SystemClock
 from tenuto.jobs.text import safe
-from tenuto.search.reporting import Progress
+from tenuto.search.reporter import SearchProgress
 from tenuto.search.result import SearchResult
 
 EVERY_S = 10.0
@@ -27,37 +26,36 @@ def write_line(text: str) -> None:
 class LineReporter:
     """Says when a search starts, every ten seconds how far it is, and how it ended."""
 
-    def __init__(self, write: Callable[[str], None] = write_line, clock: Clock | None = None) -> None:
-        self._write = write
-        self._clock = clock or SystemClock()
+    def __init__(self) -> None:
+        self._clock = SystemClock()
         self._said_at = self._clock.monotonic()
         self._failed = 0
 
-    def started(self, progress: Progress) -> None:
+    def started(self, progress: SearchProgress) -> None:
         self._said_at = self._clock.monotonic()
         self._failed = progress.failed
-        self._write(f"{progress.name}: started, {progress.ended} of {_total(progress)} candidates")
+        write_line(f"{progress.name}: started, {progress.ended} of {_total(progress)} candidates")
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: SearchProgress) -> None:
         now = self._clock.monotonic()
         if now - self._said_at >= EVERY_S:
             self._said_at = now
-            self._write(line(progress))
+            write_line(line(progress))
             for text in new_failures(progress, self._failed):
-                self._write(text)
+                write_line(text)
             self._failed = progress.failed
 
     def say(self, text: str) -> None:
-        self._write(safe(text))
+        write_line(safe(text))
 
-    def ended(self, progress: Progress, result: SearchResult) -> None:
+    def ended(self, progress: SearchProgress, result: SearchResult) -> None:
         if progress.failed > self._failed:
             for text in new_failures(progress, self._failed):
-                self._write(text)
-        self._write(last_line(progress, result))
+                write_line(text)
+        write_line(last_line(progress, result))
 
 
-def new_failures(progress: Progress, before: int) -> list[str]:
+def new_failures(progress: SearchProgress, before: int) -> list[str]:
     """Why candidates failed, the most frequent cause first, if any did since."""
     if progress.failed <= before:
         return []
@@ -65,7 +63,7 @@ def new_failures(progress: Progress, before: int) -> list[str]:
     return [f"{progress.name}: {count} failed: {safe(cause)}" for cause, count in causes]
 
 
-def line(progress: Progress) -> str:
+def line(progress: SearchProgress) -> str:
     """How far a search is, in one line."""
     parts = [
         f"{progress.name}: {progress.ended} of {_total(progress)}",
@@ -81,7 +79,7 @@ def line(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def last_line(progress: Progress, result: SearchResult) -> str:
+def last_line(progress: SearchProgress, result: SearchResult) -> str:
     """How a search ended."""
     how = f"ended ({result.reason})" if result.state == "ENDED" else f"left {result.state.lower()}"
     counts = (
@@ -103,7 +101,7 @@ def number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-def rate(progress: Progress) -> str:
+def rate(progress: SearchProgress) -> str:
     """Candidates a second, or a minute where they are rare."""
     per_second = progress.ended / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
     return f"{per_second:.3g}/s" if per_second >= 0.1 else f"{per_second * 60:.3g}/min"
@@ -117,5 +115,5 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _total(progress: Progress) -> str:
+def _total(progress: SearchProgress) -> str:
     return "any number of" if progress.max_total is None else str(progress.max_total)

@@ -1,5 +1,5 @@
 """A result on its way out: opened before the first byte, so that the cleaner cannot take it away.
-Decides nothing about who may have it.
+Decides nothing about which user may have it.
 """
 
 from __future__ import annotations

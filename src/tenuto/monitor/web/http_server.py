@@ -20,7 +20,7 @@ from tenuto.errors import PortTaken
 from tenuto.jobs.tcp_ports import LOCALHOST, listen
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.app import Monitor, guarded
-from tenuto.monitor.web.registry import Registration, register, unregister
+from tenuto.monitor.web.registrations import Registration, register, unregister
 from tenuto.monitor.web.sessions import Sessions
 
 PORT = 8368
@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:
-    """A socket that listens; of a port that nobody asked for, any will do. `PortTaken` names the holder."""
+    """A socket that listens; without a port that was asked for, any will do. `PortTaken` names the holder."""
     if port is not None:
         return listen(host, port)
     try:
@@ -103,7 +103,7 @@ class WebServer:
                 unregister(path, pid)
 
     def stop(self) -> None:
-        """Have the server end; streams end first, so that nobody waits for them. From the loop's thread."""
+        """Have the server end; streams end first: it must not wait for them. From the loop's thread."""
         self._monitor.hub.close()
         self._server.should_exit = True
 

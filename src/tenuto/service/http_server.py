@@ -46,8 +46,8 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What is run, and who is told."""
+class ServedApp:
+    """What is run, and what is told of its start."""
 
     app: ASGIApp
     start: Callable[[], Awaitable[None]]
@@ -119,19 +119,19 @@ class _Uvicorn(uvicorn.Server):
             self.on_ready()
 
 
-async def run(running: Running, address: Address, clock: Clock) -> None:
+async def run(served: ServedApp, address: Address, clock: Clock) -> None:
     """Serves until SIGTERM or SIGINT, then lets requests finish for a while; a second signal ends that."""
-    counted = InFlight(running.app)
+    counted = InFlight(served.app)
     listening: socket.socket | None = None
     try:
         listening = bound(address)
-        await running.start()
+        await served.start()
         await rehearse(counted)
         server = _uvicorn(counted, address)
         host, port = listening.getsockname()[:2]
         scheme = "https" if address.tls_cert else "http"
         shown = f"[{host}]" if ":" in host else host
-        server.on_ready = lambda: running.ready(f"{scheme}://{shown}:{port}")
+        server.on_ready = lambda: served.ready(f"{scheme}://{shown}:{port}")
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -141,13 +141,13 @@ async def run(running: Running, address: Address, clock: Clock) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        ending = loop.create_task(_drained(stopping, running, counted, server, clock))
+        ending = loop.create_task(_drained(stopping, served, counted, server, clock))
         await server.serve(sockets=[listening])
         ending.cancel()
     finally:
         if listening is not None:
             listening.close()
-        await running.close()
+        await served.close()
     log("stopped")
 
 
@@ -174,10 +174,10 @@ async def rehearse(app: ASGIApp) -> None:
 
 
 async def _drained(
-    stopping: asyncio.Event, running: Running, counted: InFlight, server: uvicorn.Server, clock: Clock
+    stopping: asyncio.Event, served: ServedApp, counted: InFlight, server: uvicorn.Server, clock: Clock
 ) -> None:
     await stopping.wait()
-    running.drain()
+    served.drain()
     until = clock.monotonic() + DRAIN_S
     while counted.count and clock.monotonic() < until and not server.force_exit:
         await counted.changed(0.5)

@@ -14,7 +14,7 @@ from tenuto.search.result import SearchResult
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """How far a search is."""
 
     name: str
@@ -39,21 +39,21 @@ class Progress:
     """What the last candidates failed of, and how often."""
 
 
-class Reporter(Protocol):
+class SearchReporter(Protocol):
     """Hears how a search goes; called in the thread that runs it."""
 
-    def started(self, progress: Progress) -> None: ...
+    def started(self, progress: SearchProgress) -> None: ...
 
-    def progressed(self, progress: Progress) -> None: ...
+    def progressed(self, progress: SearchProgress) -> None: ...
 
     def say(self, text: str) -> None:
         """Something a person should read."""
         ...
 
-    def ended(self, progress: Progress, result: SearchResult) -> None: ...
+    def ended(self, progress: SearchProgress, result: SearchResult) -> None: ...
 
 
-current_reporter: ContextVar[Reporter | None] = ContextVar("tenuto_search_reporter", default=None)
+current_reporter: ContextVar[SearchReporter | None] = ContextVar("tenuto_search_reporter", default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 
 @unique
-class Trouble(Enum):
+class Fault(Enum):
     """What happened to a transaction."""
 
     LOST = "the connection was lost"
@@ -21,15 +21,15 @@ class Trouble(Enum):
 
 
 _SQLITE = {
-    sqlite3.SQLITE_BUSY: Trouble.BUSY,
-    sqlite3.SQLITE_LOCKED: Trouble.BUSY,
-    sqlite3.SQLITE_PROTOCOL: Trouble.BUSY,
-    sqlite3.SQLITE_FULL: Trouble.FULL,
-    sqlite3.SQLITE_IOERR: Trouble.FULL,
-    sqlite3.SQLITE_READONLY: Trouble.FULL,
-    sqlite3.SQLITE_CANTOPEN: Trouble.FULL,
-    sqlite3.SQLITE_CORRUPT: Trouble.DAMAGED,
-    sqlite3.SQLITE_NOTADB: Trouble.DAMAGED,
+    sqlite3.SQLITE_BUSY: Fault.BUSY,
+    sqlite3.SQLITE_LOCKED: Fault.BUSY,
+    sqlite3.SQLITE_PROTOCOL: Fault.BUSY,
+    sqlite3.SQLITE_FULL: Fault.FULL,
+    sqlite3.SQLITE_IOERR: Fault.FULL,
+    sqlite3.SQLITE_READONLY: Fault.FULL,
+    sqlite3.SQLITE_CANTOPEN: Fault.FULL,
+    sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
+    sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
 }
 _BUSY_STATES = {"40001", "40P01", "55P03", "57014"}  # serialization, deadlock, lock and statement timeout
 _LOST_STATES = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300"}
@@ -38,7 +38,7 @@ _FULL_STATES = {"53100", "53200"}
 _PRIMARY = 0xFF
 
 
-def trouble_of(error: DBAPIError) -> Trouble | None:
+def fault_of(error: DBAPIError) -> Fault | None:
     """What the error means; None: a mistake of the statement, which repeating does not mend."""
     original = error.orig
     if isinstance(original, sqlite3.Error):
@@ -46,13 +46,13 @@ def trouble_of(error: DBAPIError) -> Trouble | None:
         return None if code is None else _SQLITE.get(code & _PRIMARY)
     state = getattr(original, "sqlstate", None)
     if state in _BUSY_STATES:
-        return Trouble.BUSY
+        return Fault.BUSY
     if state in _FULL_STATES:
-        return Trouble.FULL
+        return Fault.FULL
     if state in _LOST_STATES or (state or "").startswith(_LOST_CLASS):
-        return Trouble.LOST
+        return Fault.LOST
     if error.connection_invalidated or (state is None and _is_operational(original)):
-        return Trouble.LOST
+        return Fault.LOST
     return None
 
 

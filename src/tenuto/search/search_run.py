@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 from tenuto.search.best_branch import BestBranch
 from tenuto.search.export import failures
-from tenuto.search.interrupts import Interrupts
+from tenuto.search.interrupts import SearchInterrupts
 from tenuto.search.job_scheduler import Console
-from tenuto.search.lines import LineReporter
+from tenuto.search.line_reporter import LineReporter
 from tenuto.search.open_search import OpenSearch
 from tenuto.search.plain_console import Plain
 from tenuto.search.programs import Programs
-from tenuto.search.reporting import Progress, Reporter, RunOptions, current_options, current_reporter
+from tenuto.search.reporter import (
+    RunOptions,
+    SearchProgress,
+    SearchReporter,
+    current_options,
+    current_reporter,
+)
 from tenuto.search.result import SearchResult
 
 if TYPE_CHECKING:
@@ -25,21 +31,21 @@ if TYPE_CHECKING:
 def run(evolution: Evolution, slots: int | None, console: Console | None) -> SearchResult:
     """Runs a search until it ends, or a person leaves it."""
     options = current_options.get() or RunOptions()
-    reporter: Reporter = current_reporter.get() or LineReporter()
+    reporter: SearchReporter = current_reporter.get() or LineReporter()
     opened = OpenSearch(evolution, slots or options.slots)
     try:
-        result = Run(opened, reporter, console, options).run()
+        result = SearchRun(opened, reporter, console, options).run()
     finally:
         opened.close()
     options.results.append(result)
     return result
 
 
-class Run:
+class SearchRun:
     """One execution of a search in this process."""
 
     def __init__(
-        self, opened: OpenSearch, reporter: Reporter, console: Console | None, options: RunOptions
+        self, opened: OpenSearch, reporter: SearchReporter, console: Console | None, options: RunOptions
     ) -> None:
         self._opened = opened
         self._reporter = reporter
@@ -63,7 +69,7 @@ class Run:
         opened.sampler.replica.read_on()
         opened.reopen()
         self._reporter.started(self._progress())
-        interrupts = Interrupts(self._stop, self._leave, self._reporter.say)
+        interrupts = SearchInterrupts(self._stop, self._leave, self._reporter.say)
         with interrupts:
             if self.agent is not None:
                 self.agent.start()
@@ -99,14 +105,14 @@ class Run:
         self._follow_best()
         self._reporter.progressed(self._progress())
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> SearchProgress:
         view = self.scheduler.view or self._opened.store.view(self._opened.name)
         assert view is not None
         replica = self._opened.sampler.replica
         tally, archive = replica.tally, replica.archive
         parents = {p.parent for p in replica.in_flight.values() if p.parent is not None}
         cells = tuple(e.cell for e in archive.elites() if e.number in parents) if archive and parents else ()
-        return Progress(
+        return SearchProgress(
             self._opened.name,
             view.search.state.value,
             view.search.scheduled,

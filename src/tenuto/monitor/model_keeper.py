@@ -31,7 +31,7 @@ KEPT_GROUPS = 8
 """Older groups that stay loaded."""
 
 
-class Following:
+class ModelKeeper:
     """Keeps a model up to date from the sources of the open doors."""
 
     def __init__(

@@ -22,8 +22,8 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, column, create_engine, inspect, select, table, text
 from sqlalchemy.exc import DBAPIError
 
+from tenuto.database.database_urls import SQLITE, database_url, shown
 from tenuto.database.transactions import Database
-from tenuto.database.urls import SQLITE, database_url, shown
 from tenuto.errors import ForeignDatabase, NewerDatabase
 
 _LOCK = 0x74656E75  # of PostgreSQL's advisory locks: one migration of Tenuto at a time in a database

@@ -22,7 +22,7 @@ from tenuto.search.tables import evolution_jobs, is_status, jobs
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class SearchOverview:
     """Where a search stands."""
 
     name: str
@@ -56,7 +56,7 @@ class Overview:
         return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
 
 
-def overview(store: Store, name: str) -> Overview:
+def overview(store: Store, name: str) -> SearchOverview:
     """Where a search stands; `NotFound` if there is none."""
     row = store.search(name)
     if row is None:
@@ -66,7 +66,7 @@ def overview(store: Store, name: str) -> Overview:
     shape, offset = _archive_of(row.definition)
     filled, score = _filled(store, row, offset)
     S = EvolutionStatus
-    return Overview(
+    return SearchOverview(
         row.id,
         row.state.value,
         row.reason.name if row.reason else None,
