@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tenuto.launchers.requirements_values import Alternative
 
 _MOST_PARENTS = 8
-"""The one that was used least recently makes room. To start one takes as long as a fresh interpreter."""
+"""The parent that was used least recently makes room. To start one takes as long as a fresh interpreter."""
 _IMPORT_TAKES_S = 60.0
 """A parent that imports for longer is given up, so that the job shows by itself where it hangs."""
 _ANSWER_TAKES_S = 30.0

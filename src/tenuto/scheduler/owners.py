@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """The one that asks for jobs: a run of an experiment, a node of the service, a search."""
+    """A run of an experiment, a node of the service, or a search: it asks for jobs, and is told of them."""
 
     @property
     def id(self) -> str:

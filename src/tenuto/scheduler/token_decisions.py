@@ -22,9 +22,9 @@ class Decision(NamedTuple):
     """What one look at the queue led to."""
 
     tickets: tuple[Ticket, ...]
-    """Those that still wait, with what they suffered."""
+    """The tickets that still wait, each with how often it was passed."""
     able: frozenset[int]
-    """The numbers of those that could start, and are others' to start."""
+    """The numbers of tickets that could start, and that other schedulers are to start."""
 
 
 def decide(

@@ -153,7 +153,7 @@ class Requests:
     def claim(self, service: str, quota: Quota, nodes: Sequence[str | None]) -> list[JobRow]:
         """Takes the next jobs of a service for this server, at most one for each of the nodes given.
 
-        Who is next is `decisions.next_jobs`; servers take turns at it, so that quotas hold for all together.
+        `decisions.next_jobs` says which jobs are next; servers take turns at it, so that quotas hold for all.
         """
 
         def once(connection: Connection) -> list[JobRow]:

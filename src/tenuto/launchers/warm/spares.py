@@ -107,7 +107,7 @@ class Spares:
                 self._drop(spare)
 
     def _next(self, needs: Needs) -> Spare | None:
-        """The one that is furthest: those that are ready before others, the oldest first."""
+        """The spare that is furthest: ready spares before others, the oldest first."""
         fitting = [spare for spare in self.of(needs) if spare.is_up]
         return min(fitting, key=lambda spare: spare.size is None, default=None)
 
