@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.parts.fork_server import fork_server
+
 WAIT_S = 90.0
 
 TASKS = """
@@ -105,10 +107,13 @@ def environment(**variables: str) -> dict[str, str]:
 
 def run(command: list[str], cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
+    server, given = fork_server(), environment(**variables)
+    if server.can_run(command, cwd, given):
+        return server.run(command, cwd, given, WAIT_S * 2)
     return subprocess.run(
         command,
         cwd=cwd,
-        env=environment(**variables),
+        env=given,
         capture_output=True,
         text=True,
         timeout=WAIT_S * 2,
