@@ -20,7 +20,7 @@ from proof.simulation.shrink import shown, shrunk
 from proof.simulation.world import Outcome, simulate
 
 SEEDS = 10_000
-SEEDS_IN_TESTS = 1_000
+SEEDS_IN_TESTS = 300
 SEEDS_FOR_A_BUG = 2_000
 """Within so many seeds each planted bug must be found."""
 _CHUNK = 50
