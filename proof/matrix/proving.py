@@ -19,7 +19,7 @@ from proof.matrix.cases import KINDS, STRIKERS, Fields, sampled
 from proof.report import Case, Options, Planted, Report, Violation
 
 ROOT = Path(__file__).parents[2]
-SMALL = 300
+SMALL = 260
 """How many cases there are in the sizes of `make test`."""
 NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job
 done, no scheduler is stuck or fails, no two payloads at once and none more often than runners died, every
