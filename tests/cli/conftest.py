@@ -23,7 +23,7 @@ ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=
 SCRIPT = """
 import sys
 from pathlib import Path
-from tenuto import Meta, Param, Task, experiment
+from tenuto import Meta, Param, Task
 from tenuto.tasks.ports import current_job
 
 ESCAPES = "\\x1b[31mred\\x1b[0m\\x1b]0;owned\\x07\\x9b2J\\r\\u202egpj [b]x[/b] [@click=quit]"
@@ -67,6 +67,7 @@ class After(Task):
         pass
 
 if __name__ == "__main__":
+    from tenuto import experiment
     workspace, what, *numbers = sys.argv[1:]
     here = Path(workspace).parent
     with experiment(workspace, what) as xp:

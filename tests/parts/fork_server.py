@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -232,6 +233,7 @@ def main() -> None:
         import_module(name)
     for name in tenuto.__all__:
         getattr(tenuto, name)
+    gc.freeze()  # a fork copies what its collector looks at
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         return
