@@ -47,7 +47,7 @@ check: $(READY) ## before each commit: format, lint, types, fast tests (under tw
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	HYPOTHESIS_PROFILE=check $(BIN)/python -m pytest -n $$(nproc) --dist loadfile -q -p no:schemathesis -m 'not slow'
+	HYPOTHESIS_PROFILE=check $(BIN)/python -m pytest -n $$(nproc) --dist loadfile -q -m 'not slow'
 
 bench: $(READY) ## measure against the targets and peers; QUICK=1 for small sizes, ARGS='--only W7 --no-peers'
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.parts.fork_server import fork_server
+
 from .calls import QUIET, call
 
 ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=quit]"
@@ -21,7 +23,7 @@ ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x9b2J\r\u202egpj [b]x[/b] [@click=
 SCRIPT = """
 import sys
 from pathlib import Path
-from tenuto import Meta, Param, Task, experiment
+from tenuto import Meta, Param, Task
 from tenuto.tasks.ports import current_job
 
 ESCAPES = "\\x1b[31mred\\x1b[0m\\x1b]0;owned\\x07\\x9b2J\\r\\u202egpj [b]x[/b] [@click=quit]"
@@ -65,6 +67,7 @@ class After(Task):
         pass
 
 if __name__ == "__main__":
+    from tenuto import experiment
     workspace, what, *numbers = sys.argv[1:]
     here = Path(workspace).parent
     with experiment(workspace, what) as xp:
@@ -98,13 +101,8 @@ class Shell:
 
     def experiment(self, name: str, *numbers: object) -> int:
         """Runs an experiment to its end."""
-        return subprocess.run(
-            self._experiment(name, *numbers),
-            env=self.environment,
-            cwd=self.here,
-            capture_output=True,
-            check=False,
-        ).returncode
+        command = self._experiment(name, *numbers)
+        return fork_server().run(command, self.here, self.environment, 120).returncode
 
     def _experiment(self, name: str, *numbers: object) -> list[str]:
         return [sys.executable, str(self.script), str(self.workspace), name, *map(str, numbers)]

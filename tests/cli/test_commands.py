@@ -18,6 +18,7 @@ from tenuto.cli.main import COMMANDS
 from tests.experiments.scripts import environment, run, tenuto
 
 ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "src" / "tenuto" / "examples" / "sweep.py"
 STARTS_QUICKLY = "rich asyncio yaml tenuto.experiments tenuto.scheduler tenuto.launchers".split()
 
 
@@ -121,11 +122,29 @@ def test_completion_knows_the_commands(tmp_path: Path) -> None:
 
 
 def test_there_is_one_copy_of_the_demo() -> None:
-    assert (ROOT / "examples" / "sweep.py").resolve() == ROOT / "src" / "tenuto" / "examples" / "sweep.py"
+    assert (ROOT / "examples" / "sweep.py").resolve() == DEMO
 
 
 @pytest.mark.slow
-def test_the_demo_runs_and_the_second_time_everything_is_reused(tmp_path: Path) -> None:
+def test_the_demo_writes_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "tenuto-demo" / "sweep.py"
+    script.parent.mkdir()
+    (script.parent / "workspace").touch()  # where no workspace can be made nothing runs
+    assert run(tenuto("demo"), tmp_path).returncode != 0
+    assert script.read_text() == DEMO.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "epochs", [10, pytest.param(100, marks=pytest.mark.prove("the trainings of the script as it is shipped"))]
+)
+def test_the_demo_runs_and_the_second_time_everything_is_reused(tmp_path: Path, epochs: int) -> None:
+    script = tmp_path / "tenuto-demo" / "sweep.py"
+    if epochs < 100:
+        script.parent.mkdir()
+        script.write_text(
+            DEMO.read_text().replace("epochs: Param[int] = 100", f"epochs: Param[int] = {epochs}")
+        )
     first = run(tenuto("demo"), tmp_path)
     assert first.returncode == 0, first.stderr
     assert "0 reused, 17 ran, 0 failed" in first.stderr
@@ -137,7 +156,6 @@ def test_the_demo_runs_and_the_second_time_everything_is_reused(tmp_path: Path) 
     again = run(tenuto("demo"), tmp_path)
     assert "all 17 jobs were done before, and are reused; nothing had to run" in again.stderr
     assert again.stdout == first.stdout
-    script = tmp_path / "tenuto-demo" / "sweep.py"
     script.write_text(script.read_text().replace("0.1, 0.5]", "0.1]"))
     fewer = run(tenuto("demo", "--json"), tmp_path)
     summary = json.loads(fewer.stdout)

@@ -27,6 +27,7 @@ from tenuto.workspace.job_directory import read_pid
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
+from tests.experiments.scripts import FEW
 
 DEADLINE_S = 60.0
 
@@ -117,7 +118,7 @@ def module(tmp_path: Path) -> Callable[[str], ModuleType]:
         name = f"code_{tmp_path.name.replace('-', '_')}_{len(made)}"
         made.append(name)
         file = folder / f"{name}.py"
-        header = "import os, sys, time\nfrom pathlib import Path\nfrom tenuto import *\n"
+        header = f"import os, sys, time\nfrom pathlib import Path\n{FEW}\n"
         file.write_text(header + textwrap.dedent(source))
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None

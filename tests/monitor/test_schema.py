@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from .conftest import Client, Served
@@ -22,6 +21,8 @@ NOT_ASKED = ("/api/events", "/api/logout")
 @pytest.mark.hypothesis
 @pytest.mark.watchdog(1_800 if WHOLE else 600)
 def test_line_26_no_request_is_answered_by_a_failure(served: Served) -> None:
+    import schemathesis  # takes seconds, and each worker collects this file
+
     client = served.client()
     schema = schemathesis.openapi.from_dict(client.get("/api/openapi.json").json)
     found = [one.ok() for one in schema.get_all_operations()]
