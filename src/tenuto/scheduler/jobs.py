@@ -51,13 +51,11 @@ Reuse = Callable[["Job", Marker], bool]
 class Job(Entry):
     """An identity with a directory and a state.
 
-    `task_id`, `job_id`: the name of the task and the identity, which decide the directory in `layout`.
-    `launcher` starts the runner, which runs `work`; `clock`: of its times. `dependencies`: jobs that must be
-    done before; `tokens`: units held while it runs; `limits`: of time and memory; `slots`: of its launcher,
-    one for each core. `retry`: after what it is tried again, and how often. `once`: the attempt that the
-    directory shows is the answer, however it ended; the job starts only if it certainly never began.
-    `priority`: of the ready jobs of a launcher, higher ones start first. `durability`: what is on the disk
-    before it is done; `transient`: if other jobs must need it; `tags`: to find it; `carbon_plan`: its meter's.
+    `task_id` and `job_id`, the identity, decide the directory in `layout`. `launcher` starts a runner, which
+    runs `work` within `limits`, in `slots` of it, higher `priority` first. `dependencies` must be done first,
+    `tokens` are held meanwhile, `retry` says when to try it again; with `once` the first attempt, however it
+    ended, is the answer. `durability`: what is on the disk before it is done; `transient`: only for another
+    job; `tags`: to find it by; `clock`: of its times; `carbon_plan`: how its energy is measured.
     """
 
     # A dictionary with more than 30 names is shared with no other job: 1.3 kB for each.
