@@ -49,7 +49,16 @@ Reuse = Callable[["Job", Marker], bool]
 
 
 class Job(Entry):
-    """An identity with a directory and a state."""
+    """An identity with a directory and a state.
+
+    `task_id`, `job_id`: the name of the task and the identity, which decide the directory in `layout`.
+    `launcher` starts the runner, which runs `work`; `clock`: of its times. `dependencies`: jobs that must be
+    done before; `tokens`: units held while it runs; `limits`: of time and memory; `slots`: of its launcher,
+    one for each core. `retry`: after what it is tried again, and how often. `once`: the attempt that the
+    directory shows is the answer, however it ended; the job starts only if it certainly never began.
+    `priority`: of the ready jobs of a launcher, higher ones start first. `durability`: what is on the disk
+    before it is done; `transient`: if others must need it; `tags`: to find it; `carbon_plan`: of its meter.
+    """
 
     # A dictionary with more than 30 names is shared with no other job: 1.3 kB for each.
     __slots__ = (
@@ -105,15 +114,6 @@ class Job(Entry):
         tags: Mapping[str, Any] | None = None,
         carbon_plan: CarbonPlan | None = None,
     ) -> None:
-        """`task_id`, `job_id`: the name of the task and the identity, which decide the directory in `layout`.
-        `launcher`: starts the runner; `work`: what it runs; `clock`: of all its times. `dependencies`: jobs
-        that must be done before; `tokens`: units held while it runs; `limits`: of time, memory and the like;
-        `slots`: of its launcher, one for each core. `retry`: after what it is tried again, and how often.
-        `once`: the attempt that the directory shows is the answer, however it ended; the job starts only
-        if it certainly never began. `priority`: of the ready jobs of a launcher, higher ones start first.
-        `durability`: what must be on the disk before it counts as done; `transient`: whether it runs only for
-        jobs that need it; `tags`: words to find it by; `carbon_plan`: how its energy is measured.
-        """
         super().__init__(
             task_id,
             job_id,
