@@ -301,15 +301,26 @@ class Judge:
             if self._disk.peek(path) is not None and self._record(path) is None:
                 self.broken(f"{path} cannot be read")
         if name in self.was_done:
-            if self._record(paths.done) is None:
+            done = self._record(paths.done)
+            if done is None:
                 self.broken(f"{name} was done, and its marker is gone")
-            if self._disk.peek(paths.failed) is not None:
+            if self._disk.peek(paths.failed) is not None and not self._is_revived(paths, done):
                 self.broken(f"{name} was done, and is marked as failed, too")
             self._look_at_outputs(name)
         if not self._was_interrupted():
             for path in self._disk.below(paths.directory):
                 if path.endswith("-tmp"):
                     self.broken(f"{path} was left behind")
+
+    def _is_revived(self, paths: JobPaths, done: dict[str, Any] | None) -> bool:
+        """Whether a power loss undid that the next attempt removed a failure: nobody believes it any more.
+
+        The attempt was pending in a cluster meanwhile; one of this machine would have been opened anew.
+        """
+        failed = self._record(paths.failed)
+        if failed is None or done is None or not self.excuses.power_losses:
+            return False
+        return bool(failed["attempt"] < done["attempt"])
 
     def _was_interrupted(self) -> bool:
         """Whether a process was kept from finishing what it wrote."""

@@ -16,6 +16,8 @@ import pytest
 from proof.report import Options
 from proof.simulation import SEEDS_FOR_A_BUG, SEEDS_IN_TESTS, first_finding, lived, run, smallest
 from proof.simulation.disk import DeadAlready, SimulatedDisk
+from proof.simulation.judge import Judge, left_by
+from proof.simulation.person import LAYOUT, PARAMS, TASK_ID
 from proof.simulation.planted import BUGS, planted
 from proof.simulation.scenario import (
     CROWDED,
@@ -32,6 +34,7 @@ from proof.simulation.scenario import (
 from proof.simulation.shrink import shown
 from proof.simulation.world import simulate
 from tenuto.testing.cluster_job import Fate
+from tenuto.testing.processes import FakeProcesses
 
 ROOT = Path(__file__).parents[2]
 PLANTED_SEEDS = Path(__file__).with_name("planted_seeds.txt")
@@ -69,11 +72,12 @@ def test_a_world_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     assert lived(range(seed, seed + 1)).failing == ()
 
 
-@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942, 6520, 6765, 28549])
+@pytest.mark.parametrize("seed", [178, 1340, 1732, 1942, 6520, 6765, 28549, 42192])
 def test_a_world_with_a_cluster_that_once_broke_a_promise_breaks_none(seed: int) -> None:
     """Old files after a power loss, a job that was pending meanwhile, a wish that a full disk refused.
 
-    And an attempt said to have failed, whose loss was the answer to the next submission.
+    And an attempt said to have failed, whose loss was the answer to the next submission; and a failure that a
+    power loss brought back while the next attempt was pending.
     """
     assert lived(range(seed, seed + 1)).failing == ()
 
@@ -146,6 +150,23 @@ def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> 
     with pytest.raises(DeadAlready):
         appender.append(b" and another")
     assert disk.peek("/marker") == b"whole"
+
+
+@pytest.mark.parametrize(("failed", "power_losses", "is_broken"), [(1, 1, False), (2, 1, True), (1, 0, True)])
+def test_a_failure_beside_done_is_excused_only_if_a_power_loss_brought_back_an_old_one(
+    failed: int, power_losses: int, is_broken: bool
+) -> None:
+    disk, paths = SimulatedDisk(), LAYOUT.job(TASK_ID, "j0")
+    judge = Judge({"j0": JobPlan("j0")}, {"j0": paths}, PARAMS, disk, FakeProcesses())
+    judge.excuses = judge.excuses._replace(power_losses=power_losses)
+    judge.was_done.add("j0")
+    disk.make_directory(paths.directory)
+    disk.replace(paths.params, PARAMS, durable=False)
+    disk.leave(*left_by(paths, "n2"))
+    disk.replace(paths.done, b'{"attempt": 2, "nonce": "n2"}', durable=False)
+    disk.replace(paths.failed, b'{"attempt": %d, "nonce": "n"}' % failed, durable=False)
+    judge.inspects_the_machine()
+    assert judge.violations == ["j0 was done, and is marked as failed, too"] * is_broken
 
 
 def test_there_are_enough_planted_bugs() -> None:

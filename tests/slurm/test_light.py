@@ -6,9 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tenuto.launchers.manifest import Header
+from tenuto.launchers.requirements_values import Alternative
 from tenuto.launchers.slurm.attempt import Attempt
+from tenuto.launchers.slurm.cluster import SlurmCluster
 from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.launcher import SlurmLauncher
 from tenuto.launchers.slurm.submission import Found, Place
+from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.records import LaunchRecord
@@ -32,7 +36,8 @@ if __name__ == "__main__":
 
 def test_a_run_without_a_cluster_loads_nothing_of_slurm(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = run(python(tmp_path / "script.py"), tmp_path, TENUTO_DIRTY_GIT="ignore")
+    own = {"PYTHONHASHSEED": "0"}  # so that it gets an interpreter of its own
+    done = run(python(tmp_path / "script.py"), tmp_path, TENUTO_DIRTY_GIT="ignore", **own)
     assert done.returncode == 0, done.stderr
 
 
@@ -45,3 +50,12 @@ def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path
     ours = Row("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
     assert attempt.own(ours) is ours
     assert attempt.own(ours._replace(name="Task-fedcba98")) is None
+
+
+def test_jobs_of_pilots_have_slots_of_their_own() -> None:
+    """As many as pilots can hold: a driver that hands all over at once leaves its pilot without work."""
+    settings = SlurmSettings(pilots=2, pilot_cpus=4, max_jobs=1000)
+    launcher = SlurmLauncher(settings=settings, cluster=SlurmCluster(settings))
+    own = launcher.adapted(Alternative(cores=5))
+    assert (launcher.slots, own.slots) == (128, 1000)
+    assert launcher.pool is launcher.adapted(Alternative(cores=4)).pool is not own.pool

@@ -15,7 +15,7 @@ from tenuto.launchers.slurm import commands
 from tenuto.launchers.slurm.cluster import SlurmCluster, this_cluster
 from tenuto.launchers.slurm.commands import SlurmError
 from tenuto.launchers.slurm.options import SlurmOptions
-from tenuto.launchers.slurm.pilots import Pilots, fits, shared
+from tenuto.launchers.slurm.pilots import Pilots, fits, room, shared
 from tenuto.launchers.slurm.process import SlurmProcess
 from tenuto.launchers.slurm.submitter import Handed, Submitter
 from tenuto.settings import load_settings
@@ -104,19 +104,19 @@ class SlurmLauncher:
         """`options`: what each job asks for, in place of what the settings say. `settings`: the rest."""
         self.settings = settings or load_settings().slurm
         self.options = options or SlurmOptions.of(self.settings)
-        self.slots = self.settings.max_jobs
+        self.slots = slots_of(self.options, self.settings)
         self.cluster = cluster or this_cluster()
         self.cluster.use(self.settings)
         self._python = self.settings.python or sys.executable
         submitter = Submitter(self.cluster, self.settings, self._python)
         self._pilots: dict[tuple[str, SlurmOptions], Pilots] = {}
         self._gathering = Gathering(submitter, self.settings.array_size)
-        self._pool: object = self
+        self._pools: tuple[object, object] = self, object()
 
     @property
     def pool(self) -> object:
-        """Launchers that were adapted from one share its slots."""
-        return self._pool
+        """Launchers that were adapted from one share its slots; jobs of pilots have slots of their own."""
+        return self._pools[fits(self.options, self.settings)]
 
     def adapted(self, alternative: Alternative) -> SlurmLauncher:
         """This launcher, asking Slurm for what a requirement says; else `LauncherNotFound`."""
@@ -124,7 +124,7 @@ class SlurmLauncher:
         if options == self.options:
             return self
         launcher = object.__new__(SlurmLauncher)
-        launcher.__dict__.update(self.__dict__, options=options)
+        launcher.__dict__.update(self.__dict__, options=options, slots=slots_of(options, self.settings))
         return launcher
 
     def why_refused(self) -> str | None:
@@ -171,6 +171,14 @@ class SlurmLauncher:
 
     def __repr__(self) -> str:
         return f"SlurmLauncher({' '.join(self.options.arguments())})"
+
+
+def slots_of(options: SlurmOptions, settings: SlurmSettings) -> int:
+    """How many jobs are handed over at once: as many as the queue may have, or as pilots can hold.
+
+    A driver that hands over more than its pilots can hold is busy with that while they have nothing to run.
+    """
+    return room(settings) if fits(options, settings) else settings.max_jobs
 
 
 def _resolve(future: asyncio.Future[SlurmProcess], result: SlurmProcess | Exception) -> None:

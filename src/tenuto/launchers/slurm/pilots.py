@@ -52,6 +52,11 @@ def fits(options: SlurmOptions, settings: SlurmSettings) -> bool:
     )
 
 
+def room(settings: SlurmSettings) -> int:
+    """Cores' worth of jobs that are handed over at once: what all pilots can have, and as much that waits."""
+    return 2 * MOST_SUPPLY * settings.pilot_cpus * settings.pilots
+
+
 def shared(options: SlurmOptions) -> SlurmOptions:
     """What jobs must have in common to run in one pilot."""
     return replace(options, cpus=1, time_s=None)
