@@ -47,7 +47,6 @@ def test_a_sentence_of_the_house_names_what_decides() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted((ROOT / "src" / "tenuto").rglob("*.py"))
-        if "slurm" not in path.parts
         for line in unnamed(path.read_text("utf-8"), VAGUE)
     ]
     assert not found, "name the one that has, uses or decides it: " + ", ".join(found)

@@ -205,7 +205,7 @@ class ClusterProcess:
         return pid is not None
 
     async def wait(self) -> None:
-        while not self._is_over():  # noqa: ASYNC110  a cluster tells nobody
+        while not self._is_over():  # noqa: ASYNC110  a cluster tells its drivers nothing
             await asyncio.sleep(self._view.cluster.poll_s)
 
     def _is_over(self) -> bool:

@@ -61,7 +61,7 @@ class Attempt(NamedTuple):
     instructions: Instructions
     started: datetime
     began: float
-    """When that was, by a clock that nobody sets."""
+    """When that was, by a clock that is never set."""
     why_fresh: str | None = None
     is_external: bool = False
     lock: int | None = None
@@ -127,7 +127,7 @@ def _first_steps(attempt: Attempt, inherited: Inherited) -> Payload:
             write_pid(attempt.machine.files, attempt.paths, record)
             return payload
         except OSError as error:
-            # A runner without a pipe can tell nobody at once that its machine is short of something.
+            # A runner without a pipe cannot tell its launcher that its machine is short of something.
             is_passing = error.errno in PASSING and inherited.ready is None
             is_late = error.errno in (errno.ENOENT, errno.ESTALE)
             if not (is_passing or is_late) or clock.monotonic() >= give_up:

@@ -1,4 +1,4 @@
-"""Bells: files into which runners write that they began and ended, so that nobody need ask Slurm for it.
+"""Bells: files into which runners write that they began and ended, so that the driver need not ask Slurm.
 A ring is a reason to look, never a fact: a runner that cannot ring goes on, and a ring may be lost.
 """
 

@@ -1,5 +1,5 @@
 """The process of one attempt that Slurm has, as a scheduler awaits it.
-Tells its cluster of wishes; what is known is the cluster's business.
+Tells its cluster of wishes; what is known of the attempt the cluster keeps.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ STATES: dict[str, Meaning] = {
     **dict.fromkeys(("PREEMPTED", "BOOT_FAIL"), Meaning(ClusterSays.ENDED, blameless=True)),
     "NODE_FAIL": Meaning(ClusterSays.ENDED, confirmed=False, blameless=True),
 }
-"""A state that is not listed means that the job may run: nothing is ever ended by a word nobody knows."""
+"""A state that is not listed means that the job may run: an unknown word never ends a job."""
 
 NEVER_STARTS = frozenset(
     {"DependencyNeverSatisfied", "PartitionConfig", "BadConstraints", "PartitionTimeLimit"}
