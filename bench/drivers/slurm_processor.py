@@ -18,21 +18,31 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Durability
 
 BEAT_S = 30.0
+LONG_S = 3600.0
 
 
 def main(count):
     bench = JobBench(f"{os.getcwd()}/ws", this_machine(), launcher="slurm", external=True)
-    jobs = [bench.task(Work.C(number=number), durability=Durability.MARKER) for number in range(count)]
-    orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
-    with open("manifest", "wb") as manifest:
-        manifest.write(encode_manifest(Header(BEAT_S), orders))
-    runner = [sys.executable, *PLAIN, ENTRY, "--claim", sys.executable, os.path.abspath("manifest")]
     bare = [sys.executable, "-c", "import tenuto"]
+    own = [runner(bench, range(index, index + 1)) for index in range(count)]
     costs = {
         "bare_s": cpu_s([bare] * count),
-        "job_s": cpu_s([[*runner, str(index), "-"] for index in range(count)]),
+        "job_s": cpu_s(own),
+        "further_s": cpu_s([runner(bench, range(count, 2 * count))]),
     }
     print(json.dumps({name: cost / count for name, cost in costs.items()}))
+
+
+def runner(bench, numbers):
+    """The command of a runner for jobs of these numbers: it takes all of them, one after another."""
+    jobs = [bench.task(Work.C(number=number), durability=Durability.MARKER) for number in numbers]
+    orders = [Order(job.paths.directory, job.paths.script_name, job.launch.nonce) for job in jobs]
+    directory = os.path.abspath(f"submission-{numbers[0]}")
+    os.mkdir(directory)
+    with open(f"{directory}/manifest", "wb") as manifest:
+        manifest.write(encode_manifest(Header(BEAT_S, reuse_s=LONG_S), orders))
+    claim = ["--claim", sys.executable, f"{directory}/manifest", "0", "-"]
+    return [sys.executable, *PLAIN, ENTRY, *claim]
 
 
 def cpu_s(commands):
