@@ -169,9 +169,10 @@ def numbered(steps: Iterable[str]) -> list[str]:
 
 ADOPTING = numbered(
     [
-        # Each look is made until two in a row show the same; after the first it asks when the runner began.
+        # Each look is made until two in a row show the same; after the first it asks whether a stop is
+        # wished already, and when the runner began.
         *(*_LOOK, *_EVIDENCE),
-        "read oracle.pid",
+        *("read stop.json", "read oracle.pid"),
         *(*_LOOK, *_EVIDENCE),
         # Then it watches, sees whether a stop is wished, and in the end the marker: with one
         # of the two there, the other is not opened.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tenuto.jobs import removal
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
@@ -32,6 +34,18 @@ def test_what_is_locked_is_spared(workspace: Builder, really: bool) -> None:
     assert outcome(workspace, key, really=really) is Outcome.IN_USE
     lock.close()
     assert outcome(workspace, key) is Outcome.DELETED
+
+
+def test_a_remover_waits_for_another_one_that_keeps_the_job(
+    workspace: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runs that end together the first has the lock, and keeps the job because the second is live."""
+    key = workspace.job("done")
+    lock = job_directory.take_lock(MACHINE, workspace.layout.job(*key))
+    assert lock is not None
+    monkeypatch.setattr(removal, "time", SimpleNamespace(sleep=lambda seconds: lock.close()))
+    (acted,) = removal.remove(workspace.jobs, [key], no_keeper, patience_s=60.0)
+    assert acted.outcome is Outcome.DELETED
 
 
 def test_what_runs_without_its_lock_is_spared(workspace: Builder, runner: Runner) -> None:

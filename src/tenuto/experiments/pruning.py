@@ -38,6 +38,9 @@ else:  # most runs need none of it
     removal = late("tenuto.jobs.removal")
     sight = late("tenuto.jobs.sight")
 
+_PATIENCE_S = 1.0
+"""How long a run that ends waits for another process to let go of its transient jobs."""
+
 
 def clear_up(machine: Machine, layout: Layout, run: Run, state: RunState, kept: HistorySettings) -> None:
     """Remove what a run that ended in a state leaves behind; under the lock of its experiment."""
@@ -126,19 +129,21 @@ def remove_transient_jobs(machine: Machine, layout: Layout, run: Run) -> None:
     """Removes the directories of jobs that were only wanted for the others, unless an experiment uses them.
 
     After a clean end, when the run no longer counts as live. What another experiment asked for stays: if it
-    runs, in any case; if it has ended, unless it wanted the job removed, too.
+    runs, in any case; if it has ended, unless it wanted the job removed, too. Of two runs that end together
+    the first one has the lock, and keeps the job for the second: that one waits for the lock.
     """
     view = views.WorkspaceView(layout, machine)
-    keys = [
+    keys = sorted(  # two removers that wait for each other's locks would both wait in vain
         JobKey(job.task_id, job.job_id)
         for job in run.jobs.values()
         if job.transient is TransientMode.REMOVE and job.state is JobState.DONE
-    ]
+    )
     if keys:
         removal.remove(
             view,
             keys,
             lambda keys: {**keepers(view, keys, run.experiment_id), **users(view, keys)},
+            patience_s=_PATIENCE_S,
         )
 
 

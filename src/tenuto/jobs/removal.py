@@ -5,6 +5,7 @@ The caller says which jobs, and which of them are in use.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
@@ -21,6 +22,7 @@ from tenuto.workspace.ports import LockHandle
 _AT_ONCE = 100
 """Jobs whose locks are held while the lists of all runs are read."""
 
+_LOOK_AGAIN_S = 0.01
 _UNSEEN: Seen = {}
 
 Keepers = Callable[[Collection[JobKey]], Mapping[JobKey, str]]
@@ -50,30 +52,36 @@ def delete(
     return [one._replace(size=sizes[one.key]) if one.outcome.acts else one for one in acted]
 
 
-def remove(view: JobsView, keys: Iterable[JobKey], used: Keepers, seen: Seen = _UNSEEN) -> list[JobActed]:
+def remove(
+    view: JobsView, keys: Iterable[JobKey], used: Keepers, seen: Seen = _UNSEEN, *, patience_s: float = 0.0
+) -> list[JobActed]:
     """Removes the directories of jobs that are not `used`, and empties the trash.
+
+    `patience_s`: how long it waits, for all of them together, for jobs that another process has locked.
 
     The locks come first, then the question which jobs are in use. A scheduler does it the other way round: it
     lists a job that it found done as used, and then looks whether another process has the lock. So one
     sees the other, and a job is never taken from under a run that is about to use it.
     """
     acted: list[JobActed] = []
+    give_up = view.machine.clock.monotonic() + patience_s
     remaining = iter(keys)
     while batch := list(islice(remaining, _AT_ONCE)):
         with contextlib.ExitStack() as held:
-            locks = {key: _lock(view, key, held) for key in batch}
+            locks = {key: _lock(view, key, held, give_up) for key in batch}
             reasons = used(batch)
             acted += [_remove(view, key, lock, reasons, seen) for key, lock in locks.items()]
     trash.empty(view.machine, view.layout)
     return acted
 
 
-def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack) -> LockHandle | JobActed:
+def _lock(view: JobsView, key: JobKey, held: contextlib.ExitStack, give_up: float) -> LockHandle | JobActed:
     machine, paths = view.machine, view.layout.job(*key)
     try:
         if not is_real_directory(machine.files, paths.directory):
             return JobActed(key, Outcome.GONE, "it has no directory")
-        lock = machine.locks.try_lock(paths.lock)
+        while (lock := machine.locks.try_lock(paths.lock)) is None and machine.clock.monotonic() < give_up:
+            time.sleep(_LOOK_AGAIN_S)
     except (OSError, TenutoError) as error:
         return _impossible(key, error)
     if lock is None:
