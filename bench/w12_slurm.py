@@ -84,10 +84,13 @@ def own(options: Options) -> Iterator[Row]:
 def _rows(options: Options, slurm: CountedSlurm, size: int) -> Iterator[Row]:
     """Each figure beside its peer, measured one after the other in each repetition."""
     load = os.getloadavg()[0]
+    # A case stands right behind its peer: Slurm's daemons are busy for a while with what came before.
     measures: dict[str, Callable[[], Once]] = {
-        BARE: lambda: _bare(slurm, size),
         WARM: lambda: _ours(options, slurm, size, WARM_VARIABLES),
-        **{case: _case(options, slurm, size, variables) for case, variables in CASES.items()},
+        "pilot": _case(options, slurm, size, CASES["pilot"]),
+        BARE: lambda: _bare(slurm, size),
+        "arrays": _case(options, slurm, size, CASES["arrays"]),
+        "single sbatch": _case(options, slurm, size, CASES["single sbatch"]),
     }
     if options.peers:
         measures[SUBMITIT] = lambda: _submitit(options, slurm, size)
