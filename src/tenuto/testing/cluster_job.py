@@ -87,7 +87,7 @@ class ClusterRunner(FakeRunner):
     def _is_launched(self) -> bool:
         found = job_directory.read_launch(self._machine.files, self.order.paths)
         if self.job.fate is Fate.CACHED and found is not None:
-            return True  # the node shows what was there when the job was submitted
+            return True  # the node shows the files of the time at which the job was submitted
         return found is not None and found.nonce == self.order.launch.nonce
 
     def _take_locks(self) -> None:

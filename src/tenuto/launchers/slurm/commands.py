@@ -154,7 +154,7 @@ def cancel_tasks(tasks: Iterable[str]) -> None:
 
 
 def cancel_waiting(name: str) -> None:
-    """Takes what is left of a submission, by the name of its jobs, out of the queue."""
+    """Takes the waiting tasks of a submission, by the name of its jobs, out of the queue."""
     _cancel(["--state=PENDING", f"--name={name}"], [])
 
 

@@ -52,7 +52,7 @@ class Wishes:
         self._keep_needless([task])
 
     def drop_submission(self, name: str) -> None:
-        """Has Slurm take what is left of a submission out of its queue: nothing of it can begin any more."""
+        """Has Slurm take the waiting tasks of a submission out of its queue: all its jobs have ended."""
         self._calls.submit(partial(commands.cancel_waiting, name))
 
     def grant(self) -> bool:
