@@ -27,6 +27,8 @@ from bench.workload import Workload
 from tests.parts.slurm_configuration import Shape
 
 SIZES = Sizes((3,), (50,), (200, 1000))
+JUDGED_SIZE = 1000
+"""The size that the targets are about: a pilot's start takes a second, however many jobs it runs."""
 SLOTS = 8
 JOB_S = 0.1
 """A rough guess at what one job takes, for the budget."""
@@ -39,6 +41,8 @@ MOST_POLLS = 2
 QUIET_S = 75.0
 """How long five quiet answers take: 5, 7.5, 11, 17 and 25 s apart."""
 MINUTE_S = 60.0
+_LINES_SAID = 6
+"""Lines of what a process said that failed; an exception may quote the log of a job behind its own words."""
 BARE = "bare array: python -c 'import tenuto'"
 WARM = "warm beside"
 SUBMITIT = "submitit"
@@ -123,8 +127,9 @@ def _told(found: dict[str, list[Once]], size: int, load: float) -> Iterator[Row]
     for case, peer, most in compared:
         if peer in times:
             ratio = median(times[case]) / median(times[peer])
-            target = f"<= {most:g} x"
-            yield plain("W12", f"{case} / {peer}", OURS, size, "x", [ratio], load, target, most)
+            is_judged = size >= JUDGED_SIZE
+            target, limit = (f"<= {most:g} x", most) if is_judged else ("", None)
+            yield plain("W12", f"{case} / {peer}", OURS, size, "x", [ratio], load, target, limit)
 
 
 def _apart(options: Options, size: int) -> Iterator[Row]:
@@ -211,7 +216,7 @@ def _answer(command: list[str], place: Path, environment: dict[str, str]) -> dic
         command, cwd=place, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
     if done.returncode:
-        raise Broken(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed")
+        raise Broken(" | ".join(done.stderr.strip().splitlines()[-_LINES_SAID:]) or "it failed")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.cluster import SlurmCluster
@@ -14,7 +16,7 @@ from tenuto.workspace.layout import Layout
 from tenuto.workspace.markers import Marker, write_marker
 from tests.parts.slurm import PrivateSlurm
 from tests.slurm.conftest import QUICK
-from tests.slurm.drivers import GATHERED, Driver, eventually
+from tests.slurm.drivers import AWAY, GATHERED, Driver, eventually
 
 JOBS = 40
 MANY = (
@@ -71,8 +73,18 @@ def order_of(job: ReadyJob) -> Order:
     return Order(job.paths.directory, job.paths.script_name, job.launch.nonce)
 
 
+@pytest.fixture
+def deaf(slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The controller does not hear the first scancel; the path that shows that it was called."""
+    (tmp_path / "deaf").mkdir()
+    driver = Driver(tmp_path / "deaf", slurm)
+    driver.shim("scancel", f'if mkdir "$HERE/away" 2>/dev/null; then echo "{AWAY}" >&2; exit 1; fi')
+    monkeypatch.setenv("PATH", driver.environment["PATH"])
+    return driver.directory / "away"
+
+
 def test_what_is_left_of_a_submission_that_is_over_is_taken_out_of_the_queue(
-    slurm: PrivateSlurm, bench: JobBench, tmp_path: Path
+    slurm: PrivateSlurm, bench: JobBench, tmp_path: Path, deaf: Path
 ) -> None:
     """Its driver was killed before it could say so; another one, with a job of its own, comes by."""
     files = bench.machine.files
@@ -94,4 +106,5 @@ def test_what_is_left_of_a_submission_that_is_over_is_taken_out_of_the_queue(
         return [row.state for row in commands.queue() if row.name == name and row.state == "PENDING"]
 
     eventually(lambda: not left(), "an empty queue")
-    assert not Path(place.directory).exists()
+    eventually(lambda: not Path(place.directory).exists(), "its directory to be removed")
+    assert deaf.exists(), "Slurm was told again"

@@ -63,7 +63,7 @@ class SlurmCluster:
         self._gathering = threading.Event()
         """Never set: to wait for it is to let more rings come in."""
         self._steps: list[Callable[[], None]] = []
-        self._open_places = OpenPlaces(self.machine.files)
+        self._open_places = OpenPlaces(self.machine.files, self.machine.clock, self._wishes.drop_submission)
         atexit.register(self._wishes.finish)
 
     # What schedulers and commands ask (`clusters.Cluster`)
@@ -213,6 +213,7 @@ class SlurmCluster:
 
     def _step(self, bells: Bells) -> None:
         self._poller.take_answers()
+        self._open_places.sweep(self._poller.rows.values(), self._poller.heard)
         now = self.machine.clock.monotonic()
         self._roster.drop_unasked(now)
         with self._roster.lock:
@@ -286,9 +287,7 @@ class SlurmCluster:
             for place in submission.places(self.machine.files, Layout(root)):
                 named = list(submission.attempts_of(self.machine.files, place))
                 if place.kind != submission.PILOTS:
-                    orders = [order for order, _ in named]
-                    if self._open_places.review(place, orders):
-                        self._wishes.drop_submission(submission.job_name(orders, place))
+                    self._open_places.review(place, [order for order, _ in named])
                 for order, found in named:
                     if order.nonce in wanted:
                         with self._roster.lock:

@@ -38,7 +38,7 @@ class Poller:
         self._clock = clock
         self._wake = wake
         self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._heard = -FRESH_S
+        self.heard = -FRESH_S
         """When the last answer of squeue was asked for."""
         self._configuration: dict[str, str] | None = None
         self._is_configuration_asked = False
@@ -78,7 +78,7 @@ class Poller:
 
     def recall(self, attempts: Iterable[Attempt], now: float) -> None:
         """Takes what the last answer said of attempts that were not asked for then."""
-        if now - self._heard > FRESH_S:
+        if now - self.heard > FRESH_S:
             return
         for attempt in attempts:
             row = attempt.own(self.rows.get(attempt.job or ""))
@@ -120,7 +120,7 @@ class Poller:
 
     def _take_queue(self, rows: list[Row], began: float) -> None:
         self.rows = {row.job: row for row in rows}
-        self._heard = began
+        self.heard = began
         is_news = False
         active = [a for a in self._roster.all() if a.is_active and not a.is_submitting]
         for attempt in active:

@@ -21,8 +21,6 @@ LAST_WISHES_S = 5.0
 """How long the end of this process waits until Slurm was told of every wish."""
 AGAIN_S = 1.0
 """How long after a call that Slurm did not hear it is told again; a controller that is away takes longer."""
-
-
 DROP_S = 0.3
 """How long needless tasks are gathered for one call."""
 
@@ -40,20 +38,22 @@ class Wishes:
         self._again_at = 0.0
         self._needless: set[str] = set()
         """Tasks whose jobs others run, of which Slurm was not told."""
+        self._over: set[str] = set()
+        """Names of submissions whose jobs have all ended, of which Slurm was not told."""
         self._needless_at = 0.0
 
     @property
     def are_open(self) -> bool:
         """True while there is something that Slurm was not told."""
-        return bool(self._needless)
+        return bool(self._needless or self._over)
 
     def drop_task(self, task: str) -> None:
         """Has Slurm take away a task of an array whose job another task runs."""
-        self._keep_needless([task])
+        self._keep(self._needless, [task])
 
     def drop_submission(self, name: str) -> None:
         """Has Slurm take the waiting tasks of a submission out of its queue: all its jobs have ended."""
-        self._calls.submit(partial(commands.cancel_waiting, name))
+        self._keep(self._over, [name])
 
     def grant(self) -> bool:
         """Tells Slurm which jobs to stop and which to kill; True if there were any."""
@@ -79,7 +79,7 @@ class Wishes:
         deadline = self._clock.monotonic() + LAST_WISHES_S
         event = threading.Event()
         while self._clock.monotonic() < deadline:
-            if self._needless:
+            if self.are_open:
                 self._needless_at = 0.0
                 self._hurry()
             elif not self._told and not any(one.may_be_in_queue for one in self._roster.open_wishes()):
@@ -101,17 +101,23 @@ class Wishes:
             self._roster.wish_again(attempt)
 
     def _drop_needless(self, now: float) -> None:
-        if not self._needless or now < self._needless_at:
+        if not self.are_open or now < self._needless_at:
             return
         self._needless_at = now + DROP_S
-        with self._roster.lock:
-            tasks = list(self._needless)
-            self._needless.clear()
-        self._call(partial(commands.cancel_tasks, tasks), partial(self._keep_needless, tasks))
+        if tasks := self._taken(self._needless):
+            self._call(partial(commands.cancel_tasks, tasks), partial(self._keep, self._needless, tasks))
+        for name in self._taken(self._over):
+            self._call(partial(commands.cancel_waiting, name), partial(self._keep, self._over, [name]))
 
-    def _keep_needless(self, tasks: list[str]) -> None:
+    def _taken(self, kept: set[str]) -> list[str]:
         with self._roster.lock:
-            self._needless.update(tasks)
+            taken = list(kept)
+            kept.clear()
+        return taken
+
+    def _keep(self, kept: set[str], words: list[str]) -> None:
+        with self._roster.lock:
+            kept.update(words)
 
     def _call(self, function: Callable[[], None], keep: Callable[[], None]) -> None:
         """Calls a command in a thread; `keep` keeps the wishes if Slurm did not hear it."""
