@@ -162,7 +162,7 @@ def test_what_cannot_be_used_is_refused_to_the_caller(server: Server, tmp_path: 
 def test_a_call_that_is_cancelled_before_its_turn_submits_nothing(server: Server) -> None:
     async def serve() -> None:
         busy, go_on = threading.Event(), threading.Event()
-        server.scheduler._submissions.call(lambda: (busy.set(), go_on.wait(WAIT_S)))
+        server.scheduler._runner.post(lambda: (busy.set(), go_on.wait(WAIT_S)))
         await asyncio.to_thread(busy.wait, WAIT_S)
         call = asyncio.create_task(server.submit("a"))
         await asyncio.sleep(0)

@@ -30,7 +30,7 @@ from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
 from tenuto.scheduler.owners import Owner
 from tenuto.scheduler.shell import Shell
 from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
-from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, SubmissionWorker, Worker, asked
+from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
 from tenuto.workspace.inotify import DirectoryWatch, watch_directory
 from tenuto.workspace.locks import keep_from_children
 from tenuto.workspace.machine import this_machine
@@ -61,19 +61,17 @@ class Scheduler(Shell):
         completions: Worker | None = None,
         notifications: Worker | None = None,
         outputs: Worker | None = None,
-        submissions: Worker | None = None,
         watch: Callable[[str], DirectoryWatch | None] = watch_directory,
         clusters: Clusters | None = None,
     ) -> None:
         """`machine`: the clock, files, locks and processes to work with. The rest is for simulations and for
-        launchers of one's own: `loop` runs the coroutines; `completions`, `notifications`, `outputs` and
-        `submissions` do what must not block it; `watch` tells of changes in a directory, or returns None
+        launchers of one's own: `loop` runs the coroutines; `completions`, `notifications` and
+        `outputs` do what must not block it; `watch` tells of changes in a directory, or returns None
         where nothing can; `clusters` answer for attempts that other systems run.
         """
         keep_from_children()
         self._completions = completions or DoneHandlerWorker()
         self._notifications = notifications or NotificationWorker()
-        self._submissions = submissions or SubmissionWorker()
         super().__init__(
             machine,
             loop or LoopThread(),
@@ -115,7 +113,7 @@ class Scheduler(Shell):
         return counts
 
     async def submit_async(self, job: Job, owner: Owner, limits: Limits | None = None) -> Job:
-        """Like `submit`, awaited on any event loop, which it never blocks: a thread looks at the directory.
+        """Like `submit`, awaited on any event loop, which it never blocks: its own looks at the disk.
 
         Submissions are handed in in the order of the calls, so that a job may follow what it depends on
         without an `await` between them. A call that is cancelled before its turn submits nothing. `owner`,
@@ -123,7 +121,12 @@ class Scheduler(Shell):
         """
         if self._is_closed:
             raise SchedulerClosed(CLOSED)
-        return await asked(self._submissions, lambda: self.submit(job, owner, limits))
+        return await reached(self._runner, self._aio_submitted(job, owner, limits))
+
+    async def _aio_submitted(self, job: Job, owner: Owner, limits: Limits | None) -> Job:
+        if limits is not None:
+            job.limits = limits
+        return self._hand_in(job, owner)
 
     def _hand_in(self, job: Job, owner: Owner) -> Job:
         if self._is_closed:
@@ -262,7 +265,6 @@ class Scheduler(Shell):
     def close(self) -> None:
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
         self._is_closed = True
-        self._submissions.close()
         self._runner.close()
         self._tokens.close()
         self._shared_slots.close()

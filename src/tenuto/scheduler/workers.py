@@ -1,21 +1,17 @@
-"""Work that must not block a loop: completions in four threads, notifications and submissions in one each.
+"""Work that must not block a loop: completions in four threads, notifications in one.
 A function that raises is logged and harms no other.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from inspect import signature
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 logger = logging.getLogger("tenuto.scheduler")
-
-T = TypeVar("T")
 
 Call = Callable[[], object]
 
@@ -112,24 +108,6 @@ def takes(function: Callable[..., object], number: int) -> bool:
     return True
 
 
-async def asked(worker: Worker, function: Callable[[], T]) -> T:
-    """What a function returns or raises, called by a worker and awaited on the caller's loop.
-
-    A call that is cancelled before the worker comes to it is not made.
-    """
-    answer: Future[T] = Future()
-
-    def call() -> None:
-        if answer.set_running_or_notify_cancel():
-            try:
-                answer.set_result(function())
-            except BaseException as error:  # noqa: BLE001  it is the caller's
-                answer.set_exception(error)
-
-    worker.call(call)
-    return await asyncio.wrap_future(answer)
-
-
 class DoneHandlerWorker(ThreadWorker):
     """Processes the ends of jobs: task outputs and the final status, off the loop."""
 
@@ -142,10 +120,3 @@ class NotificationWorker(ThreadWorker):
 
     def __init__(self) -> None:
         super().__init__("tenuto-notify", 1, gather_s=0.02)
-
-
-class SubmissionWorker(ThreadWorker):
-    """Looks at the directories of jobs that are submitted from an event loop, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__("tenuto-submit", 1)

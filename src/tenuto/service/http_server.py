@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.clock import Clock
 from tenuto.errors import JobServiceError
+from tenuto.scheduler.latency import keep_loops_free
 from tenuto.service.guard import is_loopback
 from tenuto.service.log import log
 from tenuto.service.protocol import protocol_class
@@ -127,6 +128,7 @@ async def run(served: ServedApp, address: Address, clock: Clock) -> None:
         listening = bound(address)
         await served.start()
         await rehearse(counted)
+        keep_loops_free()
         server = _uvicorn(counted, address)
         host, port = listening.getsockname()[:2]
         scheme = "https" if address.tls_cert else "http"

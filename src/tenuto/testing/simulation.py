@@ -86,7 +86,6 @@ class SimulatedScheduler(Scheduler):
             completions=Inline(),
             notifications=Inline(),
             outputs=Inline(),
-            submissions=Inline(),
             watch=lambda _: None,
             clusters=None if clusters is None else clusters(machine),
         )
