@@ -11,10 +11,11 @@ import tenuto
 from tenuto.scheduler.latency import keep_loops_free
 before = len(gc.get_objects())
 keep_loops_free()
-print(sys.getswitchinterval() <= 0.001, gc.get_freeze_count() > 0.9 * before, len(gc.get_objects()) < 0.1 * before)
+is_frozen = gc.get_freeze_count() > 0.9 * before > 9 * len(gc.get_objects())
+print(sys.getswitchinterval() <= 0.001, is_frozen)
 """
 
 
 def test_what_is_loaded_is_left_out_of_collections_and_threads_give_way_soon() -> None:
     said = subprocess.check_output([sys.executable, "-c", SCRIPT], text=True)
-    assert said.split() == ["True", "True", "True"]
+    assert said.split() == ["True", "True"]
