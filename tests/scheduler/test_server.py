@@ -36,6 +36,7 @@ def test_a_job_is_submitted_and_awaited_on_the_callers_loop(server: Server) -> N
     assert run(serve()) is S.DONE
 
 
+@pytest.mark.slow
 def test_very_many_are_awaited_at_once_without_a_thread_each(server: Server) -> None:
     before = threading.active_count()
 

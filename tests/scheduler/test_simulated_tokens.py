@@ -414,6 +414,7 @@ def test_a_transient_job_that_nobody_needs_any_more_gives_up_its_ticket(world: W
     assert states([transient, again]) == {JobState.DONE}
 
 
+@pytest.mark.slow
 def test_many_waiting_jobs_have_few_tickets_and_keep_their_order(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     b = world.tokens["b"]

@@ -534,6 +534,7 @@ def test_a_cached_method_finds_its_identity_in_the_job(tmp_path: Path) -> None:
     assert live.leaf.x == 5
 
 
+@pytest.mark.slow
 def test_from_task_dir_gives_the_whole_chain_however_long(tmp_path: Path) -> None:
     with workspace(tmp_path):
         task = chain(1_500)
