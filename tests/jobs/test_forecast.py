@@ -33,7 +33,7 @@ def test_each_launcher_has_slots_of_its_own() -> None:
     st.lists(st.tuples(st.integers(0, 100), st.lists(st.integers(0, 20), max_size=3)), max_size=20),
     st.integers(1, 5),
 )
-def test_it_lies_between_the_critical_path_and_one_after_the_other(
+def test_a_forecast_lies_between_the_critical_path_and_one_after_the_other(
     work: list[tuple[int, list[int]]], slots: int
 ) -> None:
     steps = [
@@ -66,7 +66,7 @@ def test_many_jobs_are_no_problem() -> None:
         ({"a": 1}, [Running("b", 0.0, left_s=90.0)], {"a": 1.0, "b": 2.0}, 8, 90.0),
     ],
 )
-def test_what_is_left_is_guessed_from_what_ended_and_what_runs(
+def test_the_time_left_is_guessed_from_jobs_that_ended_and_jobs_that_run(
     unstarted: dict[str, int],
     running: list[Running],
     expected: dict[str, float | None],

@@ -41,7 +41,7 @@ def test_a_run_without_a_cluster_loads_nothing_of_slurm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path) -> None:
+def test_a_job_that_has_our_id_and_not_our_name_belongs_to_another_user(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
     launch = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
     attempt = Attempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)

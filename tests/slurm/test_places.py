@@ -70,7 +70,7 @@ def test_a_task_that_starts_late_finds_the_manifest_of_what_is_over(found: Found
     assert not found.is_there
 
 
-def test_what_is_over_is_dropped_once_and_then_removed(found: Found) -> None:
+def test_a_submission_that_is_over_is_dropped_once_and_then_removed(found: Found) -> None:
     found.mark(found.other)
     found.places.review(found.place, found.orders)
     found.places.review(found.place, found.orders)
