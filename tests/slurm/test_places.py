@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.slurm import submission
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.places import OpenPlaces
 from tenuto.launchers.slurm.submission import ARRAY_VARIABLES, Place
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -41,8 +41,8 @@ class Found:
     def mark(self, job: ReadyJob) -> None:
         write_marker(self.files, job.paths, Marker(1, job.launch.nonce))
 
-    def row(self, state: str) -> Row:
-        return Row("7_1", state, "", None, None, self.name)
+    def row(self, state: str) -> SlurmRow:
+        return SlurmRow("7_1", state, "", None, None, self.name)
 
     @property
     def is_there(self) -> bool:
