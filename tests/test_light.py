@@ -37,7 +37,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_cannot_be_encoded_is_refused_as_json_refuses_it(odd: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_as_json_refuses_it(odd: str) -> None:
     with pytest.raises((TypeError, ValueError)) as plain:
         json.dumps(ODD[odd], allow_nan=False)
     with pytest.raises(plain.type):

@@ -80,13 +80,14 @@ def _archive_by_copy(disk: Files, place: Any, target: str) -> list[str]:
     return []
 
 
-BUGS: list[tuple[str, str, object, str, Any]] = [
+BUGS: list[tuple[str, str, object, str, Any, str]] = [
     (
         "a short write is believed",
         "`_write_all` does not look at what `write` returns",
         files,
         "_write_all",
         _write_once,
+        "status.json, created",
     ),
     (
         "files are replaced in place",
@@ -94,6 +95,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         DiskFiles,
         "replace",
         _replace_in_place,
+        "status.json, replaced",
     ),
     (
         "temporary files stay",
@@ -101,6 +103,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         DiskFiles,
         "replace",
         _replace_leaves_temporary,
+        "status.json, replaced",
     ),
     (
         "a marker that cannot be written is forgotten",
@@ -108,6 +111,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         attempt_files,
         "finish",
         _finish_quietly,
+        ".done with a large result",
     ),
     (
         "a torn line is not sealed",
@@ -115,6 +119,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         EventWriter,
         "_append",
         _append_without_seal,
+        "journal",
     ),
     (
         "attempts are counted from what is left",
@@ -122,6 +127,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         job_directory,
         "_last_attempt",
         lambda files, paths, evidence: _clear_first(files, paths),
+        "first attempt",
     ),
     (
         "an unreadable file is a missing one",
@@ -129,6 +135,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         DiskFiles,
         "read",
         _read_hides_errors,
+        "unreadable marker",
     ),
     (
         "archived by copying",
@@ -136,6 +143,7 @@ BUGS: list[tuple[str, str, object, str, Any]] = [
         journal,
         "archive",
         _archive_by_copy,
+        "journal archived and replayed",
     ),
 ]
-"""Name, what it stands for, where it goes."""
+"""Name, what it stands for, where it goes, and the scenario that finds it first."""

@@ -1,4 +1,4 @@
-"""Owns a rule of how we write: a sentence of a docstring or a comment names its actor."""
+"""Owns a rule of how we write: a docstring, a comment and the name of a test name their actor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 """What no room of the house says either."""
+NAMELESS = re.compile(
+    r"\b(whoever|somebody|someone|anybody|anyone|everybody|everyone|(?<!person )(?<!user )who)\b"
+    r"|^(it|nobody) |^what (is|was|has|had|can|cannot|may|must|came|comes|changes|ended|failed|fails|left"
+    r"|makes|matters|names|needs|passes|ran|runs|steers|used|waits) ",
+)
+"""A test whose name has no subject: ``what is done``, ``it works``."""
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -50,6 +56,36 @@ def test_a_sentence_of_the_house_names_what_decides() -> None:
         for line in unnamed(path.read_text("utf-8"), VAGUE)
     ]
     assert not found, "name the one that has, uses or decides it: " + ", ".join(found)
+
+
+def nameless(text: str) -> list[str]:
+    """The tests of a source whose names have no subject."""
+    names = [found.replace("_", " ") for found in re.findall(r"def test_(?:\d+_)?(\w+)", text)]
+    return [name for name in names if NAMELESS.search(name)]
+
+
+def test_a_test_and_its_sentences_name_their_actor() -> None:
+    files = [path for room in ("tests", "src/tenuto/testing") for path in sorted((ROOT / room).rglob("*.py"))]
+    files.remove(Path(__file__))
+    texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in files}
+    sentences_found = [
+        f"{name}:{line}"
+        for name, text in texts.items()
+        for pattern in (UNNAMED, VAGUE)
+        for line in unnamed(text, pattern)
+    ]
+    names_found = [f"{name}: {found}" for name, text in texts.items() for found in nameless(text)]
+    assert not sentences_found, "write scheduler, runner, owner, job, caller: " + ", ".join(sentences_found)
+    assert not names_found, "begin with the noun that the test is about: " + ", ".join(names_found)
+
+
+def test_a_name_without_a_subject_is_seen() -> None:
+    names = (
+        "what_is_done_is_kept it_works 07_what_runs_is_spared nobody_waits a_job_that_somebody_has "
+        "who_waits_is_told what_a_job_says_is_kept a_user_who_waits_is_told a_job_says_what_is_done"
+    )
+    text = "".join(f"def test_{name}(): ...\n" for name in names.split())
+    assert len(nameless(text)) == 6
 
 
 def test_the_rule_reads_comments_and_docstrings_only() -> None:

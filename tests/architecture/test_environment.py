@@ -1,6 +1,6 @@
 """Owns the rule that the environment has one reader: settings, and launchers, which pass it on to jobs.
 
-Everybody else is handed what they need as a value, so that a test, a service and a simulator can choose it.
+Every other room is handed what it needs as a value, so that a test, a service and a simulator can choose it.
 """
 
 from __future__ import annotations

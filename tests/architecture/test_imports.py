@@ -103,9 +103,8 @@ def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Imp
         left += ((child, in_function, types_only or child in for_types) for child in inside)
 
 
-@functools.cache
 def parsed(path: Path) -> ast.Module:
-    """The source of a module, read once for all tests."""
+    """The source of a module. Trees are not kept: every later collection of garbage would go through them."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 

@@ -32,7 +32,7 @@ def _entry(name: str, value: object) -> Iterator[str]:
     elif inspect.isclass(value):
         yield f"class {name}{_signature(value)}"
         if issubclass(value, Config):
-            # Reading the parameters takes their defaults off the class; whoever comes first, it is done now.
+            # Reading the parameters takes their defaults off the class; read here, in any order of tests.
             yield from (
                 f"    parameter {p.name}: {p.type.name}" for p in schema_of(value).parameters.values()
             )

@@ -44,7 +44,7 @@ def test_cpu_time_and_memory_are_judged_as_they_are() -> None:
     assert plain("W4", "waiting", OURS, 10, "MB", [30, 34, 99], 0.0, "<= 35 MB", 35.0).met is True
 
 
-def test_what_has_no_target_or_no_figure_is_not_judged() -> None:
+def test_a_row_without_a_target_or_a_figure_is_not_judged() -> None:
     assert timed("W1", "warm", "peer", 10, measured(1.0)).met is None
     assert missing("W1", "warm", OURS, 10, "failed: x").met is None
 

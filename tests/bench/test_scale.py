@@ -56,7 +56,7 @@ def test_a_peer_runs_at_the_two_largest_sizes_that_fit(
     assert run.left_out == left_out
 
 
-def test_what_has_no_size_is_named_alone() -> None:
+def test_a_workload_without_a_size_is_named_alone() -> None:
     run = budget()
     run.leave_out("W3", "does not remember what it did", "Dask")
     run.leave_out("W3", "does not remember what it did", "submitit")

@@ -28,7 +28,7 @@ def test_a_table_fits_the_window_unless_nothing_can_be_cut(
     assert max(map(width, lines)) <= max(room, least)
 
 
-def test_what_matters_least_is_left_out_first() -> None:
+def test_the_column_that_matters_least_is_left_out_first() -> None:
     columns = [Column("id"), Column("task", least=4), Column("tags", rank=2), Column("took", rank=1)]
     assert fitting(columns, [8, 10, 10, 5], None) == [8, 10, 10, 5]
     assert fitting(columns, [8, 10, 10, 5], 35) == [8, 6, 10, 5]

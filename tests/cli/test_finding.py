@@ -51,7 +51,9 @@ def test_of_several_the_last_one_that_was_used_from_here_counts(
         workspace_path(None, Settings(), tmp_path / "nowhere")
 
 
-def test_what_cannot_be_remembered_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_that_cannot_be_remembered_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "state").write_text("a file in its place")
     remember_workspace(this_machine().files, tmp_path)
     assert last_workspace(this_machine().files, Path.cwd()) is None

@@ -57,6 +57,7 @@ def test_tasks_that_wait_for_each_other_are_all_drawn() -> None:
     assert len(list(svg(nodes))) > 2
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_drawn() -> None:
     jobs = [JobView("T", str(n), JobState.DONE, depends_on=(str(n - 1),) if n else ()) for n in range(1500)]
     assert len(list(text_lines(job_nodes(jobs)))) == 1500

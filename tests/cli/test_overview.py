@@ -92,7 +92,7 @@ def test_a_job_that_only_another_job_needs_is_known_by_its_state(scene: Scene) -
     assert scene.overview.counts() == Counts(running=1)
 
 
-def test_what_was_submitted_and_sleeps_is_not_waited_for(scene: Scene) -> None:
+def test_a_job_that_was_submitted_and_sleeps_is_not_waited_for(scene: Scene) -> None:
     scene.overview.hear(scene.event(JobSubmittedEvent, "a", tags={"lr": "7"}))
     assert scene.overview.counts() == Counts(unscheduled=1)
     assert scene.overview.counts().known == 0

@@ -116,7 +116,9 @@ def test_jobs_without_a_result_are_told_of(swept: Shell) -> None:
         (["--csv", "--json"], 2, "exclude each other"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(swept: Shell, arguments: list[str], code: int, said: str) -> None:
+def test_a_result_that_cannot_be_shown_is_refused(
+    swept: Shell, arguments: list[str], code: int, said: str
+) -> None:
     found = swept.run("results", "task~train", *arguments, check=code)
     assert said in found.stderr
     assert "Traceback" not in found.stderr

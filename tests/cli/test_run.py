@@ -108,7 +108,7 @@ def test_the_summary_says_which_jobs_were_not_forked_and_why(place: Place) -> No
     assert "make generators in execute()" in remark
 
 
-def test_what_was_done_before_is_reused_and_that_is_said(place: Place) -> None:
+def test_a_job_that_was_done_before_is_reused_and_that_is_said(place: Place) -> None:
     script = place.script('with experiment(HERE / "ws", "x"):\n    Note.C(name="a").submit()')
     assert run(tenuto("run", script), place.directory).returncode == 0
     again = run(tenuto("run", script), place.directory)

@@ -85,7 +85,7 @@ def test_a_job_that_never_started_needs_its_experiment(shell: Shell) -> None:
     assert states(shell) == {"Data": "done", "Train": "done", "Evaluate": "done"}
 
 
-def test_what_is_done_or_runs_is_not_run_again(shell: Shell, ended: Shell) -> None:
+def test_a_job_that_is_done_or_runs_is_not_run_again(shell: Shell, ended: Shell) -> None:
     (refused,) = ended.json("retry", "Data", check=1)
     assert refused["message"] == "it is done"
     shell.hold()
@@ -122,7 +122,7 @@ def test_cleaning_shows_sizes_first_and_deletes_on_confirmation(shell: Shell) ->
     assert shell.experiment("sweep", 1, 0.1, 0.9) == 1  # it is simply run again
 
 
-def test_what_runs_is_never_deleted(shell: Shell) -> None:
+def test_a_running_job_is_never_deleted(shell: Shell) -> None:
     process = shell.hold()
     (spared,) = shell.json("clean", "task~hold", "--yes", check=1)
     assert (spared["outcome"], spared["detail"]) == ("in_use", "a live run asked for it")

@@ -38,7 +38,7 @@ def wait_for(event: threading.Event) -> None:
     assert event.wait(10)
 
 
-def test_what_was_written_is_read(database: Database) -> None:
+def test_a_row_that_was_written_is_read(database: Database) -> None:
     execute(database, "CREATE TABLE t (a INTEGER)")
     execute(database, "INSERT INTO t VALUES (7)")
     assert scalar(database, "SELECT a FROM t") == 7

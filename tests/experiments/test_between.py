@@ -97,7 +97,7 @@ def test_configs_are_saved_in_their_run_and_nowhere_else(tmp_path: Path, name: s
     assert list(tmp_path.iterdir()) == [tmp_path / "ws"]
 
 
-def test_what_was_not_saved_is_an_error_that_tells_what_was(place: Place) -> None:
+def test_a_name_that_was_not_saved_is_an_error_that_tells_the_saved_ones(place: Place) -> None:
     script = place.script(
         """
 with experiment(HERE / "ws", "training") as xp:

@@ -100,7 +100,7 @@ def test_a_reused_job_costs_the_second_run_nothing(tracked: Place) -> None:
     assert total[0] == new
 
 
-def test_it_can_be_switched_off(tracked: Place) -> None:
+def test_carbon_can_be_switched_off(tracked: Place) -> None:
     (tracked.directory / "tracker.py").unlink()
     assert shown(tracked, "a", TENUTO_CARBON__ENABLED="false") == ([None, None], None)
     assert not list(tracked.workspace.glob("jobs/*/*/.tenuto/carbon.json"))

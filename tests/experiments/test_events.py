@@ -141,7 +141,7 @@ def test_the_events_of_a_killed_run_are_its_own(place: Place, started: subproces
     assert {run_of(entry.writer) for entry in entries} == {second.run_id}
 
 
-def test_who_subscribes_hears_what_is_written(place: Place) -> None:
+def test_a_subscriber_hears_every_event_that_is_written(place: Place) -> None:
     script = place.script(
         """
 heard, worse = [], []
@@ -173,7 +173,7 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cursor", [{}, {"run": 3, "jobs": []}, {"run": {"a": [1]}, "jobs": []}, {"run": {}}])
-def test_what_is_no_cursor_is_refused(cursor: object) -> None:
+def test_a_text_that_is_no_cursor_is_refused(cursor: object) -> None:
     from tenuto.experiments.workspace_view import WorkspaceView
     from tenuto.workspace.machine import this_machine
 

@@ -217,7 +217,7 @@ def test_a_dry_run_creates_nothing(place: Place) -> None:
     assert not place.workspace.exists()
 
 
-def test_what_is_only_generated_can_be_run_by_hand(place: Place) -> None:
+def test_a_job_that_is_only_generated_can_be_run_by_hand(place: Place) -> None:
     script = place.script(DRY.format(options=", run_mode=RunMode.GENERATE_ONLY"))
     result = run(python(script), place.directory)
     assert result.returncode == 0, result.stderr

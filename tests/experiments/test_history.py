@@ -27,7 +27,7 @@ def test_a_suffix_is_a_number_not_a_text() -> None:
     assert runs_to_prune(runs, max_done=1, max_failed=1) == ["20250101_000000", "20250101_000000.9"]
 
 
-def test_what_must_stay_stays_and_so_does_what_is_no_run() -> None:
+def test_a_run_that_must_stay_stays_and_so_does_a_directory_that_is_no_run() -> None:
     runs = [*DONE, FinishedRun("my-notes", False)]
     assert runs_to_prune(runs, max_done=0, max_failed=0, keep=[run.run_id for run in DONE[1:]]) == [
         "20250101_000000"
@@ -35,7 +35,7 @@ def test_what_must_stay_stays_and_so_does_what_is_no_run() -> None:
 
 
 @given(st.sets(st.sampled_from(DONE + FAILED)), limits, limits)
-def test_what_is_left_is_within_the_limits_and_newer(
+def test_the_runs_that_are_left_are_within_the_limits_and_newer(
     runs: set[FinishedRun], max_done: int | None, max_failed: int | None
 ) -> None:
     pruned = set(runs_to_prune(runs, max_done=max_done, max_failed=max_failed))

@@ -114,7 +114,7 @@ print(asyncio.run(main()))
     assert place.ledger() == ["a", "after a"]
 
 
-def test_it_can_be_left_in_another_context_than_it_was_entered_in(place: Place) -> None:
+def test_an_experiment_can_be_left_in_another_context_than_it_was_entered_in(place: Place) -> None:
     script = place.script(
         """
 from contextvars import copy_context
@@ -194,7 +194,7 @@ def test_a_config_shows_its_parameters_and_what_is_inside() -> None:
         "&amp;",
     ],
 )
-def test_what_others_wrote_is_escaped(evil: str) -> None:
+def test_texts_of_others_are_escaped(evil: str) -> None:
     config = Outer.C(inner=Inner.C(name=evil), text=evil, path=Path("y")).tag("t", evil)
     html = checked(config._repr_html_())
     assert "<script" not in html

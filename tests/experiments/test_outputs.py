@@ -1,4 +1,4 @@
-"""Outputs of running tasks: handed over while the task runs, again after a restart, whoever raises."""
+"""Outputs of running tasks: handed over while the task runs, again after a restart, whichever side raises."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ with experiment(HERE / "ws", "outputs") as xp:
     assert "all jobs are done, but a watcher of checkpoint" in result.stderr
 
 
-def test_who_is_told_that_a_job_is_done_may_ask_for_its_result(place: Place) -> None:
+def test_a_subscriber_that_hears_of_a_done_job_may_ask_for_its_result(place: Place) -> None:
     script = place.script(
         """
 heard = []

@@ -68,7 +68,7 @@ print(sorted({{str(row["result"]) for row in xp.results()}}))
 
 
 @pytest.mark.parametrize("launcher", ["spawn", "warm"])
-def test_it_is_done_once_before_the_jobs_that_need_it(place: Place, launcher: str) -> None:
+def test_preparing_is_done_once_before_the_jobs_that_need_it(place: Place, launcher: str) -> None:
     script = place.script(SWEEP.format(options=""), tasks=TASKS)
     result = run(python(script), place.directory, TENUTO_LAUNCHER=launcher)
     assert result.stdout == "['None', 'mnist', 'mnist!']\n", result.stderr

@@ -65,7 +65,7 @@ def test_a_column_has_one_type(results: list[Any], column: str, expected: list[A
     assert len(in_pandas) == len(in_polars) == len(results)
 
 
-def test_what_comes_late_is_shown_early_enough() -> None:
+def test_a_column_that_comes_late_is_shown_early_enough() -> None:
     made = rows(*[None] * 150, 0.5, *[None] * 100, {"loss": 1}, "text")
     _, frame = frames(made)
     assert frame.filter(polars.col("result.loss").is_not_null()).height == 1

@@ -1,4 +1,4 @@
-"""Owns the promise that a resumable task goes on where it stopped, whoever was killed meanwhile."""
+"""Owns the promise that a resumable task goes on where it stopped, whichever process was killed meanwhile."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_of_two_submissions_the_higher_number_of_restarts_wins(place: Place) -> 
     assert shown(place, task, TENUTO_WALLTIME_S="200") == ["ERROR", 3, 2, 2, "TIMEOUT"]
 
 
-def test_what_used_up_its_restarts_has_all_of_them_when_it_is_submitted_again(place: Place) -> None:
+def test_a_job_that_used_up_its_restarts_has_all_of_them_when_it_is_submitted_again(place: Place) -> None:
     task = "Long.C(epochs=3).submit(max_retries=1)"
     assert shown(place, task, TENUTO_WALLTIME_S="200")[:3] == ["ERROR", 2, 1]
     assert shown(place, task, TENUTO_WALLTIME_S="200")[:3] == ["ERROR", 4, 1]

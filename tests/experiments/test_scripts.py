@@ -81,7 +81,7 @@ def test_a_script_in_a_fork_is_what_it_is_in_an_interpreter_of_its_own(probe: st
         ([sys.executable, "script.py"], {"PYTHONHASHSEED": "1"}),
     ],
 )
-def test_what_is_no_plain_script_gets_an_interpreter_of_its_own(
+def test_a_command_that_is_no_plain_script_gets_an_interpreter_of_its_own(
     command: list[str], variables: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").touch()

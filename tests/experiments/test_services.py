@@ -138,7 +138,7 @@ print(service.state.name, service.message)
 
 
 @pytest.mark.parametrize("kind", ["page", "program"])
-def test_a_port_that_is_taken_is_named_with_whoever_has_it(kind: str) -> None:
+def test_a_port_that_is_taken_is_named_with_the_process_that_has_it(kind: str) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         service = WebService(port=port) if kind == "page" else ProcessService(["true"], port=port)

@@ -181,7 +181,7 @@ def test_part_of_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         xp.gpu_token()
 
 
-def test_what_is_done_can_be_reused_where_it_could_not_run(place: Place) -> None:
+def test_a_done_job_can_be_reused_where_it_could_not_run(place: Place) -> None:
     script = place.script(
         """
         with experiment("ws", "tokens") as xp:

@@ -1,4 +1,4 @@
-"""Owns when a transient job runs, and when its directory goes: never from under somebody who uses it."""
+"""Owns when a transient job runs, and when its directory goes: never from under a process that uses it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def done(place: Place, body: str, **variables: str) -> subprocess.CompletedProce
     return result
 
 
-def test_what_is_kept_and_what_is_removed(place: Place) -> None:
+def test_the_mode_of_a_job_decides_whether_its_directory_is_removed(place: Place) -> None:
     done(
         place,
         """
@@ -91,7 +91,7 @@ with experiment(HERE / "ws", "modes") as xp:
 
 
 @pytest.mark.parametrize("launcher", ["spawn", "warm"])
-def test_what_was_removed_is_made_again_when_it_is_needed_again(place: Place, launcher: str) -> None:
+def test_a_removed_job_is_made_again_when_it_is_needed_again(place: Place, launcher: str) -> None:
     done(
         place,
         """

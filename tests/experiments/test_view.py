@@ -52,7 +52,7 @@ def sights(**states: JobState) -> dict[str, Sight]:
     }
 
 
-def test_who_waits_who_is_ready_and_who_is_stranded_follows_from_the_dependencies() -> None:
+def test_the_dependencies_of_a_job_decide_whether_it_waits_is_ready_or_stranded() -> None:
     U, D, E, R = JobState.UNSCHEDULED, JobState.DONE, JobState.ERROR, JobState.RUNNING
     lines = [
         line("done"),
@@ -91,7 +91,7 @@ def test_a_failure_of_an_earlier_run_is_to_be_run_again_while_the_run_lives() ->
     assert standings(lines, fresh, live=True)["after"].reason is JobFailureStatus.DEPENDENCY
 
 
-def test_a_transient_job_waits_only_if_somebody_needs_it() -> None:
+def test_a_transient_job_waits_only_if_another_job_needs_it() -> None:
     lines = [
         line("idle", transient=TransientMode.TRANSIENT),
         line("used", transient=TransientMode.REMOVE),

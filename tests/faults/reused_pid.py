@@ -1,4 +1,4 @@
-"""A job whose runner's pid belongs to somebody else by now. To be run in a pid namespace of its own:
+"""A job whose runner's pid belongs to another process by now. To be run in a pid namespace of its own:
 
 unshare --user --map-root-user --pid --fork --mount-proc python reused_pid.py DIRECTORY
 """

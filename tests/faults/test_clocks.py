@@ -1,4 +1,4 @@
-"""Somebody sets the clock while jobs run (F20): nothing times out, nothing is reordered."""
+"""An operator sets the clock while jobs run (F20): nothing times out, nothing is reordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that somebody damaged, met by a live scheduler: never DONE, never a crash (F17, F18, F19)."""
+"""Damaged files, met by a live scheduler: never DONE, never a crash (F17, F18, F19)."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ print(len(bench.scheduler.jobs), bench.scheduler.counts(bench.owner).unfinished)
 
 
 def test_a_directory_that_may_not_be_written_is_refused_at_submit() -> None:
-    """F14, as anybody: root, if that is who runs the tests, becomes somebody else first."""
+    """F14, as any user: root, if the tests run as root, becomes another user first."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # pytest's own is closed to others
         Path(directory).chmod(0o755)
         workspace = Path(directory) / "ws"

@@ -75,7 +75,7 @@ def test_after_a_reboot_nothing_runs_whatever_the_files_say(tmp_path: Path) -> N
             assert innocent.poll() is None
 
 
-def test_files_that_somebody_left_stop_nobody(tmp_path: Path) -> None:
+def test_files_that_a_dead_runner_left_stop_no_scheduler(tmp_path: Path) -> None:
     """F06: a lock file that nobody has locked, and the pid record of a process that is gone."""
     with abandoned(tmp_path) as bench:
         paths = bench.paths("job")

@@ -122,7 +122,7 @@ def test_the_tables_name_every_step_of_a_start_that_another_began(tmp_path: Path
     assert steps("second-parent") == TAKING_OVER
 
 
-def test_the_tables_name_every_step_of_who_overtakes_another(tmp_path: Path) -> None:
+def test_the_tables_name_every_step_of_a_scheduler_that_overtakes_another(tmp_path: Path) -> None:
     steps = traced({"scheduler": "mkdir .tenuto #3", "blow": "pause"}, tmp_path)
     assert steps("second-parent") == OVERTAKING
 
@@ -136,7 +136,7 @@ def test_the_matrix_is_as_large_as_promised() -> None:
     assert {name for name, kind in KINDS.items() if kind.certain()} == set(KINDS)
 
 
-def test_what_is_played_of_the_matrix_strikes_every_operation_of_every_process() -> None:
+def test_the_played_cases_of_the_matrix_strike_every_operation_of_every_process() -> None:
     everything = [case for kind in KINDS.values() for case in kind.all()]
     assert {blow for case in PLAYED for blow in matrix.blows(case)} == {
         blow for case in everything for blow in matrix.blows(case)

@@ -136,7 +136,7 @@ def test_a_launcher_that_raises_fails_its_job_and_no_other(tmp_path: Path, error
 # -- what others do with what they are told (F31) ----------------------------------------------------
 
 
-def test_callbacks_that_raise_change_nothing_for_anybody(tmp_path: Path) -> None:
+def test_callbacks_that_raise_change_nothing_for_jobs_and_owners(tmp_path: Path) -> None:
     class Broken(Listener):
         def job_submitted(self, job: Job) -> None:
             raise RuntimeError("broken listener")
@@ -259,7 +259,7 @@ def test_without_inotify_changes_are_found_by_looking(tmp_path: Path) -> None:
 def test_a_scheduler_that_cannot_watch_a_job_it_adopted_does_not_lose_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F41: for a while no descriptor is left for the pidfd of a runner that somebody else started."""
+    """F41: for a while no descriptor is left for the pidfd of a runner that another scheduler started."""
     monkeypatch.setattr("tenuto.scheduler.shell.BACK_OFF_S", 0.05)
     started, gate = tmp_path / "started", tmp_path / "gate"
     os.mkfifo(gate)
@@ -306,7 +306,7 @@ def test_a_scheduler_that_cannot_watch_a_job_it_adopted_does_not_lose_it(
 @pytest.mark.parametrize(
     "count", [100, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.prove("a hundred show the same")])]
 )
-def test_jobs_that_end_before_anybody_looks_are_all_seen_to_end(tmp_path: Path, count: int) -> None:
+def test_jobs_that_end_before_the_scheduler_looks_are_all_seen_to_end(tmp_path: Path, count: int) -> None:
     with Bench(tmp_path / "ws", slots=8) as bench:
         jobs = [bench.command(f"job-{number}", "/bin/true") for number in range(count)]
         bench.wait(500)

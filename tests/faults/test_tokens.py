@@ -95,7 +95,7 @@ def test_a_large_request_is_overtaken_ten_times_and_not_once_more_across_process
     assert ledger(tmp_path, "overcommit") == []
 
 
-def test_who_waits_for_a_busy_token_delays_nobody(tmp_path: Path) -> None:
+def test_a_job_that_waits_for_a_busy_token_delays_no_other(tmp_path: Path) -> None:
     with bench_with(tmp_path, slots=2) as bench:
         tokens = tokens_in(tmp_path, {"a": 1, "b": 1})
         holder = work_of(tmp_path, "holder", FOREVER_S, {"a": (1, 1)})
@@ -221,7 +221,7 @@ def test_a_capacity_can_be_changed_while_units_are_in_use(tmp_path: Path) -> Non
         assert {job.state for job in jobs} == {S.DONE}
 
 
-def test_what_can_never_be_granted_is_refused_at_submit(tmp_path: Path) -> None:
+def test_units_that_can_never_be_granted_are_refused_at_submit(tmp_path: Path) -> None:
     """F36."""
     with bench_with(tmp_path) as bench:
         a = tokens_in(tmp_path, {"a": 4})["a"]

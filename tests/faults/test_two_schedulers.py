@@ -64,7 +64,7 @@ def test_a_failure_that_two_schedulers_wait_for_is_one_failure(tmp_path: Path) -
 
 
 def test_an_old_failure_is_no_answer_to_a_new_submission(tmp_path: Path) -> None:
-    """F04: while somebody else prepares the next attempt, the marker of the one before still lies there."""
+    """F04: while another prepares the next attempt, the marker of the one before still lies there."""
     with Bench(tmp_path / "ws") as first:
         job = first.shell("job", "exit 3")
         assert failure(job) == (JobFailureStatus.FAILED, "exited with code 3")
@@ -174,7 +174,7 @@ def test_running_jobs_of_a_killed_scheduler_can_be_killed_by_another(
 
 
 def let_through(gate: Path, until: Callable[[], bool]) -> None:
-    """Opens the pipe for writing again and again: whoever opens it to read meanwhile gets through."""
+    """Opens the pipe for writing again and again: a process that opens it to read meanwhile gets through."""
 
     def opened() -> bool:
         with contextlib.suppress(OSError):  # nobody reads just now

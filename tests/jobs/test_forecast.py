@@ -6,26 +6,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.jobs.forecast import Running, Step, makespan, remaining_s
+from tenuto.jobs.forecast import ForecastJob, Running, makespan, remaining_s
 
 
 @pytest.mark.parametrize(
     ("steps", "slots", "expected"),
     [
         ([], 2, 0),
-        ([Step("a", 3), Step("b", 2)], 2, 3),
-        ([Step("a", 3), Step("b", 2)], 1, 5),
-        ([Step("a", 3), Step("b", 2, ("a",))], 2, 5),
-        ([Step("a", 3), Step("b", 2, ("done before",))], 2, 3),
-        ([Step("a", 1), Step("b", 5), Step("c", 1, ("a",)), Step("d", 1, ("b", "c"))], 2, 6),
+        ([ForecastJob("a", 3), ForecastJob("b", 2)], 2, 3),
+        ([ForecastJob("a", 3), ForecastJob("b", 2)], 1, 5),
+        ([ForecastJob("a", 3), ForecastJob("b", 2, ("a",))], 2, 5),
+        ([ForecastJob("a", 3), ForecastJob("b", 2, ("done before",))], 2, 3),
+        (
+            [
+                ForecastJob("a", 1),
+                ForecastJob("b", 5),
+                ForecastJob("c", 1, ("a",)),
+                ForecastJob("d", 1, ("b", "c")),
+            ],
+            2,
+            6,
+        ),
     ],
 )
-def test_work_is_scheduled_in_thought(steps: list[Step], slots: int, expected: float) -> None:
+def test_work_is_scheduled_in_thought(steps: list[ForecastJob], slots: int, expected: float) -> None:
     assert makespan(steps, {"": slots}) == expected
 
 
 def test_each_launcher_has_slots_of_its_own() -> None:
-    steps = [Step("a", 3, launcher="x"), Step("b", 3, launcher="y"), Step("c", 3, launcher="y")]
+    steps = [
+        ForecastJob("a", 3, launcher="x"),
+        ForecastJob("b", 3, launcher="y"),
+        ForecastJob("c", 3, launcher="y"),
+    ]
     assert makespan(steps, {"x": 1, "y": 1}) == 6
 
 
@@ -33,11 +46,11 @@ def test_each_launcher_has_slots_of_its_own() -> None:
     st.lists(st.tuples(st.integers(0, 100), st.lists(st.integers(0, 20), max_size=3)), max_size=20),
     st.integers(1, 5),
 )
-def test_it_lies_between_the_critical_path_and_one_after_the_other(
+def test_a_forecast_lies_between_the_critical_path_and_one_after_the_other(
     work: list[tuple[int, list[int]]], slots: int
 ) -> None:
     steps = [
-        Step(str(i), float(took), tuple(str(n) for n in needs if n < i))
+        ForecastJob(str(i), float(took), tuple(str(n) for n in needs if n < i))
         for i, (took, needs) in enumerate(work)
     ]
     longest: dict[str, float] = {}
@@ -49,7 +62,7 @@ def test_it_lies_between_the_critical_path_and_one_after_the_other(
 
 
 def test_many_jobs_are_no_problem() -> None:
-    chain = [Step(str(i), 1.0, (str(i - 1),) if i % 2 else ()) for i in range(10_000)]
+    chain = [ForecastJob(str(i), 1.0, (str(i - 1),) if i % 2 else ()) for i in range(10_000)]
     assert makespan(chain, {"": 100}) == 100
 
 
@@ -66,7 +79,7 @@ def test_many_jobs_are_no_problem() -> None:
         ({"a": 1}, [Running("b", 0.0, left_s=90.0)], {"a": 1.0, "b": 2.0}, 8, 90.0),
     ],
 )
-def test_what_is_left_is_guessed_from_what_ended_and_what_runs(
+def test_the_time_left_is_guessed_from_jobs_that_ended_and_jobs_that_run(
     unstarted: dict[str, int],
     running: list[Running],
     expected: dict[str, float | None],

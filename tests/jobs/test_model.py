@@ -93,7 +93,7 @@ def test_a_difference_has_each_row_once_and_as_it_is_now() -> None:
     assert [row.id for row in model.changes(3).rows] == ["b"]  # type: ignore[union-attr]
 
 
-def test_what_is_under_way_in_a_tick_is_shown_by_the_next() -> None:
+def test_a_change_under_way_in_a_tick_is_shown_by_the_next() -> None:
     model = Model()
     model.put(a_row())
     assert model.changes(0) == Delta(0)

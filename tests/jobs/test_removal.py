@@ -27,7 +27,7 @@ def outcome(workspace: Builder, key: JobKey, *, really: bool = True) -> Outcome:
 
 
 @pytest.mark.parametrize("really", [True, False])
-def test_what_is_locked_is_spared(workspace: Builder, really: bool) -> None:
+def test_a_locked_job_is_spared(workspace: Builder, really: bool) -> None:
     key = workspace.job("done")
     lock = job_directory.take_lock(MACHINE, workspace.layout.job(*key))
     assert lock is not None
@@ -48,15 +48,15 @@ def test_a_remover_waits_for_another_one_that_keeps_the_job(
     assert acted.outcome is Outcome.DELETED
 
 
-def test_what_runs_without_its_lock_is_spared(workspace: Builder, runner: Runner) -> None:
+def test_a_job_that_runs_without_its_lock_is_spared(workspace: Builder, runner: Runner) -> None:
     assert runner.lock is not None
-    runner.lock.close()  # as if somebody had deleted and remade the lock file
+    runner.lock.close()  # as if a person had deleted and remade the lock file
     assert outcome(workspace, runner.key, really=False) is Outcome.IN_USE
     assert outcome(workspace, runner.key) is Outcome.IN_USE
     assert os.path.isdir(runner.paths.directory)
 
 
-def test_what_left_processes_behind_is_spared(workspace: Builder) -> None:
+def test_a_job_that_left_processes_behind_is_spared(workspace: Builder) -> None:
     key = workspace.job("lost", ended=None)
     leftover = MACHINE.locks.try_lock(workspace.layout.job(*key).lock, DESCENDANTS_BYTE)
     assert leftover is not None

@@ -58,7 +58,7 @@ def test_a_job_of_another_machine_is_left_to_that_machine(workspace: Builder, ru
     assert "far-away" in acted.detail
 
 
-def test_what_has_ended_is_not_killed(workspace: Builder) -> None:
+def test_a_job_that_has_ended_is_not_killed(workspace: Builder) -> None:
     done = workspace.job("done")
     assert kill(workspace.jobs, done, "enough").acted.outcome is Outcome.NOT_RUNNING
     assert kill(workspace.jobs, JobKey("my.Train", "never"), "enough").acted.outcome is Outcome.GONE

@@ -48,7 +48,7 @@ def test_nothing_acts_on_the_terminal(attack: str) -> None:
     safe(attack).encode()  # a lone surrogate would otherwise break the print
 
 
-def test_what_was_hidden_is_seen() -> None:
+def test_hidden_characters_are_seen() -> None:
     assert safe("a\x1b]0;t\x07\r\u202eb\U000e0041\tc") == "a\\x1b]0;t\\x07\\r\\u202eb\\U000e0041\\tc"
 
 

@@ -371,7 +371,7 @@ def test_a_record_is_read_as_it_was_written(bench: JobBench) -> None:
 
 
 @pytest.mark.parametrize("value", ["much", -1, float("nan"), float("inf"), None])
-def test_what_is_no_measurement_is_refused(value: Any) -> None:
+def test_a_value_that_is_no_measurement_is_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         metrics_of({"co2_kg": value, "energy_kwh": 1, "duration_s": 1})
 

@@ -177,7 +177,9 @@ def test_a_command_of_another_user_ends_with_its_runner(
 
 
 @pytest.mark.parametrize("numbers", [{"uid": -1}, {"gid": -1}, {"uid": 1 << 40}])
-def test_what_cannot_be_confined_is_not_run(bench: JobBench, ended: Ended, numbers: dict[str, int]) -> None:
+def test_a_command_that_cannot_be_confined_is_not_run(
+    bench: JobBench, ended: Ended, numbers: dict[str, int]
+) -> None:
     command = Command(("sh", "-c", "echo ran"), confinement=Confinement(**numbers))
     job = bench.of(command, environment=PATH)
     marker = ended(job)

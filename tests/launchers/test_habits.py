@@ -158,16 +158,16 @@ LAST_WORDS = {
 
 
 @pytest.mark.parametrize("kind", LAST_WORDS)
-def test_what_waits_for_the_end_of_the_process_is_done(task: TaskBuilder, ended: Ended, kind: str) -> None:
+def test_a_function_that_waits_for_the_end_of_the_process_is_called(
+    task: TaskBuilder, ended: Ended, kind: str
+) -> None:
     job = task(LAST_WORDS[kind], before="kept = []")
     assert ended(job).reason is None
     assert Path(job.paths.directory, "left").read_text() == "words"
 
 
 @pytest.mark.parametrize("stream", ["sys.stdout", "sys.__stdout__", "open(1, 'w', closefd=False)"])
-def test_what_is_in_the_buffer_of_a_stream_is_in_the_log(
-    task: TaskBuilder, ended: Ended, stream: str
-) -> None:
+def test_the_buffer_of_a_stream_is_in_the_log(task: TaskBuilder, ended: Ended, stream: str) -> None:
     body = f"""
         kept.append({stream})
         sys.stdout.reconfigure(line_buffering=False)

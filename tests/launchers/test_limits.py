@@ -215,7 +215,7 @@ def test_f28_a_resumable_task_that_ignores_its_walltime_is_killed(task: TaskBuil
     assert (marker.reason, marker.signal) == (JobFailureStatus.TIMEOUT, signal.SIGKILL)
 
 
-def test_what_is_cancelled_while_its_time_is_up_counts_as_cancelled(
+def test_a_job_that_is_cancelled_while_its_time_is_up_counts_as_cancelled(
     task: TaskBuilder, launcher: Launcher, run: Run
 ) -> None:
     """A timeout may be tried again, and what a person was told would stop may not."""

@@ -193,7 +193,9 @@ def test_a_task_that_cannot_be_imported_fails_with_the_reason(
     assert "ClassNotFound" in (marker.message or "")
 
 
-def test_what_is_registered_at_exit_and_what_is_buffered_is_settled(task: TaskBuilder, ended: Ended) -> None:
+def test_functions_registered_at_exit_are_called_and_buffers_are_flushed(
+    task: TaskBuilder, ended: Ended
+) -> None:
     before = """
     import atexit, threading
     kept = []

@@ -127,7 +127,7 @@ def test_the_error_shows_the_text_and_points_into_it() -> None:
     assert pointer.startswith(" " * shown.index("x") + "^ expected")
 
 
-def test_what_steers_a_terminal_is_not_printed() -> None:
+def test_a_character_that_steers_a_terminal_is_not_printed() -> None:
     with pytest.raises(RequirementError) as refused:
         Requirement.parse("cuda \x1b[31m漢")
     shown, pointer = str(refused.value).splitlines()

@@ -118,7 +118,9 @@ def test_arrays_and_frames_lie_in_files_of_their_own_format(tmp_path: Path) -> N
         (polars.LazyFrame({"a": [1]}), "a LazyFrame has no rows yet"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_the_reason(value: Any, reason: str, tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_kept_is_refused_with_the_reason(
+    value: Any, reason: str, tmp_path: Path
+) -> None:
     with pytest.raises(TypeError, match=reason):
         kept([value], str(tmp_path / "Task.result"))
 
@@ -162,7 +164,7 @@ def test_a_form_that_nobody_wrote_is_refused_and_can_still_be_shown(raw: Any, tm
     readable(raw)
 
 
-def test_what_is_no_special_form_stays() -> None:
+def test_a_value_that_is_no_special_form_stays() -> None:
     for raw in ({"$odd": 1}, {"$set": [1], "more": 2}, {}):
         assert decoded(raw, "") == raw == readable(raw)
     deep: Any = []

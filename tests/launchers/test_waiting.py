@@ -42,7 +42,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_all_who_wait_are_told_and_who_comes_later_is_told_at_once(event: int) -> None:
+def test_all_waiting_tasks_are_told_and_one_that_comes_later_is_told_at_once(event: int) -> None:
     async def main() -> None:
         readable = Readable(event)
         waits = [asyncio.create_task(readable.wait()) for _ in range(3)]
@@ -56,7 +56,7 @@ def test_all_who_wait_are_told_and_who_comes_later_is_told_at_once(event: int) -
     asyncio.run(main())
 
 
-def test_who_gives_up_leaves_the_others_waiting(event: int) -> None:
+def test_a_task_that_gives_up_leaves_the_others_waiting(event: int) -> None:
     async def main() -> None:
         readable = Readable(event)
         gone, waiting = (asyncio.create_task(readable.wait()) for _ in range(2))
@@ -70,7 +70,7 @@ def test_who_gives_up_leaves_the_others_waiting(event: int) -> None:
     asyncio.run(main())
 
 
-def test_what_is_closed_is_listened_to_no_more(event: int) -> None:
+def test_a_closed_descriptor_is_listened_to_no_more(event: int) -> None:
     async def main() -> None:
         readable = Readable(event)
         wait = asyncio.create_task(readable.wait())
@@ -82,7 +82,7 @@ def test_what_is_closed_is_listened_to_no_more(event: int) -> None:
     asyncio.run(main())
 
 
-def test_it_is_listened_to_in_one_loop_after_another(event: int) -> None:
+def test_a_descriptor_is_listened_to_in_one_loop_after_another(event: int) -> None:
     readable = Readable(event)
 
     async def give_up() -> None:

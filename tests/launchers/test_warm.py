@@ -430,7 +430,7 @@ def test_a_gpu_that_is_open_is_noticed(
     assert "opens a GPU" in caplog.text
 
 
-def test_what_is_repaired_is_forked_again(
+def test_a_repaired_module_is_forked_again(
     task: TaskBuilder, ended: Ended, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     job = task(WAS_FORKED, before="import random; random.seed(3)")
@@ -489,7 +489,7 @@ def test_a_module_that_hangs_shows_in_its_job(
     assert job.marker().reason is JobFailureStatus.CANCELLED
 
 
-def test_what_is_started_after_the_end_is_not_forked(
+def test_a_job_that_is_started_after_the_end_is_not_forked(
     task: TaskBuilder, ended: Ended, launcher: WarmLauncher
 ) -> None:
     """Nobody would end its parent."""

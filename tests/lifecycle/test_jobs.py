@@ -60,7 +60,7 @@ def test_assigning_the_state_is_a_checked_transition() -> None:
     assert job.state is JobState.WAITING
 
 
-def test_what_is_unfinished_and_what_failed_is_counted() -> None:
+def test_unfinished_and_failed_jobs_are_counted() -> None:
     job = a_job()
     follow(job, *RUN)
     assert job.counts() == (1, 0)

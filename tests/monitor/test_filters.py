@@ -73,14 +73,14 @@ JOB = {
         f"epochs<{'9' * 400}",
     ],
 )
-def test_it_matches(text: str) -> None:
+def test_a_filter_matches_a_job(text: str) -> None:
     assert parse_filter(text).matches(JOB)
 
 
 @pytest.mark.parametrize(
     "text", ["lr<abc", "lr>abc", "(lr=1 or epochs=10) and state=done", "task='train'", "deep=1", 'lr="5e-2"']
 )
-def test_it_does_not_match(text: str) -> None:
+def test_a_filter_does_not_match_another_job(text: str) -> None:
     assert not parse_filter(text).matches(JOB)
 
 

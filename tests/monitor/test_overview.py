@@ -14,7 +14,7 @@ from tenuto.testing.fake_source import FakeSource, fake_row
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_what_runs_is_shown_of_every_group_in_turn() -> None:
+def test_running_jobs_of_every_group_are_shown_in_turn() -> None:
     source = FakeSource()
     for name, count in (("many", 50), ("few", 2)):
         group = f"experiments:{name}/1"

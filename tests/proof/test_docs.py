@@ -33,7 +33,7 @@ def test_the_page_shows_the_newest_kept_result(require: Callable[[str], None]) -
     assert docs.named(PAGE) == kept(RESULTS)[-1]
 
 
-def test_what_is_shown_is_a_whole_run() -> None:
+def test_the_page_shows_a_whole_run() -> None:
     path = docs.named(PAGE)
     assert path is not None
     raw = json.loads(path.read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ GOOD = Report("models", "Model checks", (CASE, CASE), planted=(BUG,))
         (Report("x", "X", ()), "nothing was tried"),
     ],
 )
-def test_what_fails_is_said_to_fail(bad: Report, said: str) -> None:
+def test_a_failing_report_is_said_to_fail(bad: Report, said: str) -> None:
     assert not bad.good
     assert "FAILS" in report.text(bad)
     assert said in report.text(bad)

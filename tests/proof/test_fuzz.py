@@ -40,7 +40,7 @@ def test_a_reader_bears_garbage(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
-def test_what_was_found_does_no_harm_any_more(path: Path, bench: Bench) -> None:
+def test_an_input_that_was_found_does_no_harm_any_more(path: Path, bench: Bench) -> None:
     assert harm(engines.target_named(path.name.partition("--")[0], bench), path.read_bytes()) is None
 
 

@@ -38,7 +38,7 @@ def test_nothing_half_written_passes_for_good_and_planted_bugs_are_found() -> No
         ("unreadable marker", Fault.KILL),
     ],
 )
-def test_what_was_found_stays_mended(scenario: str, fault: Fault) -> None:
+def test_a_fault_that_was_found_stays_mended(scenario: str, fault: Fault) -> None:
     assert try_all(NUMBERS[scenario], fault).violations == []
 
 

@@ -25,7 +25,7 @@ def test_an_event_loop_submits_at_a_rate() -> None:
     assert load.ended == load.submitted >= 50  # how long it stood still is judged on a quiet machine
 
 
-def test_what_is_promised_is_judged() -> None:
+def test_the_promises_of_a_server_are_judged() -> None:
     assert len(judged_load(Load(10, 9, stall_s=0.011, raw_stall_s=0.011))) == 2
     assert judged_load(Load(10, 10, stall_s=0.009, raw_stall_s=0.5)) == []
     assert len(judged_months(Months(1, grown=5 << 20, kept=1, wrong=1))) == 3

@@ -59,7 +59,7 @@ def test_many_worlds_break_no_promise(first: int) -> None:
 
 
 def test_the_worlds_that_give_planted_bugs_away_break_no_promise() -> None:
-    """So each of these bugs is found here as well, should somebody make it."""
+    """So each of these bugs is found here as well, should an engineer make it."""
     assert lived(sorted(set(known_seeds().values()) - set(range(SEEDS_IN_TESTS)))).failing == ()
 
 
@@ -126,7 +126,7 @@ def test_a_large_request_in_a_crowd_is_overtaken_ten_times_and_no_more() -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_who_waits_for_tokens_is_told_when_another_scheduler_starts_the_job(seed: int) -> None:
+def test_a_job_that_waits_for_tokens_is_told_when_another_scheduler_starts_it(seed: int) -> None:
     jobs = tuple(JobPlan(name, duration_s=5.0, tokens=(("token0", 1),)) for name in ("j0", "j1"))
     runs = (RunPlan(("j0", "j1")), RunPlan(("j0", "j1")))
     outcome = simulate(Scenario(seed, jobs, runs, tokens=(("token0", 1),), hears=True))
@@ -137,7 +137,7 @@ def test_who_waits_for_tokens_is_told_when_another_scheduler_starts_the_job(seed
     assert max(known) - started < 0.5
 
 
-def test_who_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:
+def test_a_process_that_is_killed_in_an_operation_writes_nothing_after_others_went_on() -> None:
     """Who was killed while it was kept waiting still wrote half a marker into that of another."""
     disk = SimulatedDisk()
     disk.replace("/marker", b"whole", durable=False)

@@ -67,7 +67,7 @@ def test_a_job_begins_when_all_that_it_needs_has_ended() -> None:
         assert len(judge.by_order([needed, job], {0: ended, 1: [Entry("start", "b", 2, at=at)]})) == problems
 
 
-def test_what_is_done_has_its_result_and_its_log() -> None:
+def test_a_done_job_has_its_result_and_its_log() -> None:
     jobs = [PlannedJob(7, Kind.TASK, 0.0, Fate.DONE), PlannedJob(8, Kind.COMMAND, 0.0, Fate.DONE)]
     good = {7: {"state": "DONE", "result": 7, "log_is_whole": True}, 8: {"state": "DONE", "result": None}}
     assert judge.by_answers(jobs, good) == []
@@ -94,7 +94,7 @@ def judged(
         ([*WELL, Entry("start", "b", 2), Entry("end", "b", 2)], "DONE", Fate.PASSING, {"removed": True}),
     ],
 )
-def test_what_is_allowed_is_no_violation(
+def test_an_allowed_end_is_no_violation(
     entries: Sequence[Entry], answer: str, fate: Fate, fields: Mapping[str, Any]
 ) -> None:
     problems = judged(entries, answer, fate, **fields)
@@ -124,13 +124,13 @@ def test_the_ledger_betrays_what_went_wrong(
     assert any(said in problem for problem in judged(entries, answer, fate))
 
 
-def test_what_was_done_must_not_run_again_when_it_is_submitted_again() -> None:
+def test_a_done_job_must_not_run_again_when_it_is_submitted_again() -> None:
     job = PlannedJob(0, Kind.TASK, 0.0, Fate.DONE)
     ran = [*WELL[:2], Entry("start", "b", 2), Entry("end", "b", 2)]
     assert "ran again" in by_ledger([job], {0: ran}, {0: "DONE"}, {0: WELL[:2]})[0]
 
 
-def test_what_is_left_in_the_files_is_found(tmp_path: Path) -> None:
+def test_temporary_files_and_locks_that_are_left_are_found(tmp_path: Path) -> None:
     machine = this_machine()
     job = tmp_path / "ws" / "jobs" / "task" / "0123"
     job.mkdir(parents=True)

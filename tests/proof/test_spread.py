@@ -1,4 +1,4 @@
-"""Work is spread over processes, and comes back in its order, whoever is first; what dies is told."""
+"""Work is spread over processes and comes back in its order; a process that dies is told."""
 
 from __future__ import annotations
 

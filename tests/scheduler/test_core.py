@@ -168,6 +168,7 @@ def test_a_job_that_enters_again_waits_for_all_jobs_that_it_needs(stage: Stage) 
     assert c.phase is Phase.STARTING
 
 
+@pytest.mark.slow
 def test_a_failing_chain_of_20_000_needs_no_recursion(stage: Stage) -> None:
     stage.launcher.slots = 0
     jobs = [stage.job("0")]

@@ -142,7 +142,7 @@ def test_the_tries_of_a_scheduler_that_was_killed_are_not_forgotten() -> None:
     assert tries_to_come(lost(ran=True), Tries(2), limits) == Tries(2, 1)
 
 
-def test_what_ended_for_good_has_all_its_tries_when_it_is_submitted_again() -> None:
+def test_a_job_that_ended_for_good_has_all_its_tries_when_it_is_submitted_again() -> None:
     limits = RetryLimits(resumable=True, max_retries=2, max_lost_retries=1)
     failed = derived(JobState.ERROR, reason=JobFailureStatus.FAILED)
     assert tries_to_come(TIMED_OUT, Tries(2), limits) == Tries()

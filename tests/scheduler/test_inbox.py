@@ -45,7 +45,7 @@ def test_wishes_that_come_together_are_taken_in_together() -> None:
     assert taken.wishes == ["a", "b", "c"]
 
 
-def test_who_is_in_a_hurry_takes_those_along_who_are_not() -> None:
+def test_a_submission_in_a_hurry_takes_the_patient_ones_along() -> None:
     taken = Taken()
     taken.put("a", 1.0)
     taken.put("b", 0.1)
@@ -54,7 +54,7 @@ def test_who_is_in_a_hurry_takes_those_along_who_are_not() -> None:
     assert taken.wishes == ["a", "b"]
 
 
-def test_what_comes_after_a_round_was_taken_in_waits_for_its_own_time() -> None:
+def test_a_submission_after_a_round_was_taken_in_waits_for_its_own_time() -> None:
     taken = Taken()
     taken.put("a", 1.0)
     taken.take_in()

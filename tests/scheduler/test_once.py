@@ -185,7 +185,7 @@ def test_an_attempt_that_another_scheduler_made_since_is_the_answer(world: World
     assert (job.state, job.attempt, begun(world)) == (JobState.DONE, 2, 2)
 
 
-def test_what_waits_for_a_job_that_failed_once_is_stranded(world: World) -> None:
+def test_a_job_that_waits_for_one_that_failed_once_is_stranded(world: World) -> None:
     world.payload = world.payload._replace(exit_code=3)
     submitted(world, world.scheduler())
     second, owner = world.scheduler(), FakeOwner()

@@ -46,7 +46,7 @@ def test_a_job_passes_through_its_states_in_order(bench: Bench, tmp_path: Path) 
     assert job.submittime <= job.starttime <= job.endtime  # type: ignore[operator]
 
 
-def test_who_submits_very_many_lets_them_be_taken_in(
+def test_a_caller_that_submits_very_many_jobs_lets_them_be_taken_in(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tenuto.scheduler.base.GATHER_S", 3600.0)  # nothing else has them taken in
@@ -71,7 +71,7 @@ def test_very_many_can_be_submitted_in_the_loop_itself(
     assert len(bench.scheduler.waitingjobs) == MOST_GATHERED
 
 
-def test_the_same_identity_is_one_job_for_all_who_submit_it(bench: Bench, tmp_path: Path) -> None:
+def test_the_same_identity_is_one_job_for_all_owners(bench: Bench, tmp_path: Path) -> None:
     other = FakeOwner("other")
     first = bench.submit(note("a", tmp_path / "ledger"))
     second = bench.scheduler.submit(bench.job(note("a", tmp_path / "ledger")), other)
@@ -118,7 +118,7 @@ def test_a_dependent_of_a_job_that_already_failed_is_stranded_at_once(bench: Ben
     assert second.failure_status is JobFailureStatus.DEPENDENCY
 
 
-def test_what_is_done_is_reused_and_nothing_is_written_in_its_directory(bench: Bench, tmp_path: Path) -> None:
+def test_a_done_job_is_reused_and_nothing_is_written_in_its_directory(bench: Bench, tmp_path: Path) -> None:
     bench.submit(note("a", tmp_path / "ledger")).wait(WAIT_S)
     directory = bench.scheduler.jobs.popitem()[0]
     before = snapshot(directory)
@@ -218,7 +218,9 @@ def test_callbacks_that_raise_change_nothing(bench: Bench, tmp_path: Path) -> No
     eventually(lambda: heard == [job], "the second callback")
 
 
-def test_who_asks_after_the_end_is_called_and_the_owner_waits_for_that(bench: Bench, tmp_path: Path) -> None:
+def test_a_callback_that_is_added_after_the_end_is_called_and_the_owner_waits_for_that(
+    bench: Bench, tmp_path: Path
+) -> None:
     job = bench.submit(note("a", tmp_path / "ledger"))
     assert job.wait(WAIT_S) is S.DONE
     may_end = threading.Event()
@@ -269,7 +271,7 @@ def test_two_schedulers_share_one_job(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [True, False])
-def test_a_done_job_whose_lock_somebody_has_is_looked_at_again(
+def test_a_done_job_whose_lock_is_held_is_looked_at_again(
     bench: Bench, tmp_path: Path, removed: bool
 ) -> None:
     bench.submit(note("a", tmp_path / "ledger")).wait(WAIT_S)
@@ -321,7 +323,9 @@ def test_a_transient_job_sleeps_again_when_the_job_that_needs_it_is_cancelled(
     assert lines(ledger)[2:] == ["needed", "last"]
 
 
-def test_who_only_looked_whether_a_job_can_be_removed_does_not_fail_it(bench: Bench, tmp_path: Path) -> None:
+def test_a_process_that_only_looked_whether_a_job_can_be_removed_does_not_fail_it(
+    bench: Bench, tmp_path: Path
+) -> None:
     ledger = tmp_path / "ledger"
     bench.submit(note("a", ledger)).wait(WAIT_S)
     other = Bench(tmp_path / "ws", slots=1)
@@ -345,7 +349,9 @@ def test_who_only_looked_whether_a_job_can_be_removed_does_not_fail_it(bench: Be
     other.close()
 
 
-def test_nobody_is_told_that_all_is_done_while_submissions_are_taken_in(bench: Bench, tmp_path: Path) -> None:
+def test_an_owner_is_not_told_that_all_is_done_while_submissions_are_taken_in(
+    bench: Bench, tmp_path: Path
+) -> None:
     """Two jobs that are found done come together: after the first, nothing is unfinished, and yet not all."""
     names = ("a", "b")
     for name in names:
@@ -367,13 +373,13 @@ def test_nobody_is_told_that_all_is_done_while_submissions_are_taken_in(bench: B
             return False
 
         later.scheduler.call(both)
-        later.scheduler.call(lambda: None)  # who waits is asked in the step before this one
+        later.scheduler.call(lambda: None)  # waiting jobs are asked in the step before this one
         assert set(known) == {2}
     finally:
         later.close()
 
 
-def test_what_failed_is_run_again_as_who_submits_it_now_wants(bench: Bench) -> None:
+def test_a_failed_job_is_run_again_as_its_newest_submission_wants(bench: Bench) -> None:
     """Found by the soak: the closed launcher of an experiment before was used, and its processes stayed."""
     job = bench.submit(Fail.C(message="no"))
     bench.wait()
@@ -387,7 +393,7 @@ def test_what_failed_is_run_again_as_who_submits_it_now_wants(bench: Bench) -> N
     assert job.attempt == 2
 
 
-def test_what_nobody_wants_any_more_is_forgotten_and_found_again(bench: Bench, tmp_path: Path) -> None:
+def test_a_job_without_an_owner_is_forgotten_and_found_again(bench: Bench, tmp_path: Path) -> None:
     """Found by the soak: a process that runs one experiment after the other grew with each job."""
     task = note("a", tmp_path / "ledger")
     forgotten = weakref.ref(bench.submit(task))

@@ -36,6 +36,7 @@ def test_a_job_is_submitted_and_awaited_on_the_callers_loop(server: Server) -> N
     assert run(serve()) is S.DONE
 
 
+@pytest.mark.slow
 def test_very_many_are_awaited_at_once_without_a_thread_each(server: Server) -> None:
     before = threading.active_count()
 
@@ -102,7 +103,7 @@ def test_a_sleeping_transient_job_is_no_reason_to_wait(server: Server) -> None:
     assert run(serve()) is S.UNSCHEDULED
 
 
-def test_a_closed_scheduler_says_so_to_those_who_wait(server: Server) -> None:
+def test_a_closed_scheduler_says_so_to_waiting_callers(server: Server) -> None:
     async def serve() -> None:
         server.hold_back()
         job = await server.submit("a")
@@ -152,7 +153,7 @@ def test_calls_are_handed_in_in_their_order(server: Server) -> None:
     assert server.launcher.started == [str(number) for number in range(50)]
 
 
-def test_what_cannot_be_used_is_refused_to_the_caller(server: Server, tmp_path: Path) -> None:
+def test_an_unusable_directory_is_refused_to_the_caller(server: Server, tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "jobs").write_text("a file where a directory should be")
     with pytest.raises(DirectoryUnusable):

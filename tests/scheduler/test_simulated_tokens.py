@@ -143,7 +143,7 @@ def test_two_that_want_the_same_two_tokens_do_not_block_each_other(world: World)
     assert states([first, second]) == {JobState.DONE}
 
 
-def test_who_waits_for_a_busy_token_delays_nobody_and_has_no_slot(world: World) -> None:
+def test_a_job_that_waits_for_a_busy_token_delays_no_other_and_has_no_slot(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     launcher = world.make_launcher("narrow", slots=2)
     a, b = world.tokens["a"], world.tokens["b"]
@@ -229,7 +229,7 @@ def test_a_lost_queue_is_made_again(world: World, damage: str) -> None:
     assert world.host.clock.monotonic() < 60
 
 
-def test_a_full_disk_delays_who_waits_and_ends_nobody(world: World) -> None:
+def test_a_full_disk_delays_waiting_jobs_and_ends_none(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     b = world.tokens["b"]
     scheduler.submit(world.job("first", b.dependency()), owner)
@@ -338,7 +338,7 @@ def test_a_larger_capacity_counts_at_once_and_a_smaller_one_as_units_fall_free(w
     assert states(jobs) == {JobState.DONE}
 
 
-def test_who_waits_for_more_than_is_left_of_a_token_ends_with_a_message(world: World) -> None:
+def test_a_job_that_waits_for_more_than_is_left_of_a_token_ends_with_a_message(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     a = world.tokens["a"]
     scheduler.submit(world.job("holder", a.dependency()), owner)
@@ -372,7 +372,7 @@ def test_a_cancelled_job_leaves_the_queue(world: World) -> None:
     assert [job.state for job in jobs] == [JobState.DONE, JobState.ERROR, JobState.DONE]
 
 
-def test_what_nobody_wants_any_more_is_not_started_until_somebody_does(world: World) -> None:
+def test_a_job_without_an_owner_is_not_started_until_it_has_one(world: World) -> None:
     scheduler = world.scheduler()
     holder, gone, later = FakeOwner(), FakeOwner(), FakeOwner()
     b = world.tokens["b"]
@@ -414,6 +414,7 @@ def test_a_transient_job_that_nobody_needs_any_more_gives_up_its_ticket(world: W
     assert states([transient, again]) == {JobState.DONE}
 
 
+@pytest.mark.slow
 def test_many_waiting_jobs_have_few_tickets_and_keep_their_order(world: World) -> None:
     owner, scheduler = FakeOwner(), world.scheduler()
     b = world.tokens["b"]
@@ -514,7 +515,7 @@ def test_the_tokens_of_an_external_job_are_free_once_it_ended(world: World) -> N
     assert world.held()["a"] == 0
 
 
-def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
+def test_a_unit_that_another_job_took_meanwhile_is_not_taken_twice(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody held the units of a job on a cluster after its scheduler died: it runs on, and that is said."""
@@ -542,7 +543,7 @@ def test_a_unit_that_somebody_took_meanwhile_is_not_taken_twice(
 @pytest.mark.parametrize(
     "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 25))]
 )
-def test_whoever_is_killed_nothing_leaks_and_nothing_is_given_out_twice(world: World, seed: int) -> None:
+def test_a_killed_process_leaks_no_unit_and_no_unit_is_given_out_twice(world: World, seed: int) -> None:
     random = Random(seed)
     world.tokens |= {"c": world.token("c", 3)}
     names = sorted(world.tokens)
@@ -580,7 +581,7 @@ def test_whoever_is_killed_nothing_leaks_and_nothing_is_given_out_twice(world: W
     assert [ticket for ticket in world.files.queue().tickets if ticket.scheduler in living] == []
 
 
-def test_who_asks_for_tokens_of_a_job_that_another_scheduler_runs_watches_it_at_once(world: World) -> None:
+def test_a_scheduler_that_asks_for_tokens_of_a_job_that_another_runs_watches_it_at_once(world: World) -> None:
     """It was seen only at the next poll, two seconds later."""
     owners, schedulers = (FakeOwner("first"), FakeOwner("second")), (world.scheduler(), world.scheduler())
     b = world.tokens["b"]
@@ -598,7 +599,7 @@ def test_who_asks_for_tokens_of_a_job_that_another_scheduler_runs_watches_it_at_
 
 
 @pytest.mark.parametrize("units", [1, 2])
-def test_what_was_cancelled_and_submitted_again_while_starts_were_paused_is_started_once(
+def test_a_job_cancelled_and_submitted_again_while_starts_were_paused_is_started_once(
     world: World, units: int
 ) -> None:
     """It was in the queue of ready jobs twice, got its tokens twice, and waited for itself for ever."""

@@ -97,7 +97,7 @@ def test_a_runner_said_to_have_failed_that_dies_later_is_followed_by_another(wor
     assert world.ledger == [("begin", "job0"), ("begin", "job0"), ("end", "job0")]
 
 
-def test_what_was_cancelled_as_its_time_was_up_is_not_tried_again(world: World) -> None:
+def test_a_job_that_was_cancelled_as_its_time_was_up_is_not_tried_again(world: World) -> None:
     """The wish came when the runner could not hear it any more: its marker says TIMEOUT."""
     world.retry = RetryLimits(resumable=True, max_retries=3)
     world.payload = world.payload._replace(
@@ -130,7 +130,7 @@ def test_the_same_world_gives_the_same_history() -> None:
     assert history() == history()
 
 
-def test_what_failed_elsewhere_while_it_slept_is_run_when_it_is_needed(world: World) -> None:
+def test_a_job_that_failed_elsewhere_while_it_slept_is_run_when_it_is_needed(world: World) -> None:
     """Found by the simulation (seed 7745): the failure of before counted as the answer."""
     owner, other_owner = FakeOwner(), FakeOwner("other")
     scheduler, other = world.scheduler(), world.scheduler()

@@ -1,4 +1,4 @@
-"""Who of those who wait for tokens may start: the rule by itself, on values."""
+"""Which of the jobs that wait for tokens may start: the rule by itself, on values."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def granted(tickets: Sequence[Ticket], free: Mapping[str, Sequence[int]]) -> tup
     return grants, decision
 
 
-def test_units_go_to_the_first_who_came_and_to_the_lowest_numbers() -> None:
+def test_the_first_ticket_gets_the_units_of_the_lowest_numbers() -> None:
     grants, decision = granted([ticket(1, ("a", 2)), ticket(2, ("a", 2))], {"a": [0, 2, 3]})
     assert grants == {1: {"a": (0, 2)}}
     assert [t.number for t in decision.tickets] == [2]
 
 
-def test_who_is_short_takes_nothing_and_delays_nobody() -> None:
+def test_a_ticket_that_is_short_takes_nothing_and_delays_no_other() -> None:
     grants, decision = granted(
         [ticket(1, ("a", 3)), ticket(2, ("a", 1)), ticket(3, ("b", 1))], {"a": [0, 1], "b": [0]}
     )
@@ -63,7 +63,7 @@ def test_a_ticket_of_another_scheduler_that_can_start_is_waited_for() -> None:
     assert grants == {2: {"a": (1,)}}
 
 
-def test_nobody_waits_for_a_parked_ticket_and_to_pass_it_counts_for_nothing() -> None:
+def test_no_ticket_waits_for_a_parked_one_and_to_pass_it_counts_for_nothing() -> None:
     grants, decision = granted(
         [ticket(1, ("a", 1), scheduler=OTHER, parked=True), ticket(2, ("a", 1))], {"a": [0]}
     )
@@ -81,7 +81,7 @@ def test_after_ten_overtakings_what_falls_free_is_kept() -> None:
     assert set(granted([large, ticket(3, ("a", 1))], {"a": [0, 1, 2]})[0]) == {1}
 
 
-def test_who_is_short_of_a_token_that_nobody_takes_from_it_closes_no_other() -> None:
+def test_a_ticket_short_of_a_token_that_no_other_takes_from_it_closes_no_other() -> None:
     both = ticket(1, ("a", 1), ("b", 1), overtaken={"a": MOST_OVERTAKINGS})
     grants, _ = granted([both, ticket(2, ("a", 1))], {"a": [0], "b": []})
     assert set(grants) == {2}

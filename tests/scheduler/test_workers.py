@@ -28,7 +28,7 @@ def test_a_call_that_raises_is_logged_and_the_rest_go_on(caplog: pytest.LogCaptu
     assert "a callback raised" in caplog.text
 
 
-def test_calls_that_pile_up_are_made_when_somebody_is_in_a_hurry() -> None:
+def test_calls_that_pile_up_are_made_when_a_call_is_in_a_hurry() -> None:
     worker = ThreadWorker("patient", 1, gather_s=3600)
     first, second = threading.Event(), threading.Event()
     worker.call(first.set)

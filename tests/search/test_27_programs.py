@@ -103,7 +103,7 @@ def test_27_a_root_that_cannot_be_evaluated_ends_the_search_with_the_evaluators_
     assert "too large" in (result.message or "")
 
 
-def test_27_what_is_no_repository_is_refused_at_the_call(tmp_path: Path) -> None:
+def test_27_a_path_that_is_no_repository_is_refused_at_the_call(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="no git repository"):
         programs(tmp_path, path=tmp_path).open()
     with pytest.raises(SearchError, match="no such directory"):
@@ -189,7 +189,9 @@ def test_29_a_stage_below_its_threshold_ends_the_candidate_there(tmp_path: Path)
 
 
 @pytest.mark.parametrize("which", ["agent", "evaluator"])
-def test_29_what_runs_over_its_time_is_killed_with_all_it_started(tmp_path: Path, which: str) -> None:
+def test_29_a_command_that_runs_over_its_time_is_killed_with_all_it_started(
+    tmp_path: Path, which: str
+) -> None:
     repository(tmp_path)
     pids = tmp_path / "pids"
     # A shell is there at once: a busy machine may need seconds to start Python, and the time is short.

@@ -254,7 +254,7 @@ def test_a_child_stays_in_its_space(variation: Any) -> None:
         (Mixed, "variations"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_call(make: Any, words: str) -> None:
+def test_an_argument_that_makes_no_sense_is_refused_at_the_call(make: Any, words: str) -> None:
     with pytest.raises(SearchError, match=words):
         make()
 
@@ -291,7 +291,7 @@ def test_a_task_may_return_a_number_a_mapping_or_an_outcome() -> None:
         {"objective": 1, "measures": [1, 2], "failure": "no"},
     ],
 )
-def test_what_is_no_outcome_is_a_failure_with_words(returned: Any) -> None:
+def test_a_value_that_is_no_outcome_is_a_failure_with_words(returned: Any) -> None:
     found = read_outcome(returned, ["a", "b"], 2)
     assert found.failure
     if isinstance(returned, dict):

@@ -212,7 +212,7 @@ def test_26_a_row_that_cannot_be_told_is_failed_with_the_error(store: Store) -> 
 # -- steering --------------------------------------------------------------------------------------
 
 
-def test_70_what_comes_after_a_cancellation_or_removal_is_discarded(store: Store) -> None:
+def test_70_a_result_after_a_cancellation_or_removal_is_discarded(store: Store) -> None:
     opened(store)
     added(store, 3)
     store.dispatch("s", 2)

@@ -99,7 +99,7 @@ VICTIMS = [("payload", "SIGKILL"), ("runner", ""), ("payload child runner", "")]
 
 
 @pytest.mark.parametrize(("victims", "word"), VICTIMS)
-def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
+def test_07_a_job_whose_processes_are_killed_is_failed_and_its_place_is_free(
     shared: Process, victims: str, word: str
 ) -> None:
     """Acceptance 7: never run again, the reason is told, and no process is left."""
@@ -111,7 +111,7 @@ def test_07_whoever_is_killed_the_job_is_failed_and_its_place_is_free(
 
 @pytest.mark.prove("it measures time")
 @pytest.mark.parametrize(("victims", "word"), VICTIMS)
-def test_07_the_end_of_who_is_killed_is_told_within_five_seconds(
+def test_07_the_end_of_a_killed_job_is_told_within_five_seconds(
     shared: Process, victims: str, word: str
 ) -> None:
     assert killed(shared, victims)[0] <= 5.0

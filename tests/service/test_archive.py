@@ -104,7 +104,7 @@ def test_extra_files_lie_in_their_own_folder_and_cannot_be_forged(tmp_path: Path
     assert set(made.namelist()) == {".tenuto/stdout", ".tenuto/job.json"}
 
 
-def test_what_changes_while_it_is_packed_leaves_a_valid_zip(tmp_path: Path) -> None:
+def test_a_directory_that_changes_while_it_is_packed_gives_a_valid_zip(tmp_path: Path) -> None:
     """H09: one file shrinks, one grows, one vanishes, one is made."""
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).write_bytes(os.urandom(3 * archive.CHUNK))

@@ -32,7 +32,7 @@ def test_names_that_could_do_harm_are_refused(bad: bytes) -> None:
 
 
 @given(st.text(max_size=300))
-def test_what_passes_is_one_step_of_a_path(name: str) -> None:
+def test_a_name_that_passes_is_one_step_of_a_path(name: str) -> None:
     raw = name.encode("utf-8", "surrogatepass")
     taken, problem = names.file_name(raw)
     if problem is None:
@@ -82,7 +82,7 @@ def test_users_of_tokens(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".x", "a b", "ä", "a" * 65, "a\n", "-a"])
-def test_what_is_no_user(text: str) -> None:
+def test_a_text_that_is_no_user_is_seen(text: str) -> None:
     assert not names.is_user(text)
 
 

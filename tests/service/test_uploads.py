@@ -99,7 +99,7 @@ def test_a_preamble_and_an_epilogue_do_no_harm(tmp_path: Path) -> None:
         ("bad_multipart", body(file("run.sh", headers=b"Content-Transfer-Encoding: base64\r\n"))),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_by_name(tmp_path: Path, expected: str, content: bytes) -> None:
+def test_a_wrong_upload_is_refused_by_name(tmp_path: Path, expected: str, content: bytes) -> None:
     """H01, H02, H03, H04."""
     inside = tmp_path / "data" / "files"
     inside.mkdir(parents=True)

@@ -16,7 +16,7 @@ from tenuto.settings.tree import TABLE, ValueSource
 
 
 class Place:
-    """A home, a project and a set of variables, apart from those of whoever runs the tests."""
+    """A home, a project and a set of variables, apart from those of the user that runs the tests."""
 
     def __init__(self, root: Path) -> None:
         self.home = root / "home"

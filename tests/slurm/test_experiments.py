@@ -241,7 +241,7 @@ class Long(ResumableTask):
     assert all("--time=2" in call for call in driver.calls("sbatch"))
 
 
-def test_a_job_that_somebody_else_cancels_is_cancelled(driver: Driver) -> None:
+def test_a_job_that_an_operator_cancels_is_cancelled(driver: Driver) -> None:
     process = driver.start(
         driver.script("""
 with experiment(HERE / "ws", "x"):

@@ -35,7 +35,7 @@ def test_the_next_driver_awaits_what_runs_and_what_waits(driver: Driver) -> None
 
 
 @pytest.mark.prove("it is given up after a minute")
-def test_what_was_never_submitted_is_tried_again(driver: Driver) -> None:
+def test_a_job_that_was_never_submitted_is_tried_again(driver: Driver) -> None:
     driver.shim("sbatch", "kill -KILL $PPID; exit 1")
     script = driver.script(NOTE)
     driver.start(script).communicate(timeout=60)

@@ -83,7 +83,7 @@ def deaf(slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return driver.directory / "away"
 
 
-def test_what_is_left_of_a_submission_that_is_over_is_taken_out_of_the_queue(
+def test_the_rest_of_a_submission_that_is_over_is_taken_out_of_the_queue(
     slurm: PrivateSlurm, bench: JobBench, tmp_path: Path, deaf: Path
 ) -> None:
     """Its driver was killed before it could say so; another one, with a job of its own, comes by."""

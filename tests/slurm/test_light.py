@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tenuto.launchers.manifest import Header
 from tenuto.launchers.requirements_values import Alternative
-from tenuto.launchers.slurm.attempt import Attempt
+from tenuto.launchers.slurm.attempt import SlurmAttempt
 from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.launcher import SlurmLauncher
-from tenuto.launchers.slurm.submission import Found, Place
+from tenuto.launchers.slurm.submission import Place, SubmittedAttempt
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
@@ -41,13 +41,13 @@ def test_a_run_without_a_cluster_loads_nothing_of_slurm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_job_that_has_our_id_and_not_our_name_is_somebody_elses(tmp_path: Path) -> None:
+def test_a_job_that_has_our_id_and_not_our_name_belongs_to_another_user(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
     launch = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
-    attempt = Attempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)
+    attempt = SlurmAttempt(this_machine(), layout.job("a.Task", "ab12"), launch, 30.0)
     place = Place(layout.launchers, "0123456789abcdef")
-    attempt.take_found(Found(place, 0, False, "7", Header(30.0)))
-    ours = Row("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
+    attempt.take_found(SubmittedAttempt(place, 0, False, "7", Header(30.0)))
+    ours = SlurmRow("7", "RUNNING", "None", None, 0, f"Task{place.suffix}")
     assert attempt.own(ours) is ours
     assert attempt.own(ours._replace(name="Task-fedcba98")) is None
 

@@ -80,7 +80,7 @@ def cancelled_while_sbatch_hangs(driver: Driver) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_is_queued_after_its_driver_cancelled_it_and_ended_exits_with_75(driver: Driver) -> None:
+def test_a_job_that_is_queued_after_its_driver_cancelled_it_and_ended_exits_with_75(driver: Driver) -> None:
     process = cancelled_while_sbatch_hangs(driver)
     (driver.directory / "leave").touch()
     assert "CANCELLED" in driver.ended(process, 1)
@@ -93,7 +93,7 @@ def test_what_is_queued_after_its_driver_cancelled_it_and_ended_exits_with_75(dr
     assert driver.ledger() == [], "it never began"
 
 
-def test_what_is_queued_after_its_driver_cancelled_it_is_taken_out_of_the_queue(driver: Driver) -> None:
+def test_a_job_that_is_queued_after_its_driver_cancelled_it_is_taken_out_of_the_queue(driver: Driver) -> None:
     driver.close_queue()
     process = cancelled_while_sbatch_hangs(driver)
     (driver.directory / "may-go").touch()

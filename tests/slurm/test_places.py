@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.slurm import submission
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.places import OpenPlaces
 from tenuto.launchers.slurm.submission import ARRAY_VARIABLES, Place
 from tenuto.testing.jobs import JobBench, ReadyJob
@@ -41,8 +41,8 @@ class Found:
     def mark(self, job: ReadyJob) -> None:
         write_marker(self.files, job.paths, Marker(1, job.launch.nonce))
 
-    def row(self, state: str) -> Row:
-        return Row("7_1", state, "", None, None, self.name)
+    def row(self, state: str) -> SlurmRow:
+        return SlurmRow("7_1", state, "", None, None, self.name)
 
     @property
     def is_there(self) -> bool:
@@ -70,7 +70,7 @@ def test_a_task_that_starts_late_finds_the_manifest_of_what_is_over(found: Found
     assert not found.is_there
 
 
-def test_what_is_over_is_dropped_once_and_then_removed(found: Found) -> None:
+def test_a_submission_that_is_over_is_dropped_once_and_then_removed(found: Found) -> None:
     found.mark(found.other)
     found.places.review(found.place, found.orders)
     found.places.review(found.place, found.orders)

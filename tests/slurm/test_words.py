@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.launchers.slurm import commands
-from tenuto.launchers.slurm.commands import Outcome, Row, SlurmError
+from tenuto.launchers.slurm.commands import SlurmError, SlurmRow, SubmissionOutcome
 from tenuto.launchers.slurm.states import meaning_of, pending_text
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.derive_table import ClusterSays
@@ -82,15 +82,15 @@ def shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shim:
 @pytest.mark.parametrize(
     ("complaint", "outcome"),
     [
-        ("error: invalid partition specified: x", Outcome.REFUSED),
-        ("error: Batch job submission failed: Unable to contact slurm controller", Outcome.LATER),
-        ("error: Socket timed out on send/recv operation", Outcome.LATER),
-        ("error: Slurm temporarily unable to accept job, sleeping and retrying", Outcome.LATER),
-        ("error: QOSMaxSubmitJobPerUserLimit", Outcome.FULL),
-        ("error: Batch job submission failed: Job violates accounting/QOS policy", Outcome.FULL),
+        ("error: invalid partition specified: x", SubmissionOutcome.REFUSED),
+        ("error: Batch job submission failed: Unable to contact slurm controller", SubmissionOutcome.LATER),
+        ("error: Socket timed out on send/recv operation", SubmissionOutcome.LATER),
+        ("error: Slurm temporarily unable to accept job, sleeping and retrying", SubmissionOutcome.LATER),
+        ("error: QOSMaxSubmitJobPerUserLimit", SubmissionOutcome.FULL),
+        ("error: Batch job submission failed: Job violates accounting/QOS policy", SubmissionOutcome.FULL),
     ],
 )
-def test_why_sbatch_takes_no_job(shim: Shim, complaint: str, outcome: Outcome) -> None:
+def test_why_sbatch_takes_no_job(shim: Shim, complaint: str, outcome: SubmissionOutcome) -> None:
     shim("sbatch", f"cat >/dev/null; echo 'sbatch: {complaint}' >&2; exit 1")
     answer = commands.submit(["--parsable"], "#!/bin/sh\n")
     assert answer == (outcome, complaint.removeprefix("error: "))
@@ -99,13 +99,13 @@ def test_why_sbatch_takes_no_job(shim: Shim, complaint: str, outcome: Outcome) -
 @pytest.mark.parametrize("said", ["123", "a warning\n123;cluster"])
 def test_the_id_of_a_job_is_the_last_word(shim: Shim, said: str) -> None:
     shim("sbatch", f"cat >/dev/null; echo '{said}'")
-    assert commands.submit(["--parsable"], "#!/bin/sh\n") == (Outcome.TAKEN, "123")
+    assert commands.submit(["--parsable"], "#!/bin/sh\n") == (SubmissionOutcome.TAKEN, "123")
 
 
 def test_a_command_that_hangs_is_no_answer(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "SUBMIT_S", 0.2)
     shim("sbatch", "exec sleep 60")
-    assert commands.submit([], "").outcome is Outcome.LATER
+    assert commands.submit([], "").outcome is SubmissionOutcome.LATER
 
 
 def test_the_queue_is_read_row_by_row(shim: Shim) -> None:
@@ -115,9 +115,9 @@ def test_the_queue_is_read_row_by_row(shim: Shim) -> None:
         "echo '2|RUNNING|None|2026-01-01T00:00:00|0|t|'; echo '3|FAILED|None|x|9|t|'; echo garbage",
     )
     assert commands.queue() == [
-        Row("1_0", "FAILED", "NonZeroExitCode", ENDED, 3, "a|b-12345678"),
-        Row("2", "RUNNING", "None", ENDED, 0, "t"),
-        Row("3", "FAILED", "None", None, None, "t"),
+        SlurmRow("1_0", "FAILED", "NonZeroExitCode", ENDED, 3, "a|b-12345678"),
+        SlurmRow("2", "RUNNING", "None", ENDED, 0, "t"),
+        SlurmRow("3", "FAILED", "None", None, None, "t"),
     ]
 
 

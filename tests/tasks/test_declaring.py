@@ -726,7 +726,7 @@ def test_a_default_is_ignored_by_a_flag_or_stands_beside_an_ignored_one() -> Non
     assert Maybe.C().size is None
 
 
-def test_what_cannot_be_is_a_value_error_too() -> None:
+def test_an_impossible_value_is_a_value_error_too() -> None:
     with pytest.raises(ValueError, match="expects int"):
         Defaults.C(size="3")
     for kind in (ParameterError, GraphError):

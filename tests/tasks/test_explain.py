@@ -77,7 +77,7 @@ def test_the_text_is_for_people() -> None:
     )
 
 
-def test_what_is_marked_as_meta_is_told() -> None:
+def test_a_value_that_is_marked_as_meta_is_told() -> None:
     not_counted = "not counted (marked as meta)"
     leaf = f"a {__name__}.Leaf"
     marked = setmeta(Leaf.C(), True)

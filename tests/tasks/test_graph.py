@@ -115,18 +115,21 @@ def test_a_deep_config_has_the_tags_of_its_depths() -> None:
     assert config.seal().tags() == {"deep": 1}
 
 
+@pytest.mark.slow
 def test_a_deep_config_comes_to_life() -> None:
     live = chain().instance()
     assert innermost(live).number == 0
     assert live.number == DEPTH - 1
 
 
+@pytest.mark.slow
 def test_a_difference_in_the_depths_is_explained() -> None:
     (reason,) = explain(chain(), chain(last=1)).differences
     assert reason.path == ".".join(["inner"] * (DEPTH - 1) + ["number"])
     assert (reason.first, reason.second) == ("0 (int)", "1 (int)")
 
 
+@pytest.mark.slow
 def test_a_deep_config_is_stored_and_read() -> None:
     config = chain()
     assert identity(from_state_dict(state_dict(config))) == identity(config)
@@ -142,6 +145,7 @@ def test_a_deep_config_is_shown_and_forgotten() -> None:
 # -- a chain of tasks --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_chain_of_tasks_costs_each_task_the_same(experiment: Any, hashes: CountingHashes) -> None:
     task: Any = None
     sizes = []

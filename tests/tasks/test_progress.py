@@ -111,7 +111,9 @@ def test_a_bar_can_be_moved_by_hand(heard: Heard) -> None:
     ]
 
 
-def test_it_takes_what_tqdm_takes_and_nothing_else(heard: Heard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_takes_the_arguments_of_tqdm_and_no_others(
+    heard: Heard, capsys: pytest.CaptureFixture[str]
+) -> None:
     bar = tqdm([1, 2], "all", None, ncols=80, mininterval=1, ascii=True, dynamic_ncols=True, position=0)
     assert len(bar) == 2
     assert list(bar) == [1, 2]

@@ -191,7 +191,7 @@ def test_a_script_in_packages_is_found_by_another_process(start: tuple[str, ...]
         assert read["module"] == "pkg.sub.train"
 
 
-def test_a_script_is_never_run_as_main_by_who_reads_its_class(alone: Path) -> None:
+def test_a_script_is_never_run_as_main_by_a_reader_of_its_class(alone: Path) -> None:
     written = report("train.py", cwd=alone)
     script = alone / "train.py"
     script.write_text(script.read_text() + "    raise SystemExit('run as a script')\n")

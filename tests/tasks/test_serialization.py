@@ -442,7 +442,7 @@ def test_data_files_and_directories_travel_with_a_saved_config(tmp_path: Path) -
     assert identity(one) == identity(config)
 
 
-def test_what_was_saved_is_loaded_as_live_objects_when_asked(tmp_path: Path) -> None:
+def test_saved_configs_are_loaded_as_live_objects_when_asked(tmp_path: Path) -> None:
     leaf = Leaf.C(x=2)
     save([Pair.C(left=leaf, right=leaf)], tmp_path)
     (live,) = load(tmp_path, as_instance=True)
@@ -534,6 +534,7 @@ def test_a_cached_method_finds_its_identity_in_the_job(tmp_path: Path) -> None:
     assert live.leaf.x == 5
 
 
+@pytest.mark.slow
 def test_from_task_dir_gives_the_whole_chain_however_long(tmp_path: Path) -> None:
     with workspace(tmp_path):
         task = chain(1_500)
@@ -796,7 +797,7 @@ def test_hostile_content_is_refused(content: bytes, read: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("read", [load, from_task_dir, read_job], ids=lambda read: read.__name__)
 @pytest.mark.parametrize("kind", ["fifo", "directory", "nothing", "device", "huge", "broken link", "loop"])
-def test_what_is_no_file_is_refused_without_waiting(kind: str, read: Any, tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_refused_without_waiting(kind: str, read: Any, tmp_path: Path) -> None:
     for name in (CONFIG_FILE, PARAMS_FILE):
         place = tmp_path / name
         if kind == "fifo":

@@ -263,7 +263,7 @@ def test_containers_nested_without_end_are_refused() -> None:
         Of.C(anything=endless)
 
 
-def test_what_is_given_is_not_what_is_kept() -> None:
+def test_a_config_keeps_a_copy_of_a_given_list() -> None:
     given = [1]
     config = Of.C(ints=given)
     given.append(2)

@@ -121,7 +121,7 @@ def test_many_files_are_synced_with_the_whole_file_system(
     assert synced(monkeypatch, tmp_path) == ["all"]
 
 
-def test_what_may_not_be_opened_is_synced_with_the_whole_file_system(
+def test_a_file_that_may_not_be_opened_is_synced_with_the_whole_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").write_text("")

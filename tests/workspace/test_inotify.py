@@ -84,7 +84,7 @@ def test_a_directory_that_was_renamed_away_is_not_taken_for_the_new_one(
     assert watches.read() == []
 
 
-def test_what_is_watched_no_more_tells_nothing(tmp_path: Path, watches: DirectoryWatches) -> None:
+def test_a_directory_that_is_watched_no_more_tells_nothing(tmp_path: Path, watches: DirectoryWatches) -> None:
     watches.add(str(tmp_path))
     watches.remove(str(tmp_path))
     (tmp_path / "x").touch()

@@ -67,7 +67,7 @@ def row(machine: Machine) -> str:
 
 
 def test_a_job_from_nothing_to_done(host: FakeHost) -> None:
-    """The start sequence of docs/lifecycle.md, seen by somebody else after each step."""
+    """The start sequence of docs/lifecycle.md, seen by another process after each step."""
     scheduler, runner, watcher = host.start(), host.start(), host.machine()
     machine = host.machine(scheduler)
     assert row(watcher) == "untouched"
@@ -217,7 +217,7 @@ def test_the_cluster_is_asked_before_the_markers_are_read(host: FakeHost) -> Non
     assert len(asked) == 1, "of a finished job nobody is asked"
 
 
-def test_nobody_is_asked_about_a_local_attempt(host: FakeHost) -> None:
+def test_no_cluster_is_asked_about_a_local_attempt(host: FakeHost) -> None:
     machine = host.machine(host.start())
     lock = taken(machine)
     opened(machine, lock)
@@ -313,7 +313,7 @@ def test_a_job_that_nobody_asked_for_is_told_by_two_looks(host: FakeHost) -> Non
     assert len(host.disk.operations) == 2
 
 
-def test_a_job_that_ends_while_somebody_looks_is_never_taken_for_lost() -> None:
+def test_a_job_that_ends_during_a_look_is_never_taken_for_lost() -> None:
     """Whatever step of the look it ends in: the lock is read before the markers."""
     for moment in range(12):
         host = FakeHost()

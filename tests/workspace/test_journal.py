@@ -143,7 +143,7 @@ def test_every_writer_claims_a_file_of_its_own(disk: FakeDisk) -> None:
     assert [(entry.writer, entry.sequence) for entry in entries] == [(w, s) for w in "abc" for s in (1, 2, 3)]
 
 
-def test_a_claim_that_somebody_else_wins_goes_on_to_the_next_number(disk: FakeDisk) -> None:
+def test_a_writer_whose_file_a_rival_made_goes_on_to_the_next_number(disk: FakeDisk) -> None:
     class Rival(FakeDisk):
         def list(self, path: str) -> list[str]:
             names = super().list(path)
@@ -168,7 +168,7 @@ def test_added_events_are_written_together(disk: FakeDisk) -> None:
     assert steps_of(reader.read()) == [2, 3]
 
 
-def test_what_was_added_comes_before_what_is_written_and_before_the_end(disk: FakeDisk) -> None:
+def test_an_event_that_was_added_comes_before_a_written_one_and_before_the_end(disk: FakeDisk) -> None:
     writer = EventWriter(disk, PLACE, "w")
     writer.add(progress(1))
     writer.write(progress(2))
@@ -177,7 +177,7 @@ def test_what_was_added_comes_before_what_is_written_and_before_the_end(disk: Fa
     assert steps_of(EventReader(disk, PLACE).read()) == [1, 2, 3]
 
 
-def test_what_is_written_together_fills_one_file_after_the_other(disk: FakeDisk) -> None:
+def test_events_that_are_written_together_fill_one_file_after_the_other(disk: FakeDisk) -> None:
     writer = EventWriter(disk, PLACE, "w", rotate_bytes=400)
     for step in range(20):
         writer.add(progress(step))
@@ -500,7 +500,7 @@ class JournalMachine(RuleBasedStateMachine):
 TestJournalMachine = JournalMachine.TestCase
 
 
-def test_it_works_on_a_real_disk(tmp_path) -> None:
+def test_a_journal_works_on_a_real_disk(tmp_path) -> None:
     place = JournalPlace(f"{tmp_path}/live", "events-")
     writer = EventWriter(DiskFiles(), place, "w", rotate_bytes=2000, durable=True)
     reader = EventReader(DiskFiles(), place, archive=f"{tmp_path}/kept")

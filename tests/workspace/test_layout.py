@@ -168,7 +168,7 @@ def test_the_workspace_is_found_from_a_job() -> None:
     assert posixpath.normpath(f"{layout.job('a.Task', 'ab12').directory}/{ROOT_FROM_JOB}") == layout.root
 
 
-def test_what_is_ours_in_a_job_is_told_apart_from_what_its_task_left() -> None:
+def test_files_of_tenuto_in_a_job_are_told_apart_from_files_of_its_task() -> None:
     paths = JobPaths("/ws/jobs/a.Train/ab", "Train")
     ours = [paths.params, paths.locks, paths.private, paths.out, paths.err, f"{paths.err}.12", paths.done]
     ours += [paths.failed, f"{paths.done}.corrupt-1", paths.pid, paths.lock, paths.reserve, paths.script]

@@ -158,7 +158,7 @@ def test_a_result_too_large_for_a_marker_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", b"not json", b"{}", FAILED.encode()], ids=repr)
-def test_what_is_no_done_marker_is_corrupt(disk: FakeDisk, data: bytes) -> None:
+def test_bytes_that_are_no_done_marker_are_corrupt(disk: FakeDisk, data: bytes) -> None:
     disk.write(PATHS.done, data)
     assert isinstance(read_markers(disk, PATHS).done, Corrupt)
 
@@ -168,7 +168,7 @@ def test_a_failed_marker_without_a_reason_is_corrupt(disk: FakeDisk) -> None:
     assert isinstance(read_markers(disk, PATHS).failed, Corrupt)
 
 
-def test_what_is_set_aside_is_kept_under_a_free_name(disk: FakeDisk) -> None:
+def test_a_file_that_is_set_aside_is_kept_under_a_free_name(disk: FakeDisk) -> None:
     for content in (b"one", b"two"):
         disk.write(PATHS.done, content)
         set_aside(disk, PATHS.done)

@@ -109,7 +109,7 @@ def test_a_name_full_of_parentheses_does_not_confuse(tmp_path: Path) -> None:
         process.kill()
 
 
-def test_nobody_has_a_pid_that_is_not_in_use(child: subprocess.Popen[bytes]) -> None:
+def test_no_process_has_a_pid_that_is_not_in_use(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.wait()
     assert SystemProcesses().identify(child.pid) is None

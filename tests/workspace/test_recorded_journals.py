@@ -131,7 +131,7 @@ def test_there_are_recorded_journals_of_this_version_with_every_type_of_event() 
 
 
 @pytest.mark.parametrize("version", CURRENT)
-def test_what_is_written_today_is_what_was_recorded(tmp_path: Path, version: str) -> None:
+def test_a_journal_that_is_written_today_equals_the_recorded_one(tmp_path: Path, version: str) -> None:
     """Byte by byte: who changes the format raises its version."""
     record(tmp_path, [from_record(one) for one in expected(version)])
     kept = {path.name: path.read_bytes() for path in (RECORDED / version).iterdir()}

@@ -1,4 +1,4 @@
-"""What a killed writer left is told from what somebody is writing."""
+"""A file that a killed writer left is told from one that a live writer is writing."""
 
 from __future__ import annotations
 

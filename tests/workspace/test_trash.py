@@ -57,7 +57,7 @@ def test_a_link_is_removed_and_not_followed(host: FakeHost) -> None:
     assert host.disk.stat(JOB.params) is not None
 
 
-def test_whoever_waits_for_the_lock_of_a_removed_job_gets_no_dead_lock(host: FakeHost) -> None:
+def test_a_process_that_waits_for_the_lock_of_a_removed_job_gets_no_dead_lock(host: FakeHost) -> None:
     machine = host.machine()
     held = machine.locks.try_lock(JOB.lock)
     assert held is not None
@@ -78,7 +78,7 @@ def test_the_trash_is_emptied_by_one_process_at_a_time(host: FakeHost) -> None:
     assert trash.empty(host.machine(), LAYOUT) == 1
 
 
-def test_what_comes_while_the_trash_is_emptied_is_deleted_too(
+def test_a_directory_discarded_while_the_trash_is_emptied_is_deleted_too(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two experiments that ended together, the second left its trash to the first, which had looked."""

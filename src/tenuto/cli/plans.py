@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tenuto.experiments.display import tag_text
 from tenuto.experiments.submissions import Intent, PlannedJob
 from tenuto.jobs.difference import plain_side
-from tenuto.jobs.forecast import Durations, Step, makespan
+from tenuto.jobs.forecast import Durations, ForecastJob, makespan
 from tenuto.jobs.lookalikes import renamed_from
 from tenuto.jobs.nearest import Nearest, nearest_earlier
 from tenuto.jobs.text import duration, safe
@@ -149,7 +149,7 @@ def plan_of(xp: experiment, files: Files) -> Plan:
 def _predict(plan: list[PlannedJob], files: Files) -> Prediction:
     known: dict[str, Durations] = {}
     unknown: Counter[str] = Counter()
-    steps: list[Step] = []
+    steps: list[ForecastJob] = []
     slots: dict[str, int] = {}
     for job, intent, _ in plan:
         if not (intent.runs or intent is Intent.WAIT):
@@ -162,6 +162,6 @@ def _predict(plan: list[PlannedJob], files: Files) -> Prediction:
         launcher = job.launcher.name if intent.runs else f"elsewhere {job.key}"
         slots[launcher] = job.launcher.slots if intent.runs else 1
         needs = tuple(dependency.origin.key for dependency in job.dependencies)
-        steps.append(Step(job.key, expected or 0.0, needs, launcher))
+        steps.append(ForecastJob(job.key, expected or 0.0, needs, launcher))
     ours = {job.launcher.name: job.launcher.slots for job, intent, _ in plan if intent.runs}
     return Prediction(makespan(steps, slots), sum(ours.values()), unknown)

@@ -48,7 +48,7 @@ class Durations:
                 yield max((marker.endtime - marker.starttime).total_seconds(), 0.0)
 
 
-class Step(NamedTuple):
+class ForecastJob(NamedTuple):
     """A job to be done."""
 
     key: str
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     launcher: str = ""
 
 
-def makespan(steps: Iterable[Step], slots: Mapping[str, int]) -> float:
+def makespan(steps: Iterable[ForecastJob], slots: Mapping[str, int]) -> float:
     """How long the steps take together: each launcher starts what is ready, first come, first served.
 
     What a step needs and is not among the steps is taken to be done.

@@ -60,7 +60,7 @@ class FormerJobs:
         return self._machine.files.stat(paths.done) is not None
 
 
-class Move(NamedTuple):
+class PlannedMove(NamedTuple):
     """A job that is to be found under the present name of its task."""
 
     former: JobKey
@@ -69,7 +69,7 @@ class Move(NamedTuple):
     record: str
 
 
-def planned_moves(machine: Machine, layout: Layout) -> Iterator[Move]:
+def planned_moves(machine: Machine, layout: Layout) -> Iterator[PlannedMove]:
     """The moves that experiments wrote down."""
     try:
         names = machine.files.list(layout.renamed)
@@ -80,12 +80,12 @@ def planned_moves(machine: Machine, layout: Layout) -> Iterator[Move]:
         try:
             task, job, content = json.loads(machine.files.read(file, _LARGEST))
             former = JobKey(content["task"], content["job"])
-            yield Move(former, JobKey(task, job), content["params"].encode(), file)
+            yield PlannedMove(former, JobKey(task, job), content["params"].encode(), file)
         except (OSError, TenutoError, ValueError, KeyError, TypeError):
             machine.files.remove(file)  # torn, or not ours: the next run writes it again
 
 
-def move(machine: Machine, layout: Layout, one: Move, *, really: bool) -> JobActed:
+def move(machine: Machine, layout: Layout, one: PlannedMove, *, really: bool) -> JobActed:
     """Move the directory of a job, and leave a link: runs from before, and jobs that used it, find it."""
     old, new = layout.job(*one.former), layout.job(*one.now)
     if not is_real_directory(machine.files, old.directory):

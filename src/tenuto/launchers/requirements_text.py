@@ -45,7 +45,7 @@ _SIZE_UNITS = {
 _TERM = "duration=, cpu(...) or one of " + ", ".join(KINDS)
 
 
-class Token(NamedTuple):
+class Lexeme(NamedTuple):
     """A number, a word, a sign, or the end of the text (empty)."""
 
     text: str
@@ -74,17 +74,17 @@ def _plain(text: str) -> str:
 
 
 class _Reader:
-    """Reads one text from left to right, one token ahead."""
+    """Reads one text from left to right, one lexeme ahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = self._tokens()
-        self.next = next(self.tokens)
+        self.lexemes = self._lexemes()
+        self.next = next(self.lexemes)
 
-    def _tokens(self) -> Iterator[Token]:
+    def _lexemes(self) -> Iterator[Lexeme]:
         for found in _TOKEN.finditer(self.text):
-            yield Token(found[0], str(found.lastgroup), found.start())
-        end = Token("", "end", len(self.text.rstrip()))
+            yield Lexeme(found[0], str(found.lastgroup), found.start())
+        end = Lexeme("", "end", len(self.text.rstrip()))
         while True:
             yield end
 
@@ -170,10 +170,10 @@ class _Reader:
         return int(size)
 
     def count(self) -> int:
-        token = self.next
-        if token.kind != "number":
+        lexeme = self.next
+        if lexeme.kind != "number":
             self.refuse("expected a number: 1, 2, ...")
-        if not token.text.isdecimal() or not 0 < as_fraction(token.text) <= MOST:
+        if not lexeme.text.isdecimal() or not 0 < as_fraction(lexeme.text) <= MOST:
             self.refuse(f"expected an integer from 1 to {MOST}")
         return int(self.take().text)
 
@@ -188,7 +188,7 @@ class _Reader:
 
     def unit(self, units: dict[str, int], names: str, what: str) -> int:
         if self.next.kind != "word":
-            # Behind the number, wherever the next token stands: that is where the unit belongs.
+            # Behind the number, wherever the next lexeme stands: that is where the unit belongs.
             self.refuse(f"this {what} has no unit: expected {names}", self.behind)
         found = units.get(self.next.text.lower())
         if found is None:
@@ -206,10 +206,10 @@ class _Reader:
             self.refuse(problem or f"expected {sign!r}")
         self.take()
 
-    def take(self) -> Token:
-        taken, self.next = self.next, next(self.tokens)
+    def take(self) -> Lexeme:
+        taken, self.next = self.next, next(self.lexemes)
         self.behind = taken._replace(position=taken.position + len(taken.text))
         return taken
 
-    def refuse(self, problem: str, at: Token | None = None) -> NoReturn:
+    def refuse(self, problem: str, at: Lexeme | None = None) -> NoReturn:
         refuse(self.text, (at or self.next).position, problem)

@@ -29,7 +29,7 @@ from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.tokens import Need, Queue, Ticket, TokenFiles, TokenPlace, TokenState
+from tenuto.workspace.tokens import Need, Ticket, TicketQueue, TokenFiles, TokenPlace, TokenState
 
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""
@@ -223,7 +223,7 @@ class TokenQueue:
             has_room = self._slots.has_room(job)
             self._tell(job, why_waiting(job.needs, states) if has_room else "waits for a slot")
         if left != before.tickets:  # a number that no scheduler has seen may be given once more
-            self.files.write_queue(Queue(next_number, left))
+            self.files.write_queue(TicketQueue(next_number, left))
 
     def _number(self) -> int:
         """This scheduler's number. Tickets that bear it from before are a dead one's: no job has them."""

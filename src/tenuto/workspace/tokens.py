@@ -70,7 +70,7 @@ class Ticket(NamedTuple):
     """It could not start now even if it had the units, so that no other job waits for it."""
 
 
-class Queue(NamedTuple):
+class TicketQueue(NamedTuple):
     """`queue.json`: the tickets, by number."""
 
     next_number: int = 1
@@ -80,11 +80,11 @@ class Queue(NamedTuple):
         return to_json({"next": self.next_number, "tickets": [_written(ticket) for ticket in self.tickets]})
 
     @classmethod
-    def decode(cls, data: bytes) -> Queue | Corrupt:
+    def decode(cls, data: bytes) -> TicketQueue | Corrupt:
         return decode_fields(data, cls._from)
 
     @classmethod
-    def _from(cls, fields: Fields) -> Queue:
+    def _from(cls, fields: Fields) -> TicketQueue:
         tickets = sorted(map(_ticket, fields.objects("tickets")), key=lambda ticket: ticket.number)
         return cls(fields.integer("next", least=1), tuple(tickets))
 
@@ -165,15 +165,15 @@ class TokenFiles:
         """The numbers of the schedulers that live."""
         return self._locks.locked(self.place.schedulers)
 
-    def queue(self) -> Queue:
+    def queue(self) -> TicketQueue:
         """The tickets that wait. One that cannot be read counts as none: its scheduler asks again."""
         try:
-            found = Queue.decode(self._files.read(self.place.queue, _LARGEST_QUEUE))
+            found = TicketQueue.decode(self._files.read(self.place.queue, _LARGEST_QUEUE))
         except (FileNotFoundError, FileTooLarge, NotRegularFile):
-            return Queue()
-        return Queue() if isinstance(found, Corrupt) else found
+            return TicketQueue()
+        return TicketQueue() if isinstance(found, Corrupt) else found
 
-    def write_queue(self, queue: Queue) -> None:
+    def write_queue(self, queue: TicketQueue) -> None:
         """Replaces the queue; under the mutex."""
         self._files.replace(self.place.queue, queue.encode(), durable=False)
 

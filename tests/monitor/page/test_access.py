@@ -1,4 +1,4 @@
-"""The page for everybody: axe-core, keyboard, 360 px; and a connection through a tunnel that breaks."""
+"""The page for every reader: axe-core, keyboard, 360 px; and a connection through a tunnel that breaks."""
 
 from __future__ import annotations
 

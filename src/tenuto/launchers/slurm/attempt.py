@@ -9,9 +9,9 @@ from enum import IntEnum, unique
 
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.runner.terms import STALE
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
-from tenuto.launchers.slurm.submission import Found, has_vanished, in_one_array
+from tenuto.launchers.slurm.submission import SubmittedAttempt, has_vanished, in_one_array
 from tenuto.workspace.attempt_files import read_launch, read_pid
 from tenuto.workspace.claims import Claim, Claimer, claimer
 from tenuto.workspace.derive import ClusterReport
@@ -39,7 +39,7 @@ class Wish(IntEnum):
     KILL = 2
 
 
-class Attempt:
+class SlurmAttempt:
     """One attempt; a thousand of them may wait, so that each is kept small."""
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Attempt:
         self.paths = paths
         self.launch = launch
         self.report = ClusterReport()
-        self.found: Found | None = None
+        self.found: SubmittedAttempt | None = None
         """Its submission, once known."""
         self.job: str | None = None
         """Slurm's id of it, once known."""
@@ -85,7 +85,7 @@ class Attempt:
         """True until it was looked for in the workspace."""
         self.since = machine.clock.monotonic()
         """When it was first seen, or submitted: what Slurm was asked before tells nothing of it."""
-        self.row: Row | None = None
+        self.row: SlurmRow | None = None
         self.missing = 0
         """Answers in a row that lacked it."""
         self.is_forgotten = False
@@ -140,7 +140,7 @@ class Attempt:
             return False
         return self.is_new or self.is_to_be_judged or self.is_watched_closely
 
-    def take_found(self, found: Found) -> None:
+    def take_found(self, found: SubmittedAttempt) -> None:
         """Takes the submission that names it."""
         self.found = found
         self.job = self.job or found.job
@@ -148,7 +148,7 @@ class Attempt:
             self.beat_s = found.header.beat_s
             self._observer = Observer(self._machine, self.beat_s)
 
-    def own(self, row: Row | None) -> Row | None:
+    def own(self, row: SlurmRow | None) -> SlurmRow | None:
         """A row, if it is of this attempt: Slurm gives ids out again after its controller lost its state."""
         if row is None or self.found is None or row.name.endswith(self.found.place.suffix):
             return row
@@ -186,7 +186,7 @@ class Attempt:
             return False
         return self.found is not None and self.found.is_array and in_one_array(made.job, str(self.job))
 
-    def take(self, row: Row | None) -> bool:
+    def take(self, row: SlurmRow | None) -> bool:
         """Takes what squeue, or whatever was asked after it, says; True if that is news."""
         if row is None:
             self.missing += 1
@@ -240,10 +240,10 @@ class Attempt:
             self._ended_s_ago(self.row) if meaning.says is ClusterSays.ENDED else None,
         )
 
-    def _ended_s_ago(self, row: Row) -> float | None:
+    def _ended_s_ago(self, row: SlurmRow) -> float | None:
         return None if row.ended is None else self._machine.clock.now().timestamp() - row.ended
 
-    def _text(self, row: Row) -> str:
+    def _text(self, row: SlurmRow) -> str:
         state = row.state.partition(" ")[0]
         if meaning_of(state) is not EXITED:
             return f"Slurm says {state} of job {self.job}"

@@ -15,10 +15,10 @@ from functools import cache
 
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.slurm import submission
-from tenuto.launchers.slurm.attempt import Attempt, Wish
+from tenuto.launchers.slurm.attempt import SlurmAttempt, Wish
 from tenuto.launchers.slurm.bell import Bells
 from tenuto.launchers.slurm.calls import Calls
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.places import OpenPlaces
 from tenuto.launchers.slurm.poller import Poller
 from tenuto.launchers.slurm.process import SlurmProcess
@@ -112,14 +112,14 @@ class SlurmCluster:
 
     # What the launcher and its processes ask
 
-    def expect(self, paths: JobPaths, launch: LaunchRecord) -> Attempt:
+    def expect(self, paths: JobPaths, launch: LaunchRecord) -> SlurmAttempt:
         """An attempt that this process is about to submit."""
         with self._roster.lock:
             attempt = self._known(paths, launch)
             attempt.is_submitting = True
             return attempt
 
-    def submitted(self, attempt: Attempt, found: submission.Found | None) -> None:
+    def submitted(self, attempt: SlurmAttempt, found: submission.SubmittedAttempt | None) -> None:
         """The answer for an attempt: where Slurm has it, or None if it refused it."""
         with self._roster.lock:
             attempt.is_submitting = False
@@ -132,21 +132,21 @@ class SlurmCluster:
         self._poller.pace.soon(self.machine.clock.monotonic())
         self.hurry()
 
-    def process_of(self, attempt: Attempt) -> SlurmProcess:
+    def process_of(self, attempt: SlurmAttempt) -> SlurmProcess:
         with self._roster.lock:
             attempt.processes += 1
             return SlurmProcess(self, attempt)
 
-    def let_go(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: SlurmAttempt) -> None:
         """A process of the attempt was closed."""
         self._roster.let_go(attempt)
 
-    def wish(self, attempt: Attempt, wish: Wish) -> None:
+    def wish(self, attempt: SlurmAttempt, wish: Wish) -> None:
         """Has Slurm end a job, as soon as its id is known."""
         self._roster.wish(attempt, wish)
         self.hurry()
 
-    def listening(self, attempt: Attempt, tell: Callable[[], None]) -> AbstractContextManager[None]:
+    def listening(self, attempt: SlurmAttempt, tell: Callable[[], None]) -> AbstractContextManager[None]:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
         return self._roster.listening(attempt, tell)
 
@@ -155,7 +155,7 @@ class SlurmCluster:
         self.settings = settings
         self._poller.pace.poll_s = settings.poll_s
 
-    def row_of(self, job: str) -> Row | None:
+    def row_of(self, job: str) -> SlurmRow | None:
         """What the last answer said of a job that stands for no attempt."""
         return self._poller.rows.get(job)
 
@@ -173,7 +173,7 @@ class SlurmCluster:
         """A fresh name of 16 hexadecimal digits."""
         return self.machine.randomness.nonce()[:16]
 
-    def explain(self, attempts: list[Attempt], problem: str) -> None:
+    def explain(self, attempts: list[SlurmAttempt], problem: str) -> None:
         """Attempts wait for Slurm to take them: their jobs say why."""
         for attempt in attempts:
             attempt.report = ClusterReport(message=f"Slurm did not take it yet: {problem}")
@@ -236,7 +236,7 @@ class SlurmCluster:
         if any(a.is_active for a in attempts):
             self._poller.ask_if_due(now)
 
-    def _look_again(self, attempt: Attempt, *, is_rung: bool) -> None:
+    def _look_again(self, attempt: SlurmAttempt, *, is_rung: bool) -> None:
         with self._roster.lock:
             before = attempt.has_begun, attempt.is_active
             # An attempt that waits to be submitted is looked at when a runner rings, not at every step.
@@ -268,7 +268,7 @@ class SlurmCluster:
 
     # Finding submissions
 
-    def _known(self, paths: JobPaths, launch: LaunchRecord) -> Attempt:
+    def _known(self, paths: JobPaths, launch: LaunchRecord) -> SlurmAttempt:
         with self._roster.lock:
             is_known = launch.nonce in self._roster
             attempt = self._roster.known(paths, launch, self.settings.beat_s)
@@ -277,9 +277,9 @@ class SlurmCluster:
             self.hurry()
         return attempt
 
-    def _find_submissions(self, attempts: list[Attempt]) -> None:
+    def _find_submissions(self, attempts: list[SlurmAttempt]) -> None:
         """Finds what other processes submitted, by the manifests that the workspaces keep."""
-        by_layout: dict[str, dict[str, Attempt]] = {}
+        by_layout: dict[str, dict[str, SlurmAttempt]] = {}
         for attempt in attempts:
             root = Instructions.of(attempt.launch).layout(attempt.paths).root
             by_layout.setdefault(root, {})[attempt.launch.nonce] = attempt
@@ -293,7 +293,7 @@ class SlurmCluster:
                         with self._roster.lock:
                             self._take_found(wanted[order.nonce], found)
 
-    def _take_found(self, attempt: Attempt, found: submission.Found) -> None:
+    def _take_found(self, attempt: SlurmAttempt, found: submission.SubmittedAttempt) -> None:
         attempt.take_found(found)
         if found.header.bell is not None:
             self._listening.append(found.header.bell)

@@ -35,7 +35,7 @@ class SlurmError(Exception):
 
 
 @unique
-class Outcome(Enum):
+class SubmissionOutcome(Enum):
     """What became of a submission."""
 
     TAKEN = "taken"
@@ -46,15 +46,15 @@ class Outcome(Enum):
     REFUSED = "refused"
 
 
-class Answer(NamedTuple):
+class SbatchAnswer(NamedTuple):
     """The answer of sbatch."""
 
-    outcome: Outcome
+    outcome: SubmissionOutcome
     text: str
     """The id of the job, or the first line of the error."""
 
 
-class Row(NamedTuple):
+class SlurmRow(NamedTuple):
     """What Slurm knows of one job."""
 
     job: str
@@ -93,16 +93,16 @@ def slurm_environment() -> dict[str, str]:
     }
 
 
-def submit(arguments: Sequence[str], script: str) -> Answer:
+def submit(arguments: Sequence[str], script: str) -> SbatchAnswer:
     """Queues a job."""
     try:
         done = _run(["sbatch", *arguments], SUBMIT_S, script)
     except SlurmError as error:
-        return Answer(Outcome.LATER, str(error))
+        return SbatchAnswer(SubmissionOutcome.LATER, str(error))
     if done.returncode == 0:
         lines = done.stdout.split()
-        return Answer(Outcome.TAKEN, lines[-1].partition(";")[0] if lines else "")
-    return Answer(_outcome(done.stderr), _first_line(done.stderr))
+        return SbatchAnswer(SubmissionOutcome.TAKEN, lines[-1].partition(";")[0] if lines else "")
+    return SbatchAnswer(_outcome(done.stderr), _first_line(done.stderr))
 
 
 def would_start(arguments: Sequence[str]) -> str | None:
@@ -111,7 +111,7 @@ def would_start(arguments: Sequence[str]) -> str | None:
     return None if done.returncode == 0 else _first_line(done.stderr)
 
 
-def queue() -> list[Row]:
+def queue() -> list[SlurmRow]:
     """Every job of this user that Slurm has in mind, tasks of arrays one by one."""
     done = _run(["squeue", "-h", "-r", "-t", "all", "--me", "-O", _FIELDS], ASK_S)
     if done.returncode:
@@ -119,13 +119,13 @@ def queue() -> list[Row]:
     return [row for line in done.stdout.splitlines() if (row := _queue_row(line)) is not None]
 
 
-def look_up(jobs: Iterable[str], *, accounting: bool) -> dict[str, Row]:
+def look_up(jobs: Iterable[str], *, accounting: bool) -> dict[str, SlurmRow]:
     """What Slurm remembers of jobs that are no longer in its queue; a job that is not in it is forgotten."""
     wanted = list(jobs)
     return _from_accounting(wanted) if accounting else _from_controller(wanted)
 
 
-def shown(job: str) -> list[Row]:
+def shown(job: str) -> list[SlurmRow]:
     """What the controller shows of a job, or of each task of an array; nothing if it does not know it.
 
     Tasks of an array that wait may share a row. Raises `SlurmError` for an answer that tells nothing.
@@ -223,11 +223,11 @@ def _run(command: list[str], timeout_s: float, given: str | None = None) -> subp
         raise SlurmError(f"{command[0]} cannot be run: {error.strerror}") from None
 
 
-def _outcome(complaint: str) -> Outcome:
+def _outcome(complaint: str) -> SubmissionOutcome:
     said = complaint.lower()
     if any(words in said for words in _FULL):
-        return Outcome.FULL
-    return Outcome.LATER if any(words in said for words in _LATER) else Outcome.REFUSED
+        return SubmissionOutcome.FULL
+    return SubmissionOutcome.LATER if any(words in said for words in _LATER) else SubmissionOutcome.REFUSED
 
 
 def _first_line(complaint: str) -> str:
@@ -237,12 +237,12 @@ def _first_line(complaint: str) -> str:
     return told.partition("fatal: ")[2] or told.partition("error: ")[2] or told
 
 
-def _queue_row(line: str) -> Row | None:
+def _queue_row(line: str) -> SlurmRow | None:
     parts = line.split("|", 5)
     if len(parts) != 6:
         return None
     job, state, reason, ended, status, name = parts
-    return Row(job, state, reason, _instant(ended), _exit_code(status), name.removesuffix("|"))
+    return SlurmRow(job, state, reason, _instant(ended), _exit_code(status), name.removesuffix("|"))
 
 
 def _instant(text: str) -> float | None:
@@ -261,8 +261,8 @@ def _exit_code(status: str) -> int | None:
     return None if number & 0x7F else number >> 8 & 0xFF
 
 
-def _from_accounting(jobs: list[str]) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+def _from_accounting(jobs: list[str]) -> dict[str, SlurmRow]:
+    found: dict[str, SlurmRow] = {}
     for first in range(0, len(jobs), _IDS_A_CALL):
         ids = ",".join(jobs[first : first + _IDS_A_CALL])
         fields = "JobID,State,ExitCode,End,JobName"
@@ -275,15 +275,15 @@ def _from_accounting(jobs: list[str]) -> dict[str, Row]:
                 job, state, code, ended, name = parts
                 exit_, _, number = code.partition(":")
                 exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None
-                found[job] = Row(job, state, "", _instant(ended), exit_code, name)
+                found[job] = SlurmRow(job, state, "", _instant(ended), exit_code, name)
     return found
 
 
-def _from_controller(jobs: list[str]) -> dict[str, Row]:
+def _from_controller(jobs: list[str]) -> dict[str, SlurmRow]:
     return {row.job: row for job in jobs for row in shown(job) if row.job == job}
 
 
-def _shown_row(line: str) -> Row | None:
+def _shown_row(line: str) -> SlurmRow | None:
     fields = dict(word.partition("=")[::2] for word in line.split(" ") if "=" in word)
     array, task = fields.get("ArrayJobId"), fields.get("ArrayTaskId")
     job = fields.get("JobId") if array is None or task is None else f"{array}_{task}"
@@ -291,7 +291,7 @@ def _shown_row(line: str) -> Row | None:
         return None
     exit_, _, number = fields.get("ExitCode", "").partition(":")
     exit_code = int(exit_) if exit_.isdecimal() and number == "0" else None
-    return Row(
+    return SlurmRow(
         job,
         fields["JobState"],
         fields.get("Reason", ""),
@@ -306,5 +306,5 @@ def _cancel(options: list[str], jobs: Iterable[str]) -> None:
     jobs = list(jobs)
     for first in range(0, max(len(jobs), 1), _IDS_A_CALL):
         done = _run(["scancel", "-Q", *options, *jobs[first : first + _IDS_A_CALL]], ASK_S)
-        if done.returncode and _outcome(done.stderr) is Outcome.LATER:
+        if done.returncode and _outcome(done.stderr) is SubmissionOutcome.LATER:
             raise SlurmError(_first_line(done.stderr))

@@ -17,7 +17,7 @@ from tenuto.launchers.slurm.commands import SlurmError
 from tenuto.launchers.slurm.options import SlurmOptions
 from tenuto.launchers.slurm.pilots import Pilots, fits, room, shared
 from tenuto.launchers.slurm.process import SlurmProcess
-from tenuto.launchers.slurm.submitter import Handed, Submitter
+from tenuto.launchers.slurm.submitter import Handed, SlurmSubmitter
 from tenuto.settings import load_settings
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.layout import JobPaths
@@ -50,7 +50,7 @@ class Batch:
 class Gathering:
     """The orders of one launcher, and of those adapted from it; used in the loop of a scheduler."""
 
-    def __init__(self, submitter: Submitter, most: int) -> None:
+    def __init__(self, submitter: SlurmSubmitter, most: int) -> None:
         self._submitter = submitter
         self._most = most
         self._batches: dict[tuple[str, SlurmOptions], Batch] = {}
@@ -108,7 +108,7 @@ class SlurmLauncher:
         self.cluster = cluster or this_cluster()
         self.cluster.use(self.settings)
         self._python = self.settings.python or sys.executable
-        submitter = Submitter(self.cluster, self.settings, self._python)
+        submitter = SlurmSubmitter(self.cluster, self.settings, self._python)
         self._pilots: dict[tuple[str, SlurmOptions], Pilots] = {}
         self._gathering = Gathering(submitter, self.settings.array_size)
         self._pools: tuple[object, object] = self, object()

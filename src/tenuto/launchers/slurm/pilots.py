@@ -17,11 +17,11 @@ from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.bell import bell_path, hang_up
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.commands import Outcome
+from tenuto.launchers.slurm.commands import SubmissionOutcome
 from tenuto.launchers.slurm.options import SlurmOptions
 from tenuto.launchers.slurm.pilot_orders import END, PilotOrder, append
 from tenuto.launchers.slurm.states import meaning_of
-from tenuto.launchers.slurm.submission import PILOTS, Found, Place
+from tenuto.launchers.slurm.submission import PILOTS, Place, SubmittedAttempt
 from tenuto.launchers.slurm.submitter import Answer, Handed
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.derive_table import ClusterSays
@@ -170,7 +170,7 @@ class Pilots:
             if orders:
                 append(flight.place.manifest, *orders)
             flight.sent += [(one, options.cpus) for one, options, _ in taken]
-            found = Found(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+            found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
             for handed, _, answer in taken:
                 self._cluster.submitted(handed.attempt, found)
                 answer(handed, self._cluster.process_of(handed.attempt))
@@ -195,14 +195,14 @@ class Pilots:
         if isinstance(flight_or_answer, Flight):
             self._flights.append(flight_or_answer)
             self.pump_soon()
-        elif flight_or_answer.outcome is Outcome.REFUSED:
+        elif flight_or_answer.outcome is SubmissionOutcome.REFUSED:
             self._answer_all(LaunchRefused(f"Slurm refused a pilot: {flight_or_answer.text}"))
 
     def _is_pending(self, flight: Flight) -> bool:
         row = self._cluster.row_of(flight.job)
         return row is None or meaning_of(row.state).says is ClusterSays.PENDING
 
-    def _submit(self) -> Flight | commands.Answer:
+    def _submit(self) -> Flight | commands.SbatchAnswer:
         files, settings = self._cluster.machine.files, self._settings
         layout = Layout(self._root)
         place = Place(layout.launchers, self._cluster.new_id(), PILOTS)
@@ -220,7 +220,7 @@ class Pilots:
         options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         name = f"pilot{place.suffix}"
         answer = commands.submit(submission.arguments_of(options.arguments(), name, place, 1), script)
-        if answer.outcome is not Outcome.TAKEN:
+        if answer.outcome is not SubmissionOutcome.TAKEN:
             with suppress(OSError):
                 files.remove_tree(place.directory)
             return answer

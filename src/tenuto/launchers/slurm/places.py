@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from tenuto.clock import Clock
 from tenuto.launchers.manifest import Order
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.states import meaning_of
 from tenuto.launchers.slurm.submission import Place, job_name
 from tenuto.workspace.attempt_files import read_launch
@@ -73,7 +73,7 @@ class OpenPlaces:
                 return
         self._leave(place, name)
 
-    def sweep(self, rows: Iterable[Row], asked: float) -> None:
+    def sweep(self, rows: Iterable[SlurmRow], asked: float) -> None:
         """Removes what is over and of which Slurm, when it was asked, had nothing that may still begin."""
         with self._lock:
             over = [place for place, since in self._over.items() if since < asked]

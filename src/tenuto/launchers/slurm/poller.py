@@ -1,5 +1,5 @@
 """The poller: asks squeue for all attempts at once, and looks up those that squeue no longer shows.
-Says what Slurm answered; what that amounts to is judged by each `Attempt`.
+Says what Slurm answered; what that amounts to is judged by each `SlurmAttempt`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from tenuto.clock import Clock
 from tenuto.launchers.slurm import commands, submission
-from tenuto.launchers.slurm.attempt import MISSING_ANSWERS, Attempt
+from tenuto.launchers.slurm.attempt import MISSING_ANSWERS, SlurmAttempt
 from tenuto.launchers.slurm.calls import Calls
-from tenuto.launchers.slurm.commands import Row, SlurmError
+from tenuto.launchers.slurm.commands import SlurmError, SlurmRow
 from tenuto.launchers.slurm.pace import Pace
 from tenuto.launchers.slurm.roster import Roster
 
@@ -44,7 +44,7 @@ class Poller:
         self._is_configuration_asked = False
         self.pace = Pace(poll_s)
         self.is_asking = False
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, SlurmRow] = {}
         """The last answer of squeue, by job."""
         self.trouble = ""
         """Why Slurm does not answer; empty while it does."""
@@ -76,7 +76,7 @@ class Poller:
                 self._calls.submit(self.configuration)
             self._ask(commands.queue, self._take_queue)
 
-    def recall(self, attempts: Iterable[Attempt], now: float) -> None:
+    def recall(self, attempts: Iterable[SlurmAttempt], now: float) -> None:
         """Takes what the last answer said of attempts that were not asked for then."""
         if now - self.heard > FRESH_S:
             return
@@ -118,7 +118,7 @@ class Poller:
         for attempt in self._roster.all():
             attempt.tell_listeners()
 
-    def _take_queue(self, rows: list[Row], began: float) -> None:
+    def _take_queue(self, rows: list[SlurmRow], began: float) -> None:
         self.rows = {row.job: row for row in rows}
         self.heard = began
         is_news = False
@@ -141,14 +141,14 @@ class Poller:
         if lost:
             self._look_up(lost)
 
-    def _look_up(self, lost: list[Attempt]) -> None:
+    def _look_up(self, lost: list[SlurmAttempt]) -> None:
         """Asks for jobs that squeue no longer shows: Slurm may remember how they ended."""
         jobs = [str(attempt.job) for attempt in lost]
 
-        def look_up() -> dict[str, Row]:
+        def look_up() -> dict[str, SlurmRow]:
             return commands.look_up(jobs, accounting=self.has_accounting())
 
-        def take(found: dict[str, Row], began: float) -> None:
+        def take(found: dict[str, SlurmRow], began: float) -> None:
             for attempt in lost:
                 row = attempt.own(found.get(str(attempt.job)))
                 if row is not None:
@@ -159,7 +159,7 @@ class Poller:
         self._ask(look_up, take)
 
 
-def _find_by_name(attempt: Attempt, rows: list[Row]) -> None:
+def _find_by_name(attempt: SlurmAttempt, rows: list[SlurmRow]) -> None:
     """Finds the job of a submission whose answer was lost."""
     found = attempt.found
     if found is None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tenuto.launchers.local import resolve
-from tenuto.launchers.slurm.attempt import Attempt, Wish
+from tenuto.launchers.slurm.attempt import SlurmAttempt, Wish
 from tenuto.workspace.attempt_files import read_pid
 from tenuto.workspace.ports import RUNNER_BYTE
 
@@ -31,7 +31,7 @@ class SlurmProcess:
 
     exit_code: int | None = None
 
-    def __init__(self, cluster: SlurmCluster, attempt: Attempt) -> None:
+    def __init__(self, cluster: SlurmCluster, attempt: SlurmAttempt) -> None:
         self._cluster = cluster
         self._attempt = attempt
         self._is_closed = False

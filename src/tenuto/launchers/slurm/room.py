@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tenuto.clock import Clock
-from tenuto.launchers.slurm.commands import Row
+from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.states import meaning_of
 from tenuto.launchers.slurm.submission import Place
 from tenuto.workspace.derive_table import ClusterSays
@@ -55,7 +55,7 @@ class Room:
         with self._lock:
             self._queued[place.suffix] = Queued(count, self._clock.monotonic(), job)
 
-    def look(self, rows: Sequence[Row], asked: float) -> dict[str, str]:
+    def look(self, rows: Sequence[SlurmRow], asked: float) -> dict[str, str]:
         """Takes an answer of squeue to a question that was `asked` then, by the monotonic clock.
 
         Returns the submissions of which the answer shows nothing, with Slurm's ids: squeue may have answered
@@ -74,7 +74,7 @@ class Room:
                     unseen[suffix] = queued.job
         return unseen
 
-    def asked_for(self, suffix: str, rows: Iterable[Row]) -> None:
+    def asked_for(self, suffix: str, rows: Iterable[SlurmRow]) -> None:
         """Takes what the controller says of one submission, of which squeue showed nothing."""
         if not any(map(_is_there, rows)):
             with self._lock:
@@ -87,9 +87,9 @@ class Room:
             self._queued.pop(suffix, None)
 
 
-def _suffix(row: Row) -> str:
+def _suffix(row: SlurmRow) -> str:
     return "-" + row.name.rpartition("-")[2]
 
 
-def _is_there(row: Row) -> bool:
+def _is_there(row: SlurmRow) -> bool:
     return meaning_of(row.state).says is not ClusterSays.ENDED

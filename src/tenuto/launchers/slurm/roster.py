@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tenuto.launchers.slurm.attempt import Attempt, Wish
+from tenuto.launchers.slurm.attempt import SlurmAttempt, Wish
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
@@ -23,7 +23,7 @@ class Listening:
 
     __slots__ = ("_attempt", "_lock", "_tell")
 
-    def __init__(self, lock: threading.RLock, attempt: Attempt, tell: Callable[[], None]) -> None:
+    def __init__(self, lock: threading.RLock, attempt: SlurmAttempt, tell: Callable[[], None]) -> None:
         self._lock = lock
         self._attempt = attempt
         self._tell = tell
@@ -43,7 +43,7 @@ class Roster:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.lock = threading.RLock()
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, SlurmAttempt] = {}
         self._asked: dict[str, float] = {}
         self._drop_due = 0.0
 
@@ -53,26 +53,26 @@ class Roster:
     def __contains__(self, nonce: str) -> bool:
         return nonce in self._attempts
 
-    def all(self) -> list[Attempt]:
+    def all(self) -> list[SlurmAttempt]:
         """The attempts at this moment."""
         with self.lock:
             return list(self._attempts.values())
 
-    def known(self, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> Attempt:
+    def known(self, paths: JobPaths, launch: LaunchRecord, beat_s: float) -> SlurmAttempt:
         """The attempt of a launch record; followed from now on if it was not."""
         with self.lock:
             attempt = self._attempts.get(launch.nonce)
             if attempt is None:
-                attempt = self._attempts[launch.nonce] = Attempt(self._machine, paths, launch, beat_s)
+                attempt = self._attempts[launch.nonce] = SlurmAttempt(self._machine, paths, launch, beat_s)
             self._asked[launch.nonce] = self._machine.clock.monotonic()
             return attempt
 
-    def keep(self, attempt: Attempt) -> None:
+    def keep(self, attempt: SlurmAttempt) -> None:
         """Follows an attempt that may have been let go."""
         with self.lock:
             self._attempts[attempt.launch.nonce] = attempt
 
-    def let_go(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: SlurmAttempt) -> None:
         """A process of the attempt was closed; one without any, and without a wish, is dropped."""
         with self.lock:
             attempt.processes -= 1
@@ -91,23 +91,23 @@ class Roster:
                 if attempt is None or (not is_needed and now - asked > UNASKED_S):
                     self._drop(nonce)
 
-    def open_wishes(self) -> list[Attempt]:
+    def open_wishes(self) -> list[SlurmAttempt]:
         """The attempts whose end is wanted and of which Slurm was not told."""
         return [attempt for attempt in self.all() if attempt.wish > attempt.granted]
 
-    def wish(self, attempt: Attempt, wish: Wish) -> None:
+    def wish(self, attempt: SlurmAttempt, wish: Wish) -> None:
         """Records that an attempt is to end."""
         with self.lock:
             attempt.wish = max(attempt.wish, wish)
             self.keep(attempt)
 
-    def wish_again(self, attempt: Attempt) -> None:
+    def wish_again(self, attempt: SlurmAttempt) -> None:
         """Opens the wish for the end of an attempt again: Slurm was told, and did not hear it."""
         with self.lock:
             attempt.granted = Wish.NONE
             self.keep(attempt)
 
-    def listening(self, attempt: Attempt, tell: Callable[[], None]) -> Listening:
+    def listening(self, attempt: SlurmAttempt, tell: Callable[[], None]) -> Listening:
         """Calls `tell`, in another thread, whenever something new is known of the attempt."""
         return Listening(self.lock, attempt, tell)
 

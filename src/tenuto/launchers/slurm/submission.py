@@ -73,7 +73,7 @@ class Place(NamedTuple):
         return f"-{self.id[:_NAMED_BY]}"
 
 
-class Found(NamedTuple):
+class SubmittedAttempt(NamedTuple):
     """One attempt, as a submission names it."""
 
     place: Place
@@ -142,7 +142,7 @@ def places(files: Files, layout: Layout) -> list[Place]:
     return found
 
 
-def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
+def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, SubmittedAttempt]]:
     """The attempts of a submission, in the order of their index; none if it was never written whole."""
     job = None
     with suppress(OSError, ValueError):
@@ -158,18 +158,18 @@ def attempts_of(files: Files, place: Place) -> Iterator[tuple[Order, Found]]:
             return
         is_array = header.job == ARRAY_VARIABLES
         own = None if job is None else task_id(job, index, is_array=is_array)
-        yield order, Found(place, index, is_array, own, header)
+        yield order, SubmittedAttempt(place, index, is_array, own, header)
         index += 1
 
 
-def has_vanished(files: Files, found: Found, nonce: str) -> bool:
+def has_vanished(files: Files, found: SubmittedAttempt, nonce: str) -> bool:
     """True if the pilot that had an attempt says that its runner left no marker."""
     with suppress(OSError):
         return nonce.encode() in files.read(found.place.vanished, _ORDERS_BYTES).split(b"\n")
     return False
 
 
-def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Order, Found]]:
+def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Order, SubmittedAttempt]]:
     """The orders that a pilot was sent."""
     try:
         lines = files.read(place.manifest, _ORDERS_BYTES).split(b"\n")
@@ -181,4 +181,4 @@ def _of_pilot(files: Files, place: Place, job: str | None) -> Iterator[tuple[Ord
         with suppress(ValueError, TypeError):
             directory, script_name, nonce, *_ = from_json(line)
             order = Order(str(directory), str(script_name), str(nonce))
-            yield order, Found(place, 0, False, job, header, is_pilot=True)
+            yield order, SubmittedAttempt(place, 0, False, job, header, is_pilot=True)

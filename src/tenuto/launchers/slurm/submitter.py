@@ -16,14 +16,14 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, Order
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.slurm import commands, submission
-from tenuto.launchers.slurm.attempt import Attempt
+from tenuto.launchers.slurm.attempt import SlurmAttempt
 from tenuto.launchers.slurm.bell import bell_path, hang_up
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.cluster import SlurmCluster
-from tenuto.launchers.slurm.commands import Outcome, SlurmError
+from tenuto.launchers.slurm.commands import SlurmError, SubmissionOutcome
 from tenuto.launchers.slurm.options import SlurmOptions
 from tenuto.launchers.slurm.process import SlurmProcess
-from tenuto.launchers.slurm.submission import Found, Place
+from tenuto.launchers.slurm.submission import Place, SubmittedAttempt
 from tenuto.settings.slurm import SlurmSettings
 from tenuto.workspace.claims import is_claimed
 from tenuto.workspace.layout import Layout
@@ -46,10 +46,10 @@ class Handed(NamedTuple):
     root: str
     """Of its workspace."""
     order: Order
-    attempt: Attempt
+    attempt: SlurmAttempt
 
     @classmethod
-    def of(cls, order: StartOrder, attempt: Attempt) -> Handed:
+    def of(cls, order: StartOrder, attempt: SlurmAttempt) -> Handed:
         layout = Instructions.of(order.launch).layout(order.paths)
         line = Order(order.paths.directory, order.paths.script_name, order.launch.nonce)
         return cls(layout.root, line, attempt)
@@ -58,7 +58,7 @@ class Handed(NamedTuple):
 Answer = Callable[[Handed, SlurmProcess | Exception], None]
 
 
-class Submitter:
+class SlurmSubmitter:
     """Submits the orders of one launcher."""
 
     def __init__(self, cluster: SlurmCluster, settings: SlurmSettings, python: str) -> None:
@@ -126,14 +126,14 @@ class Submitter:
         pause_s = FIRST_PAUSE_S
         while True:
             said = commands.submit(arguments, script)
-            if said.outcome is Outcome.TAKEN:
+            if said.outcome is SubmissionOutcome.TAKEN:
                 self._take(said.text, place, header, orders, answer)
                 return
-            if said.outcome is Outcome.REFUSED:
+            if said.outcome is SubmissionOutcome.REFUSED:
                 files.remove_tree(place.directory)
                 self._give_up(orders, LaunchRefused(f"Slurm refused the job: {said.text}"), answer)
                 return
-            if said.outcome is Outcome.FULL and len(orders) > 1:
+            if said.outcome is SubmissionOutcome.FULL and len(orders) > 1:
                 files.remove_tree(place.directory)
                 half = len(orders) // 2
                 self._submit(orders[:half], options, answer)
@@ -178,7 +178,7 @@ class Submitter:
         is_array = len(orders) > 1
         for index, handed in enumerate(orders):
             own = None if job is None else submission.task_id(job, index, is_array=is_array)
-            self._cluster.submitted(handed.attempt, Found(place, index, is_array, own, header))
+            self._cluster.submitted(handed.attempt, SubmittedAttempt(place, index, is_array, own, header))
             answer(handed, self._cluster.process_of(handed.attempt))
 
     def _give_up(self, orders: Sequence[Handed], error: Exception, answer: Answer) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tenuto.clock import Clock
 from tenuto.launchers.slurm import commands
-from tenuto.launchers.slurm.attempt import Attempt, Wish
+from tenuto.launchers.slurm.attempt import SlurmAttempt, Wish
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.pilot_orders import KILL, append
 from tenuto.launchers.slurm.roster import Roster
@@ -86,7 +86,7 @@ class Wishes:
                 return
             event.wait(0.02)
 
-    def _tell(self, ready: list[Attempt], wish: Wish) -> None:
+    def _tell(self, ready: list[SlurmAttempt], wish: Wish) -> None:
         wanted = [attempt for attempt in ready if attempt.wish is wish]
         if not wanted:
             return
@@ -96,7 +96,7 @@ class Wishes:
         jobs = [str(attempt.job) for attempt in wanted]
         self._call(partial(function, jobs), partial(self._wish_again, wanted))
 
-    def _wish_again(self, wanted: list[Attempt]) -> None:
+    def _wish_again(self, wanted: list[SlurmAttempt]) -> None:
         for attempt in wanted:
             self._roster.wish_again(attempt)
 

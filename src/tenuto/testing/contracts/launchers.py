@@ -78,7 +78,7 @@ class LauncherContract:
 
     # While it runs.
 
-    def test_the_end_is_told_to_all_who_wait_and_to_who_comes_late(
+    def test_the_end_is_told_to_all_waiting_callers_and_to_a_late_one(
         self, launcher: Launcher, bench: JobBench, run: Run
     ) -> None:
         job = bench.command(*ENDLESS)

@@ -56,7 +56,7 @@ class LocksContract:
         held.close()
         assert not locks.is_locked(path)
 
-    def test_asking_and_failing_do_not_free_somebody_elses_lock(self, locks: Locks, path: str) -> None:
+    def test_asking_and_failing_do_not_free_the_lock_of_another(self, locks: Locks, path: str) -> None:
         held = _taken(locks, path)
         locks.is_locked(path)
         assert locks.try_lock(path) is None

@@ -84,7 +84,7 @@ class ProviderContract:
         with pytest.raises(FilterError):
             ids("task~/x/")
 
-    def test_what_is_not_there_is_said_so(self, provider: StateProvider) -> None:
+    def test_an_id_that_is_not_there_is_said_so(self, provider: StateProvider) -> None:
         with pytest.raises(NotFound):
             provider.job("experiments:my.Train/nope")
         with pytest.raises(NotFound):

@@ -41,7 +41,9 @@ class QueueContract:
             queue.send(job_id)
         assert all(heard.wait() for _ in range(3))
 
-    def test_what_names_no_candidate_is_dropped_and_harms_nothing(self, queue: Queue, heard: Heard) -> None:
+    def test_a_message_that_names_no_candidate_is_dropped_and_harms_nothing(
+        self, queue: Queue, heard: Heard
+    ) -> None:
         for bad in ("", "../../etc/passwd", "x" * 100_000):
             queue.send(bad)
         queue.send(uuid.uuid4().hex)
