@@ -23,8 +23,9 @@ from typing import Any
 
 from proof.matrix.bugs import BUGS
 from proof.matrix.case import Case
+from proof.matrix.cluster import Files, MatrixCluster
 from proof.matrix.judge import judged
-from proof.matrix.scheduler import DEADLINE_S, DONE, HERE, TOKEN, be_scheduler, token_in
+from proof.matrix.scheduler import DEADLINE_S, HERE, TOKEN, be_scheduler, token_in
 from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.tokens import TokenFiles, TokenPlace
@@ -54,7 +55,11 @@ class Theatre:
             self._fail_once(directory)
         if case.busy:
             _hold_token(directory)
+        if case.launcher == "cluster":
+            self._open_cluster(case, directory, trace)
         schedulers = self._schedule(case, directory, trace)
+        if case.launcher == "cluster":
+            Files(directory).closing.touch()
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
         if not problems and not trace:
@@ -84,7 +89,7 @@ class Theatre:
                 pids.append(self._start(case, directory, 1, trace))
             end = _ended(pids[len(ends)], directory, len(ends))
             ends.append(end)
-            if end == DONE and len(ends) >= case.schedulers() + trace:
+            if end == case.end and len(ends) >= case.schedulers() + trace:
                 break
             if len(pids) == len(ends):
                 pids.append(self._start(case, directory, len(pids), trace))
@@ -102,6 +107,18 @@ class Theatre:
             (directory / f"raised-{number}").write_text(traceback.format_exc())
         finally:
             os._exit(99)
+
+    def _open_cluster(self, case: Case, directory: Path, trace: bool) -> None:
+        files = Files(directory)
+        files.directory.mkdir()
+        files.bell.touch()
+        if os.fork() == 0:
+            try:
+                MatrixCluster(case, directory, self._interpreter, trace=trace).serve()
+            except BaseException:  # noqa: BLE001  the case is judged; this is for its reader
+                (directory / "raised-cluster").write_text(traceback.format_exc())
+            finally:
+                os._exit(0)
 
     def _start_beside(self, case: Case, directory: Path, first: int, trace: bool) -> int:
         """The second scheduler, while the first stands still where it is to be struck; then the blow."""
