@@ -24,7 +24,7 @@ from tenuto.workspace.ports import is_temporary
 
 JOB, TASK = "CLUSTER_JOB", "CLUSTER_TASK"
 """The variables that tell a runner the cluster's id of its job."""
-LOOK_S = 0.002
+LOOK_S = 0.005
 STANDS_S = 1.5
 """How long a runner stands still at most: one that has the locks keeps the next attempt from beginning."""
 SCHEDULERS_S = 60.0

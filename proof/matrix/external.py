@@ -35,12 +35,13 @@ claim that was written half does not say whose it is."""
 FENCED = ("unconfirmed", "forgotten", "lying")
 REUSE_S = 60.0
 GATHER_S = 0.05
-POLL_S = 0.01
+POLL_S = 0.02
 
 
 def beat_s(case: Case) -> float:
     is_lost = case.runner is not None and (case.fate in FENCED or case.stands)
-    is_claim_torn = "write claim" in (case.scheduler, case.second, case.runner)
+    struck = (case.scheduler, case.second, case.runner)
+    is_claim_torn = any(at is not None and at.startswith("write claim") for at in struck)
     return FENCED_BEAT_S if is_lost or is_claim_torn else BEAT_S
 
 
@@ -61,6 +62,8 @@ class View:
         self.files = Files(directory)
         self.submissions = Path(Layout(f"{directory}/ws").launchers, NAME)
         self._observer = Observer(machine, beat_s(case))
+        self._known: dict[str, list[Order]] = {}
+        """The orders of manifests, which are written once."""
 
     @property
     def cluster(self) -> View:
@@ -90,12 +93,15 @@ class View:
         ]
 
     def _orders(self, manifest: str) -> list[Order]:
+        if manifest in self._known:
+            return self._known[manifest]
         try:
             header, first = read_order(self.machine.files, manifest, 0)
             more = [read_order(self.machine.files, manifest, index)[1] for index in range(1, header.orders)]
         except ManifestUnreadable:
             return []  # its launcher died while it wrote it, and never submitted it
-        return [first, *more]
+        self._known[manifest] = [first, *more]
+        return self._known[manifest]
 
     def _see(self, launch: LaunchRecord, job_id: str | None) -> Sighting:
         ids = self.tasks(launch.nonce) if job_id is None else [job_id]

@@ -55,11 +55,11 @@ class Theatre:
             self._fail_once(directory)
         if case.busy:
             _hold_token(directory)
-        if case.launcher == "cluster":
-            self._open_cluster(case, directory, trace)
+        cluster = self._open_cluster(case, directory, trace) if case.launcher == "cluster" else None
         schedulers = self._schedule(case, directory, trace)
-        if case.launcher == "cluster":
+        if cluster is not None:
             Files(directory).closing.touch()
+            _wait_for(lambda: _is_over(cluster))  # it starts what is pending, one task after another
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
         if not problems and not trace:
@@ -108,17 +108,19 @@ class Theatre:
         finally:
             os._exit(99)
 
-    def _open_cluster(self, case: Case, directory: Path, trace: bool) -> None:
+    def _open_cluster(self, case: Case, directory: Path, trace: bool) -> int:
         files = Files(directory)
         files.directory.mkdir()
         files.bell.touch()
-        if os.fork() == 0:
-            try:
-                MatrixCluster(case, directory, self._interpreter, trace=trace).serve()
-            except BaseException:  # noqa: BLE001  the case is judged; this is for its reader
-                (directory / "raised-cluster").write_text(traceback.format_exc())
-            finally:
-                os._exit(0)
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            MatrixCluster(case, directory, self._interpreter, trace=trace).serve()
+        except BaseException:  # noqa: BLE001  the case is judged; this is for its reader
+            (directory / "raised-cluster").write_text(traceback.format_exc())
+        finally:
+            os._exit(0)
 
     def _start_beside(self, case: Case, directory: Path, first: int, trace: bool) -> int:
         """The second scheduler, while the first stands still where it is to be struck; then the blow."""
