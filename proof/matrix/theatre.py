@@ -32,6 +32,8 @@ from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 HOLD_S = 0.3
 IDLE_S = 0.03
+ASKING_S = 1.5
+"""How long a scheduler may take that asks a cluster, and so is never idle, until it gets no further."""
 BEFORE = 99
 """The number of the scheduler that runs the job into its first failure."""
 
@@ -128,7 +130,8 @@ class Theatre:
         second = self._start(case, directory, 1, trace)
         if came is not None and came.si_code == os.CLD_STOPPED:
             _wait_for(lambda: (directory / "submitted-1").exists() or _is_over(second))
-            _wait_for(lambda: _is_over(second) or _is_idle(second))
+            patience_s = ASKING_S if case.launcher == "cluster" else DEADLINE_S
+            _wait_for(lambda: _is_over(second) or _is_idle(second), patience_s)
             os.kill(first, signal.SIGKILL if case.blow == "late" else signal.SIGCONT)
         return second
 
@@ -197,9 +200,9 @@ def _ended(pid: int, directory: Path, number: int) -> str:
     return (directory / f"end-{number}").read_text() if code == 0 else f"exit code {code}"
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def _wait_for(condition: Callable[[], bool], patience_s: float = DEADLINE_S) -> None:
     """Until it holds; not for ever, since a process that never gets there is found to be stuck by others."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + patience_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)
 
