@@ -1,4 +1,4 @@
-"""Owns the bugs planted in the schedulers of the kill matrix, and the cases that must give each of them away.
+"""Owns the bugs planted in schedulers and runners of the kill matrix, and the cases that must give each away.
 Plants them for good: in a process that does nothing else.
 """
 
@@ -8,10 +8,13 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from proof.matrix.cases import AT_WORK, Fields, striking
+from proof.matrix.external_cases import CLUSTER, PENDING, STANDING
+from proof.matrix.kinds import AT_WORK, Fields, striking
+from tenuto.launchers import observation
+from tenuto.launchers.fence import Fence
 from tenuto.launchers.protocols import Process, StartOrder
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler import decisions, verdicts
+from tenuto.scheduler import decisions, handover, verdicts
 from tenuto.scheduler.decisions import Verdict
 from tenuto.scheduler.inputs import AdoptedEnded
 from tenuto.scheduler.jobs import Job
@@ -74,6 +77,19 @@ async def _adopted_is_done(self: Any, job: Job) -> None:
     self._feed(AdoptedEnded(job, Verdict(JobState.DONE)))
 
 
+def _never_revoked(*given: Any) -> bool:
+    return True
+
+
+def _always_passed(self: Fence) -> bool:
+    return True
+
+
+def _in_runners(statement: str) -> Callable[[], None]:
+    """Planted in each runner that a cluster starts; `killed_runner` has the modules that it names."""
+    return lambda: os.environ.update(FAULTS_PLANTED=statement)
+
+
 def _putting(owner: Any, name: str, value: Any) -> Callable[[], None]:
     if not hasattr(owner, name):  # renamed: a bug that nothing calls would prove nothing
         raise AttributeError(f"{owner} has no {name}: the planted bug must follow the code")
@@ -110,5 +126,35 @@ BUGS = {
         "adoption",
         _putting(Shell, "_adopt", _adopted_is_done),
         [{**AT_WORK}],
+    ),
+    "claim not looked at": Bug(
+        "a runner begins, though another made the claim on its attempt",
+        "fates",
+        _in_runners("claimed.claim = lambda *given: True"),
+        [{**CLUSTER, "fate": "twice", "apart": True, "lasts_s": 10.0}],
+    ),
+    "given up, not revoked": Bug(
+        "a scheduler opens the next attempt, and does not claim the one before it, which then begins",
+        "fates",
+        _putting(handover, "claim", _never_revoked),
+        [{**CLUSTER, **STANDING, "scheduler": "rename launch.json #2", "apart": True}],
+    ),
+    "marker not looked at": Bug(
+        "a runner that was given up while it stood still begins, though its job was cancelled",
+        "cancelled",
+        _in_runners("from tenuto.launchers.runner import attempt; attempt._is_marked = lambda *given: False"),
+        [{**PENDING, "fate": "deaf", "runner": "lock0 oracle.lock", "stands": True}],
+    ),
+    "exit 75 believed": Bug(
+        "a runner that found another at work is taken for the end of the attempt",
+        "fates",
+        _putting(observation, "STALE", None),
+        [{**CLUSTER, "fate": "lying", "apart": True, "lasts_s": 10.0}],
+    ),
+    "fence not awaited": Bug(
+        "an attempt that the cluster forgot counts as ended, though its runner beats",
+        "fates",
+        _putting(Fence, "has_passed", _always_passed),
+        [{**CLUSTER, "fate": "forgotten", "apart": True, "lasts_s": 10.0}],
     ),
 }

@@ -7,11 +7,24 @@ then another scheduler submits the same job.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
+from proof.matrix.external_cases import CANCELLED_JOBS, EXTERNAL, FATES, FURTHER
+from proof.matrix.kinds import (
+    AT_WORK,
+    MOMENTS,
+    ORACLE,
+    STRIKERS,
+    Fields,
+    Kind,
+    also,
+    checkered,
+    crossed,
+    different,
+    spread,
+    striking,
+    telling,
+)
 from proof.matrix.steps import (
     ADOPTING,
     FRESH_PAYLOAD,
@@ -39,80 +52,10 @@ from proof.matrix.steps import (
     WARM_SCHEDULER,
 )
 
-Fields = dict[str, Any]
-"""What a `Case` is made of; what is left out nobody is to suffer."""
-VICTIMS = ("payload", "runner", "scheduler")
-MOMENTS = ("start", "middle", "end")
-STRIKERS = ("scheduler", "second", "parent", "runner", "payload", "victim")
-
-
-class Kind(NamedTuple):
-    """Cases that have something in common."""
-
-    title: str
-    steps: list[Fields]
-    """Every step once."""
-    more: list[Fields]
-    """Several steps in one case, and steps under other circumstances."""
-
-    def all(self) -> list[Fields]:
-        """Every step, and all of the others."""
-        return different([*self.steps, *self.more])
-
-    def certain(self) -> list[Fields]:
-        """A few steps, spread over all of them, at which the blows fall whatever the processes do first."""
-        return [case for case in self.steps if "together" not in case][3::27]
-
-
-def different(cases: Iterable[Fields]) -> list[Fields]:
-    return list({json.dumps(case, sort_keys=True): case for case in cases}.values())
-
-
-def spread(cases: list[Fields], most: int) -> list[Fields]:
-    stride = max(1.0, len(cases) / max(most, 1))
-    return [cases[int(number * stride)] for number in range(min(most, len(cases)))]
-
-
-def striking(who: str, operations: Iterable[str], **more: Any) -> list[Fields]:
-    return [{who: operation, **more} for operation in operations]
-
-
-def crossed(one: Iterable[Fields], *others: Iterable[Fields]) -> list[Fields]:
-    """Each of these with each of those."""
-    return [
-        {name: value for case in cases for name, value in case.items()} for cases in product(one, *others)
-    ]
-
-
-def checkered(one: list[Fields], other: list[Fields]) -> list[Fields]:
-    """Every second field of the board."""
-    return [{**a, **b} for row, a in enumerate(one) for b in other[row % 2 :: 2]]
-
-
-def also(cases: Iterable[Fields], **more: Any) -> list[Fields]:
-    return [{**case, **more} for case in cases]
-
-
-def telling(operations: list[str]) -> list[str]:
-    """Without those that leave all as it was for the next process; they are struck alone, not in pairs."""
-    silent = ("mkdir", "ftruncate", "posix_fallocate", "fsync")
-    forgotten = ("unlink stop", "unlink locks", "unlink result")
-    unread = ("params.json", "oracle.py", "launch.json.tmp")
-    return [
-        operation
-        for operation in operations
-        if not operation.startswith((*silent, *forgotten))
-        and not (operation.endswith(unread) and operation.startswith(("open", "close")))
-    ]
-
-
 STARTED = ["posix_spawn", "pidfd_open", "close oracle.lock #2", "close oracle.lock #3", "waitid"]
 WARM_STARTED = WARM_SCHEDULER[-4:]
-ORACLE = [{"victim": victim, "moment": moment} for victim, moment in product(VICTIMS, MOMENTS)]
 OTHERS = [case for case in ORACLE if case["victim"] != "scheduler"]
 WARM_ORACLE = [*ORACLE, *({"victim": "parent", "moment": moment} for moment in MOMENTS)]
-AT_WORK = {"victim": "scheduler", "moment": "start", "seen": True}
-"""The first scheduler dies when the work has begun, which lasts until another has seen it."""
 FEW_OF_RUNNER = striking("runner", ["begin", "write oracle.pid", "fork", "rename oracle.done"])
 
 ALONE = [
@@ -334,15 +277,19 @@ KINDS = {
     "tokens": TOKENS,
     "adoption": ADOPTION,
     "races": RACES,
+    "external": EXTERNAL,
+    "cancelled": CANCELLED_JOBS,
+    "fates": FATES,
+    "further": FURTHER,
 }
 
 
 def sampled(most: int) -> dict[str, list[Fields]]:
-    """About so many cases, by kind: those whose blows are certain, every operation of every process once, and
-    the rest spread over all others."""
-    sample = {name: kind.certain() for name, kind in KINDS.items()}
+    """About so many cases, by kind: those whose blows are certain, every operation of every process once (but
+    of kinds of which few are enough), and the rest spread over all others."""
+    sample = {name: different([*kind.certain(), *(kind.few or ())]) for name, kind in KINDS.items()}
     struck = {blow for cases in sample.values() for case in cases for blow in blows(case)}
-    left = {name: iter(kind.all()) for name, kind in KINDS.items()}
+    left = {name: iter(kind.all()) for name, kind in KINDS.items() if kind.few is None}
     while left:
         name = min(left, key=lambda name: len(sample[name]))
         case = next((case for case in left[name] if not blows(case) <= struck), None)

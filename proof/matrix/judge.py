@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proof.matrix.case import Case
-from proof.matrix.scheduler import DONE, JOB_ID, NEXT_ID, TASK_ID, TOKEN, Work
+from proof.matrix.case import CANCELLED, DONE, FAILED, Case
+from proof.matrix.scheduler import JOB_ID, NEXT_ID, TASK_ID, TOKEN, Work
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.job_directory import look, read_locks, read_pid, read_status
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
+from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary
 from tenuto.workspace.records import LaunchRecord
 from tenuto.workspace.tokens import TokenFiles, TokenPlace
@@ -20,20 +22,23 @@ def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:
     """What does not hold; `schedulers`: how each of them ended."""
     return [
         *_schedulers(case, schedulers),
-        *_directory(case, directory, JOB_ID),
-        *(_directory(case, directory, NEXT_ID) if case.token else ()),
+        *(problem for job_id in _job_ids(case) for problem in _directory(case, directory, job_id)),
         *_token(directory),
-        *_ledger(case, directory),
+        *_ledger(case, directory, len(schedulers)),
     ]
+
+
+def _job_ids(case: Case) -> tuple[str, ...]:
+    return (JOB_ID, NEXT_ID) if case.token or case.orders > 1 else (JOB_ID,)
 
 
 def _schedulers(case: Case, ends: list[str]) -> list[str]:
     problems = []
-    failures = [end for end in ends if end not in (DONE, "killed")]
+    failures = [end for end in ends if end not in (case.end, "killed")]
     killed = "ERROR FAILED exited with code 247" if case.in_child else "ERROR FAILED was ended by SIGKILL"
     if ends.count("killed") > case.kills_of_schedulers():
         problems.append(f"a scheduler was killed that nobody meant to kill: {ends}")
-    if ends[-1] != DONE:
+    if ends[-1] != case.end:
         problems.append(f"the last scheduler ended with: {ends[-1]}")
     if not case.may_fail() and failures:
         problems.append(f"a scheduler failed: {failures}")
@@ -54,9 +59,14 @@ def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
         if not holds:
             problems.append(f"{job_id}: {otherwise}")
 
-    must(found.derived.row == "done", f"the directory says {found.derived}")
+    must(_says(found.derived.marker) == case.end, f"the directory says {found.derived}")
+    must(found.derived.row == ("done" if case.end == DONE else "failed"), f"it reads as {found.derived.row}")
     must(isinstance(found.evidence.launch, LaunchRecord), f"launch.json: {found.evidence.launch}")
-    must(read_pid(machine.files, paths, found.derived.attempt) is not None, "the pid record cannot be read")
+    has_pid = read_pid(machine.files, paths, found.derived.attempt) is not None
+    if case.end != CANCELLED:  # which may come before there is a runner
+        must(has_pid, "the pid record cannot be read")
+    if case.cancel == "pending":
+        must(not has_pid, "a runner took it up after it was cancelled")
     must(read_status(machine.files, paths) is not None, "status.json cannot be read")
     must(_content(paths.params) == params, "params.json is damaged")
     for byte in (RUNNER_BYTE, DESCENDANTS_BYTE):
@@ -69,6 +79,15 @@ def _directory(case: Case, directory: Path, job_id: str) -> list[str]:
         must(not is_temporary(path.name) or path.name.startswith("status.json"), f"{path.name} is left")
         must("corrupt" not in path.name, f"{path.name} is there")
     return problems
+
+
+def _says(marker: Marker | None) -> str | None:
+    """What a marker says, in the words of a scheduler."""
+    if marker is None or marker.reason is None:
+        return marker and DONE
+    if marker.reason is JobFailureStatus.FAILED and marker.exit_code == 3:
+        return FAILED
+    return f"ERROR {marker.reason.name} {marker.message}"
 
 
 def _content(path: str) -> bytes | None:
@@ -85,8 +104,12 @@ def _token(directory: Path) -> list[str]:
     return problems
 
 
-def _ledger(case: Case, directory: Path) -> list[str]:
-    """Each payload wrote what it did, with the nonce of its attempt."""
+def _ledger(case: Case, directory: Path, schedulers: int) -> list[str]:
+    """Each payload wrote what it did, with the nonce of its attempt.
+
+    A job that failed, or was cancelled, is tried again by each scheduler that comes after.
+    """
+    asked = 1 if case.end == DONE else schedulers
     lines = (_content(str(directory / "ledger")) or b"").decode().splitlines()
     entries = [line.split() for line in lines]
     problems = []
@@ -94,14 +117,17 @@ def _ledger(case: Case, directory: Path) -> list[str]:
         problems.append(f"two payloads at the same time: {entries}")
     if any(what == "unseen" for what, *_ in entries):
         problems.append(f"nobody saw that it runs: {entries}")
-    for job_id in (JOB_ID, NEXT_ID) if case.token else (JOB_ID,):
+    if case.cancel == "pending" and entries:
+        problems.append(f"a payload began after its job was cancelled: {entries}")
+    for job_id in _job_ids(case):
         starts = [attempt for what, job, attempt, _ in entries if (what, job) == ("start", job_id)]
         ends = [attempt for what, job, attempt, _ in entries if (what, job) == ("end", job_id)]
         last = look(this_machine(), Layout(f"{directory}/ws").job(TASK_ID, job_id)).derived.marker
-        if last is None or last.nonce not in starts or last.nonce not in ends:
+        has_worked = last is not None and last.nonce in starts and last.nonce in ends
+        if case.end != CANCELLED and not has_worked:
             problems.append(f"{job_id} counts as done, but its work is not in the ledger: {entries}")
         if len(set(starts)) < len(starts):
             problems.append(f"one attempt of {job_id} ran twice: {entries}")
-        if len(starts) > 1 + (case.repeats() if job_id == JOB_ID else 0):
+        if len(starts) > asked + (case.repeats() if job_id == JOB_ID or case.orders > 1 else 0):
             problems.append(f"{job_id} ran {len(starts)} times: {entries}")
     return problems

@@ -2,12 +2,15 @@
 Given to a launcher in the place of the interpreter (see `theatre`).
 
 FAULTS_PARENT, FAULTS_RUNNER and FAULTS_PAYLOAD name the operation, FAULTS_DIRECTORY the case's directory.
+Of a runner that a cluster starts: FAULTS_STANDS has it stand still there, FAULTS_APART takes its locks their
+effect, and FAULTS_PLANTED is a bug, as a statement.
 """
 
 from __future__ import annotations
 
 import _socket
 import os
+import signal
 import sys
 from array import array
 
@@ -32,8 +35,27 @@ GIVEN = ("report", "descendants", "oracle.out", "oracle.err")
 """What the payload of a spare is given with its job."""
 
 
-def strike(who: str) -> Strike:
-    return Strike(os.environ.get(f"FAULTS_{who.upper()}"), f"{directory}/struck-{who}")
+ELSEWHERE = """
+from tenuto.launchers.runner import claimed
+from tenuto.workspace import processes
+processes._boot_id = lambda: "of the node"
+claimed.DISK_PATIENCE_S = 1.0
+"""
+"""A runner of a cluster is on another host, where pids say nothing; its disk shows every file at once."""
+
+
+def strike(who: str, blow: int = signal.SIGKILL) -> Strike:
+    return Strike(os.environ.get(f"FAULTS_{who.upper()}"), f"{directory}/struck-{who}", blow)
+
+
+def node() -> os.uname_result:
+    return os.uname_result(("Linux", "node", *host[2:]))
+
+
+def started_elsewhere(program: str) -> str:
+    """The program of a runner, which believes to be on another host before it starts."""
+    before, start = program.rsplit("\nstart(", 1)
+    return f"{before}\n{ELSEWHERE}{os.environ.get('FAULTS_PLANTED', '')}\nstart({start}"
 
 
 def watch_messages(watcher: Watcher, names: tuple[str, ...]) -> None:
@@ -69,11 +91,24 @@ elif sys.argv[1] == "--spare-payload":
     watch_messages(watcher, GIVEN)
 elif sys.argv[1] == "--payload":
     watcher = Watcher(strike("payload"), trace, role="child")
+elif sys.argv[1] == "--claim":
+    host = os.uname()
+    os.uname = node
+    watcher = Watcher(
+        strike("runner", signal.SIGSTOP if "FAULTS_STANDS" in os.environ else signal.SIGKILL),
+        trace,
+        children=(("child", strike("payload")),),
+        looks=True,
+        locks="FAULTS_APART" not in os.environ,
+    )
 else:
     names = dict(zip(map(int, sys.argv[5:]), NAMES, strict=False))
     watcher = Watcher(strike("runner"), trace, children=(("child", strike("payload")),), names=names)
 watcher.install()
 watcher.sees("begin")
 with open(sys.argv[0]) as program:
-    code = compile(program.read(), sys.argv[0], "exec")
+    source = program.read()
+    if sys.argv[1] == "--claim":
+        source = started_elsewhere(source)
+    code = compile(source, sys.argv[0], "exec")
 exec(code, {"__name__": "__main__", "__file__": sys.argv[0]})

@@ -48,9 +48,11 @@ class Watcher:
         children: tuple[tuple[str, Strike], ...] = (),
         names: dict[int, str] | None = None,
         looks: bool = False,
+        locks: bool = True,
     ) -> None:
         """`children`: what is to happen in what this process forks, in what that forks, and so on; `names`
-        of descriptors; `looks`: also operations that nobody can see, for who makes hardly any other.
+        of descriptors; `looks`: also operations that nobody can see, for who makes hardly any other; `locks`:
+        those that this process takes exclude others.
         """
         self._strike = strike
         self._trace = trace
@@ -59,6 +61,7 @@ class Watcher:
         self._names = names or {}
         self._role = role
         self._looks = looks
+        self._locks = locks
         self._pid = _getpid()
 
     def install(self) -> None:
@@ -155,6 +158,8 @@ class Watcher:
                 byte = argument[8] if isinstance(argument, bytes) else "?"
                 name = self._names.get(number, "")
                 self.sees(f"lock{byte} {name}" if command == _SETLK else f"look{byte}")
+                if not self._locks and command == _SETLK:
+                    return argument
             return function(fd, command, argument)
 
         return watched
@@ -170,8 +175,9 @@ def claim(path: str) -> bool:
 
 
 def _name(path: Any) -> str:
-    """The last part of a path; temporary files are all called alike."""
+    """The last part of a path; temporary files are all called alike, and so are those named after a nonce."""
     name = os.fsdecode(path).rpartition("/")[2]
+    name = re.sub(r"-?[0-9a-f]{32}", "", name)
     return re.sub(r"\.\d+-\d+\.tenuto-tmp$", ".tmp", name)
 
 

@@ -1,9 +1,11 @@
 """The payload of the kill matrix: writes down that it ran, holds a lock of the test's own, and may kill.
 Runs without Tenuto, so that nothing of what is judged helps to judge.
 
-Arguments: DIRECTORY JOB [VICTIM MOMENT] [--until-seen] [--in-child]. The ledger has a line for each start and
-end, with the job and the attempt's nonce; a line `overlap` says that two payloads were at work at the same
-time, `unseen` that no later scheduler ever saw the work that was to last until one did.
+Arguments: DIRECTORY JOB [VICTIM MOMENT], and any of --until-seen, --until-ended, --long SECONDS, --fails,
+--in-child.
+The ledger has a line for each start and end, with the job and the attempt's nonce; a line `overlap` says that
+two payloads were at work at the same time, `unseen` that no later scheduler ever saw the work that was to
+last until one did, or ended the work that was to last until then.
 """
 
 from __future__ import annotations
@@ -38,10 +40,18 @@ def main(directory: str, job: str, victim: str, moment: str) -> None:
     strike(directory, victim, "start", moment)
     if "--until-seen" in sys.argv and not eventually(lambda: os.path.exists(f"{directory}/seen"), SEEN_S):
         note(directory, "unseen")
+    if "--until-ended" in sys.argv:  # by a signal, which no scheduler may fail to send
+        eventually(lambda: False, SEEN_S)
+        note(directory, "unseen")
+    if "--long" in sys.argv:
+        lines = entries(directory)
+        eventually(lambda: entries(directory) > lines, float(sys.argv[sys.argv.index("--long") + 1]))
     time.sleep(0.02)  # work, so that there is something to come in between of
     strike(directory, victim, "middle", moment)
     note(directory, "end")
     strike(directory, victim, "end", moment)
+    if "--fails" in sys.argv:
+        sys.exit(3)
 
 
 def is_orphan_of_another(lock: int, job: str) -> bool:

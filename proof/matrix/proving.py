@@ -14,7 +14,8 @@ from typing import Any
 
 from proof import theatres
 from proof.matrix.bugs import BUGS
-from proof.matrix.cases import KINDS, STRIKERS, Fields, sampled
+from proof.matrix.cases import KINDS, sampled
+from proof.matrix.kinds import STRIKERS, Fields
 from proof.report import Case, Options, Planted, Report, Violation
 from proof.spread import spread
 
@@ -22,8 +23,9 @@ THEATRE = "proof.matrix.theatre"
 SMALL = 300
 """How many cases there are in the sizes of `make test`."""
 NOTE = """Each case was played with real processes and SIGKILL. Judged were: the last scheduler sees the job
-done, no scheduler is stuck or fails, no two payloads at once and none more often than runners died, every
-record readable, no lock, unit of a token, process or temporary file left; and the next job gets the units."""
+done (or failed, or cancelled, as it is to end), no scheduler is stuck or fails, no two payloads at once, none
+more often than runners died and none after its job was cancelled, every record readable, no lock, unit of a
+token, process or temporary file left; and the next job gets the units."""
 
 
 def run(options: Options) -> Report:

@@ -8,13 +8,16 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proof.matrix.case import Case
+from proof.matrix.case import DONE, FAILED, Case
+from proof.matrix.external import MatrixLauncher, View, shorten_patience
 from proof.matrix.killing import Strike, Watcher, claim
 from proof.matrix.task_oracle import TaskOracle
+from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.direct import DirectLauncher
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.outputs import TaskOutput
@@ -39,28 +42,36 @@ TASK_ID, JOB_ID, NEXT_ID = "oracle", "job", "next"
 TOKEN = "pair"
 DEADLINE_S = 30.0
 PARAMS = b'{"nothing": true}'
-DONE = "DONE"
+UNWANTED = "no longer wanted"
 LAUNCHERS: dict[str, Any] = {
     "direct": DirectLauncher,
     "spawn": SpawnLauncher,
     "warm": WarmLauncher,
     "spare": SpareLauncher,
 }
+LASTING = ("lying", "forgotten")
+"""Fates under which a cluster is silent of work, or says that it ended, while it goes on."""
+LASTS_S = 0.6
+"""How long such work lasts: enough for a scheduler to take it for ended."""
 
 
 class Work:
     """A `Work` that runs the oracle."""
 
-    environment: Mapping[str, str] = {}
-
     def __init__(self, directory: Path, case: Case, job_id: str) -> None:
+        lasts_s = LASTS_S if case.lasts_s is None and case.fate in LASTING else case.lasts_s
         self._arguments = (
             *(sys.executable, "-I", "-S", str(HERE / "oracle.py")),
             *(str(directory), job_id, case.victim or "", case.moment or ""),
             *(["--until-seen"] if case.seen else []),
+            *(["--until-ended"] if case.cancel == "running" else []),
+            *([] if lasts_s is None else ["--long", str(lasts_s)]),
+            *(["--fails"] if case.end == FAILED else []),
             *(["--start-child"] if case.in_child else []),
         )
-
+        # The runner of a cluster has the environment of the cluster, and not of its scheduler.
+        is_elsewhere = case.launcher == "cluster"
+        self.environment: Mapping[str, str] = {"FAULTS_SCHEDULER": str(os.getpid())} if is_elsewhere else {}
         is_task = case.launcher in ("spawn", "spare")
         self._task: Any = TaskOracle.C(command=list(self._arguments)) if is_task else None
 
@@ -112,12 +123,13 @@ def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, 
         os.environ["FAULTS_TRACE"] = "1"
     logging.basicConfig(filename=directory / "log", force=True)  # beside what is kept of a case gone wrong
     machine = this_machine()
-    launcher = LAUNCHERS[case.launcher](machine, slots=2, python=interpreter)
-    jobs = [_job(case, directory, machine, launcher, JOB_ID)]
+    view = View(machine, directory, case)
+    launcher = _launcher(case, machine, view, interpreter)
+    jobs = [_job(case, directory, machine, launcher, job_id) for job_id in (JOB_ID, NEXT_ID)[: case.orders]]
     is_watched = number == 0 or (number == 1 and (trace or case.second is not None))
     if case.token and not is_watched:
         jobs.append(_job(Case(token=True), directory, machine, DirectLauncher(machine, slots=2), NEXT_ID))
-    scheduler = Scheduler(machine)
+    scheduler = Scheduler(machine, clusters=Clusters({MatrixLauncher.name: view}))
     owner = Seeing(directory, [job.job_id for job in jobs]) if number else FakeOwner()
     if is_watched:
         who, at = [("scheduler", case.scheduler), ("second", case.second)][number]
@@ -126,10 +138,34 @@ def be_scheduler(case: Case, directory: Path, number: int, interpreter: str, *, 
         Watcher(strike, f"{directory}/trace-{who}" if trace else None, looks=case.seen).install()
     jobs = [scheduler.submit(job, owner) for job in jobs]
     claim(f"{directory}/submitted-{number}")
+    if case.cancel is not None:
+        _cancel(scheduler, jobs[0], case, directory)
     for job in jobs:
         job.wait(DEADLINE_S)
     (directory / f"end-{number}").write_text(next((_failure(job) for job in jobs if _failure(job)), DONE))
     os._exit(0)
+
+
+def _launcher(case: Case, machine: Machine, view: View, interpreter: str) -> Launcher:
+    if case.launcher == "cluster":
+        shorten_patience()
+        return MatrixLauncher(view, case)
+    launcher: Launcher = LAUNCHERS[case.launcher](machine, slots=2, python=interpreter)
+    return launcher
+
+
+def _cancel(scheduler: Scheduler, job: Job, case: Case, directory: Path) -> None:
+    """Cancels a job that its cluster has: pending, with a runner that stands still, or running."""
+
+    def has_come() -> bool:
+        is_there = job.process is not None if case.cancel == "pending" else job.state is JobState.RUNNING
+        does_stand = not case.stands or (directory / "struck-runner").exists()
+        return (is_there and does_stand) or job.state.finished()
+
+    deadline = time.monotonic() + DEADLINE_S
+    while not has_come() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    scheduler.cancel(job, UNWANTED)
 
 
 def _job(case: Case, directory: Path, machine: Machine, launcher: Launcher, job_id: str) -> Job:

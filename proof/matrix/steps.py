@@ -156,6 +156,15 @@ _EVIDENCE = [
     *"read oracle.done, read oracle.failed".split(", "),
 ]
 
+_EVIDENCE_ELSEWHERE = [
+    *"read launch.json, read claim, read oracle.lock, look0, read oracle.pid, read oracle.lock, look1".split(
+        ", "
+    ),
+    *"read claim, read oracle.done, read oracle.failed".split(", "),
+]
+_LOCAL = ("open oracle.lock #3", "lock1 oracle.lock")
+"""The lock that only a runner on this machine inherits."""
+
 
 def numbered(steps: Iterable[str]) -> list[str]:
     """With the number behind the second of a name, and the third."""
@@ -187,3 +196,111 @@ RECOVERING = [
     *("pidfd_open #2" if step == "pidfd_open" else step for step in SCHEDULER_AGAIN),
 ]
 """A job at work, whose runner is then killed: it is started again. Without the looks."""
+
+# A job that a cluster starts.
+SUBMITTING = [
+    *"mkdir orders, mkdir cluster, mkdir .launchers, mkdir cluster #2, mkdir orders #2".split(", "),
+    *"open manifest, write manifest, close manifest".split(", "),
+    *"open submission.tmp, write submission.tmp, ftruncate submission.tmp".split(", "),
+    *"close submission.tmp, rename submission".split(", "),
+]
+"""The launcher of the matrix: the manifest, then the order, which the cluster has or has not."""
+_OPENING = [
+    *SCHEDULER[: SCHEDULER.index("open oracle.lock #3")],
+    *SCHEDULER[SCHEDULER.index("open params.json") : SCHEDULER.index("posix_spawn")],
+    "close oracle.lock #2",
+]
+EXTERNAL_SCHEDULER = [*_OPENING, *SUBMITTING, "_exit"]
+STOPPING = [
+    # A wish to stop, for the runner; the claim, in case that none has begun; then the cluster is asked.
+    *"open stop.json, write stop.json, close stop.json, open claim".split(", "),
+    *"open cancelled_0.tmp, write cancelled_0.tmp, ftruncate cancelled_0.tmp".split(", "),
+    *"close cancelled_0.tmp, rename cancelled_0".split(", "),
+]
+"""What a scheduler does to a job that runs in the cluster and is cancelled."""
+STOPPING_SCHEDULER = [*_OPENING, *SUBMITTING, *STOPPING, "_exit"]
+_ASKING_AGAIN = [f"{step} #2" for step in STOPPING[4:]]
+REVOKING = [
+    *STOPPING[:4],
+    *"write claim, close claim".split(", "),
+    *STOPPING[4:],
+    *_ASKING_AGAIN,
+    # Then the marker, under the lock.
+    *"mkdir .tenuto #4, open oracle.lock #3, lock0 oracle.lock #3".split(", "),
+    *"open oracle.reserve #2, write oracle.reserve, ftruncate oracle.reserve".split(", "),
+    *"fsync oracle.reserve, close oracle.reserve #2, rename oracle.failed".split(", "),
+    *"open status.json #2, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json, close oracle.lock #3".split(", "),
+]
+"""What a scheduler does to a job that is pending in the cluster and is cancelled."""
+REVOKING_SCHEDULER = [*_OPENING, *SUBMITTING, *REVOKING, "_exit"]
+_CLAIMING = [
+    *"read manifest, read manifest, read launch.json".split(", "),
+    *"open claim, write claim, close claim, read launch.json".split(", "),
+    *"open oracle.lock, lock0 oracle.lock, open oracle.lock, lock1 oracle.lock".split(", "),
+    *"read launch.json, lock0 oracle.lock, lock1 oracle.lock".split(", "),
+    *"read oracle.done, read oracle.failed, setsid".split(", "),
+]
+_RUNNING = [
+    *"open oracle.out, open oracle.err, open oracle.pid, write oracle.pid, close oracle.pid".split(", "),
+    *"open bell, write bell, close bell, fork, close oracle.lock, setpgid, read launch.json".split(", "),
+    *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
+    *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
+]
+_TELLING = [
+    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
+    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    *"open bell, write bell, close bell".split(", "),
+]
+EXTERNAL_RUNNER = numbered(["begin", *_CLAIMING, *_RUNNING, "read job", *_TELLING, "_exit"])
+"""Here the looks count as well: at the manifest, and whether the attempt is still the current one."""
+FAILING_RUNNER = [
+    "rename oracle.failed" if step == "rename oracle.done" else step for step in EXTERNAL_RUNNER
+]
+STOPPED_RUNNER = [
+    step
+    for ended in FAILING_RUNNER
+    for step in (
+        ["read stop.json", "read stop.json #2", ended] if ended == "read launch.json #4" else [ended]
+    )
+]
+"""A runner whose cluster sends it TERM."""
+LATE_RUNNER = numbered(["begin", *_CLAIMING[:4], "_exit"])
+"""A runner of an attempt whose claim another has made."""
+_LEAVING_JOB = "close oracle.lock, close oracle.out, close oracle.err, open taken, write taken".split(", ")
+_TAKING = [*_CLAIMING[:6], "close taken", *_CLAIMING[6:]]
+FURTHER_RUNNER = numbered(
+    [
+        *("begin", *_CLAIMING, *_RUNNING, "read job", *_TELLING),
+        *(*_LEAVING_JOB, *_TAKING, *_RUNNING, "read next", *_TELLING),
+        *(*_LEAVING_JOB, "close taken", "_exit"),
+    ]
+)
+"""A runner whose job was done at once, and that runs the next one of its manifest."""
+EXTERNAL_PAYLOAD = ["close oracle.lock" if step == "close lock" else step for step in PAYLOAD]
+EXTERNAL_PAYLOAD.remove("close .turns")
+TAKING_OVER_ELSEWHERE = [
+    # An attempt that no cluster has: it is revoked, under the lock, and another follows.
+    *"mkdir .tenuto, open oracle.lock, lock0 oracle.lock".split(", "),
+    *"open claim, write claim, close claim, close oracle.lock".split(", "),
+    *(step for step in TAKING_OVER[4 : TAKING_OVER.index("posix_spawn")] if step not in _LOCAL),
+    *"close oracle.lock #2, mkdir orders".split(", "),
+    *SUBMITTING[5:],
+    "_exit",
+]
+_TAKEN = TAKING_OVER_ELSEWHERE.index("open oracle.reserve")
+RECOVERING_ELSEWHERE = [
+    # A runner that was lost after its claim: nothing is left to revoke, and its logs are kept.
+    *(step for step in TAKING_OVER_ELSEWHERE[:_TAKEN] if not step.endswith(" claim")),
+    *"rename oracle.out.1, rename oracle.err.1".split(", "),
+    *TAKING_OVER_ELSEWHERE[_TAKEN:],
+]
+ADOPTING_ELSEWHERE = numbered(
+    [
+        *(*_LOOK, *_EVIDENCE_ELSEWHERE),
+        *("read stop.json", "read oracle.pid"),
+        *(*_LOOK, *_EVIDENCE_ELSEWHERE),
+        *("read stop.json", "read claim"),
+    ]
+)
+"""A job at work in the cluster, with the looks, until the scheduler waits for its end."""

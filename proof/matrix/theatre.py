@@ -23,14 +23,17 @@ from typing import Any
 
 from proof.matrix.bugs import BUGS
 from proof.matrix.case import Case
+from proof.matrix.cluster import Files, MatrixCluster
 from proof.matrix.judge import judged
-from proof.matrix.scheduler import DEADLINE_S, DONE, HERE, TOKEN, be_scheduler, token_in
+from proof.matrix.scheduler import DEADLINE_S, HERE, TOKEN, be_scheduler, token_in
 from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.tokens import TokenFiles, TokenPlace
 
 HOLD_S = 0.3
 IDLE_S = 0.03
+ASKING_S = 1.5
+"""How long a scheduler may take that asks a cluster, and so is never idle, until it gets no further."""
 BEFORE = 99
 """The number of the scheduler that runs the job into its first failure."""
 
@@ -54,7 +57,11 @@ class Theatre:
             self._fail_once(directory)
         if case.busy:
             _hold_token(directory)
+        cluster = self._open_cluster(case, directory, trace) if case.launcher == "cluster" else None
         schedulers = self._schedule(case, directory, trace)
+        if cluster is not None:
+            Files(directory).closing.touch()
+            _wait_for(lambda: _is_over(cluster))  # it starts what is pending, one task after another
         problems = [*self._end_of_all(), *judged(case, directory, schedulers)]
         struck = sorted(path.name for path in directory.glob("struck-*"))
         if not problems and not trace:
@@ -84,7 +91,7 @@ class Theatre:
                 pids.append(self._start(case, directory, 1, trace))
             end = _ended(pids[len(ends)], directory, len(ends))
             ends.append(end)
-            if end == DONE and len(ends) >= case.schedulers() + trace:
+            if end == case.end and len(ends) >= case.schedulers() + trace:
                 break
             if len(pids) == len(ends):
                 pids.append(self._start(case, directory, len(pids), trace))
@@ -103,13 +110,28 @@ class Theatre:
         finally:
             os._exit(99)
 
+    def _open_cluster(self, case: Case, directory: Path, trace: bool) -> int:
+        files = Files(directory)
+        files.directory.mkdir()
+        files.bell.touch()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            MatrixCluster(case, directory, self._interpreter, trace=trace).serve()
+        except BaseException:  # noqa: BLE001  the case is judged; this is for its reader
+            (directory / "raised-cluster").write_text(traceback.format_exc())
+        finally:
+            os._exit(0)
+
     def _start_beside(self, case: Case, directory: Path, first: int, trace: bool) -> int:
         """The second scheduler, while the first stands still where it is to be struck; then the blow."""
         came = os.waitid(os.P_PID, first, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         second = self._start(case, directory, 1, trace)
         if came is not None and came.si_code == os.CLD_STOPPED:
             _wait_for(lambda: (directory / "submitted-1").exists() or _is_over(second))
-            _wait_for(lambda: _is_over(second) or _is_idle(second))
+            patience_s = ASKING_S if case.launcher == "cluster" else DEADLINE_S
+            _wait_for(lambda: _is_over(second) or _is_idle(second), patience_s)
             os.kill(first, signal.SIGKILL if case.blow == "late" else signal.SIGCONT)
         return second
 
@@ -178,9 +200,9 @@ def _ended(pid: int, directory: Path, number: int) -> str:
     return (directory / f"end-{number}").read_text() if code == 0 else f"exit code {code}"
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def _wait_for(condition: Callable[[], bool], patience_s: float = DEADLINE_S) -> None:
     """Until it holds; not for ever, since a process that never gets there is found to be stuck by others."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + patience_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)
 

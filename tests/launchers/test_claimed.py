@@ -22,6 +22,7 @@ from tenuto.testing.contracts.launchers import ENDLESS, FAILS_WITH_3, SUCCEEDS
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace.attempt_files import read_pid, request_stop
 from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
+from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import StopRecord
 
@@ -181,6 +182,24 @@ def test_a_runner_waits_for_the_lock_that_a_scheduler_has_for_a_moment(
     until(lambda: is_claimed(bench.machine, job.paths, job.launch.nonce), "the claim")
     lock.close()
     assert ended(runner)[0] == 0
+
+
+def test_a_runner_that_was_given_up_while_it_stood_still_leaves_the_marker_alone(
+    bench: JobBench, begin: Any, until: Until
+) -> None:
+    """A scheduler saw no beat for as long as the fence takes, and marked the attempt: no other follows it."""
+    job = bench.command("sh", "-c", "echo run >> runs")
+    lock = bench.machine.locks.try_lock(job.paths.lock)
+    assert lock is not None
+    runner = begin(job)
+    until(lambda: is_claimed(bench.machine, job.paths, job.launch.nonce), "the claim")
+    now = bench.machine.clock.now()
+    lost = Marker(1, job.launch.nonce, JobFailureStatus.LOST, "NODE_FAIL", endtime=now)
+    bench.machine.files.replace(job.paths.failed, lost.encode(), durable=False)
+    lock.close()
+    assert ended(runner)[0] == STALE
+    assert job.marker().message == "NODE_FAIL"
+    assert not Path(job.paths.directory, "runs").exists()
 
 
 # The interpreter of a task

@@ -16,6 +16,6 @@ print(sys.getswitchinterval() <= 0.001, is_frozen)
 """
 
 
-def test_what_is_loaded_is_left_out_of_collections_and_threads_give_way_soon() -> None:
+def test_a_server_leaves_what_it_loaded_out_of_collections_and_threads_give_way_soon() -> None:
     said = subprocess.check_output([sys.executable, "-c", SCRIPT], text=True)
     assert said.split() == ["True", "True"]

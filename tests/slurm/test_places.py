@@ -80,7 +80,7 @@ def test_a_submission_that_is_over_is_dropped_once_and_then_removed(found: Found
     assert not found.is_there
 
 
-def test_what_this_process_submitted_is_removed_with_its_last_marker(found: Found) -> None:
+def test_a_submission_of_this_process_is_removed_with_its_last_marker(found: Found) -> None:
     """It has each needless task taken away by its id."""
     for order in found.orders:
         found.places.add(found.place, order.nonce)
