@@ -158,6 +158,16 @@ def test_a_runner_of_a_revoked_attempt_touches_nothing(bench: JobBench, begin: A
     assert read_pid(bench.machine.files, job.paths, 1) is None
 
 
+def test_a_runner_whose_attempt_was_given_up_and_followed_leaves_at_once(bench: JobBench, begin: Any) -> None:
+    """A cluster may start it much later; it would hold its allocation for a minute."""
+    job = bench.command(*SUCCEEDS)
+    claim(bench.machine, job.paths, job.launch.nonce, Claimer.SCHEDULER)
+    following = job.launch._replace(attempt=2, nonce="f" * 32)
+    bench.machine.files.replace(job.paths.launch, following.encode(), durable=False)
+    code, said = ended(begin(job))
+    assert (code, "given the attempt up" in said) == (STALE, True)
+
+
 def test_a_runner_waits_for_a_disk_that_shows_its_attempt_late(
     bench: JobBench, begin: Any, until: Until
 ) -> None:

@@ -17,7 +17,7 @@ from tenuto.launchers.runner import attempt
 from tenuto.launchers.runner.terms import ENDED, STALE, Inherited
 from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
-from tenuto.workspace.claims import Claimer, claim
+from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
@@ -30,6 +30,7 @@ else:
 DISK_PATIENCE_S = 60.0
 """How long the disk of this host may take to show what was written elsewhere."""
 LOCK_PATIENCE_S = 60.0
+TAKEN = "another runner has made the claim, or a scheduler has given the attempt up"
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _UNKNOWN = "-"
@@ -56,7 +57,7 @@ def run(python: str, manifest: str, index: str, time_s: str) -> int:
         allocation = Allocation(machine, python, manifest, header, began, limit_s, may_fork)
         _await_launch(machine, order)
         if not allocation.claim(order):
-            raise NotMine("another runner has made the claim, or a scheduler has given the attempt up")
+            raise NotMine(TAKEN)
         inherited = allocation.inherit(order)
     except (NotMine, OSError, TenutoError, ValueError) as why:
         complain(f"{manifest} {index}", why)
@@ -146,6 +147,8 @@ def _await_launch(machine: Machine, order: Order) -> None:
     for _ in _tries(machine, DISK_PATIENCE_S):
         if is_launched(machine, order):
             return
+        if is_claimed(machine, _paths(order), order.nonce):
+            raise NotMine(TAKEN)  # and another attempt has followed it
     raise NotMine(f"{_paths(order).launch} does not name its attempt {order.nonce}")
 
 
