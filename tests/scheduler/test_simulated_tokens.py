@@ -379,7 +379,7 @@ def test_what_nobody_wants_any_more_is_not_started_until_somebody_does(world: Wo
     scheduler.submit(world.job("holder", b.dependency()), holder)
     scheduler.submit(world.job("unwanted", b.dependency()), gone)
     world.sleep(1.0)
-    gone.is_stopping = True
+    scheduler.stop_starting(gone)
     scheduler.wait(holder, HOUR_S)
     world.sleep(10.0)
     assert world.begun == ["holder"]
