@@ -113,7 +113,7 @@ class Entry(BaseJob):
 
     def has_owner(self, owner: Owner) -> bool:
         """True if this owner submitted the job, and has not left it."""
-        return any(known is owner for known in self.owners)
+        return owner in self.owners
 
     def add_owner(self, owner: Owner) -> None:
         """Count the job, as it stands, for one more owner."""
