@@ -18,7 +18,7 @@ SCHEDULER = [
     *"mkdir .tenuto #3, open oracle.lock #2, lock0 oracle.lock #2".split(", "),
     # 4 the intent; what older attempts left goes
     *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
-    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp".split(", "),
     *"close launch.json.tmp, rename launch.json".split(", "),
     *"open oracle.lock #3, lock1 oracle.lock".split(", "),
     # 5 what the runner reads
@@ -35,18 +35,18 @@ SCHEDULER_AGAIN = [
     # 4
     *"rename oracle.out.1, rename oracle.err.1".split(", "),
     *"open oracle.reserve, posix_fallocate oracle.reserve, close oracle.reserve".split(", "),
-    *"open launch.json.tmp, write launch.json.tmp, ftruncate launch.json.tmp".split(", "),
+    *"open launch.json.tmp, write launch.json.tmp".split(", "),
     *"close launch.json.tmp, rename launch.json".split(", "),
     *"unlink oracle.done, unlink oracle.failed, unlink oracle.pid".split(", "),
     *"unlink stop.json, unlink locks.json, unlink result.json".split(", "),
     *"open oracle.lock #3, lock1 oracle.lock".split(", "),
     # 5
     *"open params.json, open params.json.tmp, write params.json.tmp".split(", "),
-    *"ftruncate params.json.tmp, close params.json.tmp, rename params.json".split(", "),
+    *"close params.json.tmp, rename params.json".split(", "),
     *"open oracle.py, open oracle.py.tmp, write oracle.py.tmp".split(", "),
-    *"ftruncate oracle.py.tmp, close oracle.py.tmp, rename oracle.py".split(", "),
+    *"close oracle.py.tmp, rename oracle.py".split(", "),
     *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
-    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    *"close status.json.tmp, rename status.json".split(", "),
     # 6, 8, 11
     *"posix_spawn, pidfd_open, close oracle.lock #2, close oracle.lock #3, waitid, _exit".split(", "),
 ]
@@ -64,8 +64,8 @@ RUNNER = [
     # 10 the marker, then the status
     *"open oracle.reserve, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
-    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
-    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    *"open status.json.tmp, write status.json.tmp".split(", "),
+    *"close status.json.tmp, rename status.json".split(", "),
     "_exit",
 ]
 PAYLOAD = [
@@ -121,7 +121,7 @@ TOKEN_PAYLOAD = [*PAYLOAD[:-2], "close units", *PAYLOAD[-2:]]
 TOKEN_PARENT = [*PARENT[:6], "close units", *PARENT[6:]]
 QUEUEING = [
     # It writes down that it waits,
-    *"open queue.json.tmp, write queue.json.tmp, ftruncate queue.json.tmp".split(", "),
+    *"open queue.json.tmp, write queue.json.tmp".split(", "),
     *"close queue.json.tmp, rename queue.json, close queue.lock".split(", "),
     # looks once more, as the units could have fallen free meanwhile,
     *"open queue.lock #2, lock0 queue.lock #2, close queue.lock #2".split(", "),
@@ -129,7 +129,7 @@ QUEUEING = [
     *"open queue.lock #3, lock0 queue.lock #3".split(", "),
 ]
 LEAVING = [
-    *"open queue.json.tmp #2, write queue.json.tmp #2, ftruncate queue.json.tmp #2".split(", "),
+    *"open queue.json.tmp #2, write queue.json.tmp #2".split(", "),
     *"close queue.json.tmp #2, rename queue.json #2, close queue.lock #3".split(", "),
 ]
 """What a scheduler does besides if the token is in use when it comes."""

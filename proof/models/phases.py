@@ -99,8 +99,6 @@ class Launcher:
 class Owner:
     """The one owner, which never stops."""
 
-    is_stopping = False
-
 
 class Phases:
     """Up to four jobs in the real core."""

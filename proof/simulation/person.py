@@ -98,13 +98,8 @@ class Run:
 
     def __init__(self, world: World, scheduler: str) -> None:
         self.id = f"search/{scheduler}"
-        self.is_stopping = False
-        self.accepted = 0
         self._world = world
         self._scheduler = scheduler
-
-    def accept(self, job: Job) -> None:
-        self.accepted += 1
 
     def hear(self, event: Event) -> None:
         if isinstance(event, JobStateChangedEvent):

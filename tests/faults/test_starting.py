@@ -161,16 +161,16 @@ def test_callbacks_that_raise_change_nothing_for_jobs_and_owners(tmp_path: Path)
         assert bench.owner.history["job-0"][-1] is S.DONE
 
 
-def test_an_owner_that_raises_fails_its_own_job_and_no_other(tmp_path: Path) -> None:
+def test_a_list_that_raises_fails_its_own_job_and_no_other(tmp_path: Path) -> None:
     with Bench(tmp_path / "ws") as bench:
 
         def refuse(job: Job) -> None:
             raise RuntimeError("the list of jobs cannot be written")
 
-        accept, bench.owner.accept = bench.owner.accept, refuse  # type: ignore[method-assign]
+        bench.scheduler.keep_list(bench.owner, refuse)
         first = bench.command("first", "true")
         assert failure(first)[1].endswith("the list of jobs cannot be written")
-        bench.owner.accept = accept  # type: ignore[method-assign]
+        bench.scheduler.keep_list(bench.owner, lambda job: None)
         assert bench.command("second", "true").wait(WAIT_S) is S.DONE
 
 

@@ -290,11 +290,11 @@ def test_tokens_that_come_too_late_are_given_back_by_a_start_that_finds_nothing_
 
 
 def test_a_job_that_no_owner_wants_is_passed_over_until_one_does(stage: Stage) -> None:
-    stage.owner.is_stopping = True
+    stage.core.slots.stop(stage.owner)
     job = stage.job("a")
     stage.submit(job)
     assert (job.phase, job.is_passed_over) == (Phase.READY, True)
-    stage.owner.is_stopping = False
+    job.owners += (FakeOwner("another"),)
     stage.feed(inputs.Submitted(job))
     assert stage.started() == ["a"]
 

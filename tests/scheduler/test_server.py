@@ -268,7 +268,6 @@ def test_a_forgotten_job_is_gone_and_found_again_in_its_directory(server: Server
         server.scheduler.forget(job, server.owner)
         return weakref.ref(job)
 
-    server.owner.accept = lambda job: None  # type: ignore[method-assign]
     forgotten = run(serve())
     server.scheduler.call(server.scheduler._take_in)
     server.scheduler.drain()

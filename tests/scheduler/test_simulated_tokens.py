@@ -379,7 +379,7 @@ def test_a_job_without_an_owner_is_not_started_until_it_has_one(world: World) ->
     scheduler.submit(world.job("holder", b.dependency()), holder)
     scheduler.submit(world.job("unwanted", b.dependency()), gone)
     world.sleep(1.0)
-    gone.is_stopping = True
+    scheduler.stop_starting(gone)
     scheduler.wait(holder, HOUR_S)
     world.sleep(10.0)
     assert world.begun == ["holder"]

@@ -73,7 +73,7 @@ def test_a_snapshot_says_what_each_job_waits_for(server: Server, tmp_path: Path)
     submit(server.job("b", needed), server.owner)
     submit(server.job("c", tokens=[TokenDependency(token, 1)]), server.owner)
     leaving = FakeOwner("leaving")
-    leaving.is_stopping = True
+    server.scheduler.stop_starting(leaving)
     submit(server.job("d"), leaving)
     found = server.scheduler.snapshot()
     assert found.waits == (

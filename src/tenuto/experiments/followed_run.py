@@ -12,7 +12,7 @@ from typing import Any
 
 from tenuto.errors import TenutoError
 from tenuto.experiments.runs import RunView
-from tenuto.experiments.standing import standing_of, standings, tokens_of, with_tokens
+from tenuto.experiments.standing import standing_of, tokens_of, with_tokens
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
@@ -174,8 +174,7 @@ class FollowedRun:
         """Looks where all jobs stand now; returns the jobs that moved since the last look."""
         lines = list(self._lines.values())
         before = self._standing
-        standing = standings(lines, self._sights, live=self.run.live)
-        self._standing = with_tokens(self._view.machine, lines, standing) if self.run.live else standing
+        self._standing = self._view.standings(lines, self._sights, self.run)
         return [one for one in self._lines if before.get(one) != self._standing[one]]
 
     def _stand_from(self, wanted: Collection[str]) -> list[str]:

@@ -83,6 +83,7 @@ class Run:
         self._events = StateListener(self._writer)
         self._services: list[Service] = []
         self._write_status(RunState.RUNNING)
+        scheduler.keep_list(self, self._list_job)
 
     def _run_before(self) -> RunPaths | None:
         names = self._machine.files.list(self.layout.experiment(self.experiment_id))
@@ -91,7 +92,7 @@ class Run:
 
     # What the scheduler tells its owner
 
-    def accept(self, job: Job) -> None:
+    def _list_job(self, job: Job) -> None:
         """Lists a job, in the loop; the list is synced for a group of jobs at a time."""
         if job.state is JobState.DONE and job.key not in self.jobs:
             self.reused.add(job.key)  # by an earlier experiment of this process; no event follows
@@ -166,7 +167,7 @@ class Run:
     def stop_starting(self) -> None:
         """Starts nothing more; what runs goes on."""
         self.is_stopping = True
-        self._scheduler.changed()
+        self._scheduler.stop_starting(self)
 
     def running_jobs(self) -> list[Job]:
         """The jobs that have a process now, or are about to."""

@@ -98,13 +98,13 @@ class WorkspaceView(RunsView, JobsView):
             sight = self.look(key, Depth.STATE)
             may_be_earlier = sight.state is JobState.ERROR and run.live  # the failure of an earlier run
             seen[line.job_id] = self.look(key) if may_be_earlier else sight
-        return Counter(sight.state for sight in self._standing(lines, seen, run).values())
+        return Counter(sight.state for sight in self.standings(lines, seen, run).values())
 
     def jobs(self, run: RunView) -> list[JobView]:
         """The jobs of a run, in the order they were submitted."""
         lines = self.lines(run)
         seen = {line.job_id: self.look(JobKey(line.task_id, line.job_id)) for line in lines}
-        standing = self._standing(lines, seen, run)
+        standing = self.standings(lines, seen, run)
         return [self.job_view(line, standing[line.job_id], run) for line in lines]
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
@@ -133,7 +133,7 @@ class WorkspaceView(RunsView, JobsView):
             if all(is_settled(line, look(line), live=run.live) for line in few):
                 return [self.job_view(line, seen[line.job_id], run) for line in few]
         lines = concerning(self.lines(run), wanted, look, live=run.live)
-        standing = self._standing(lines, seen, run)
+        standing = self.standings(lines, seen, run)
         return [self.job_view(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
@@ -144,9 +144,10 @@ class WorkspaceView(RunsView, JobsView):
         except OSError:
             return []
 
-    def _standing(
+    def standings(
         self, lines: Sequence[JobLine], seen: Mapping[str, Sight], run: RunView
     ) -> dict[str, Sight]:
+        """Where the jobs of a run stand, by what their directories show; live ones also by their tokens."""
         standing = standings(lines, seen, live=run.live)
         return with_tokens(self.machine, lines, standing) if run.live else standing
 

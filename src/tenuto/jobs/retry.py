@@ -35,16 +35,15 @@ NEVER_STARTED = "it was never started, so its parameters are not kept: run the e
 
 
 class Retrying:
-    """The owner of jobs that a person runs again: no door's, and so without a journal."""
+    """The owner of jobs that a person runs again: no door's, and so without a journal.
+
+    It lists no job: each belongs to the runs that asked for it.
+    """
 
     id = "person/retry"
 
     def __init__(self, subscriber: Subscriber) -> None:
-        self.is_stopping = False
         self._subscriber = subscriber
-
-    def accept(self, job: Job) -> None:
-        """Nothing is listed: the job belongs to the runs that asked for it."""
 
     def hear(self, event: Event) -> None:
         """Pass the event on."""

@@ -41,27 +41,24 @@ def counter_change(before: JobState, after: JobState) -> CounterChange:
 class BaseJob:
     """A job as the lifecycle sees it: an identity, and where it stands."""
 
-    __slots__ = ("_began", "_standing", "clock", "job_id", "task_id")
+    __slots__ = ("_began", "clock", "job_id", "standing", "task_id")
 
     def __init__(self, job_id: str, task_id: str, clock: Now) -> None:
         self.job_id = job_id
         self.task_id = task_id
         self.clock = clock
-        self._standing = Standing()
+        self.standing = Standing()
+        """Changed by `set_state` and `explain` only."""
         self._began: float | None = None
         """When it was seen to run, by a clock that is never set."""
 
     @property
-    def standing(self) -> Standing:
-        return self._standing
-
-    @property
     def _state(self) -> JobState:
-        return self._standing.state
+        return self.standing.state
 
     @property
     def state(self) -> JobState:
-        return self._standing.state
+        return self.standing.state
 
     @state.setter
     def state(self, state: JobState) -> None:
@@ -69,19 +66,19 @@ class BaseJob:
 
     @property
     def failure_status(self) -> JobFailureStatus | None:
-        return self._standing.reason
+        return self.standing.reason
 
     @property
     def submittime(self) -> datetime | None:
-        return self._standing.submittime
+        return self.standing.submittime
 
     @property
     def starttime(self) -> datetime | None:
-        return self._standing.starttime
+        return self.standing.starttime
 
     @property
     def endtime(self) -> datetime | None:
-        return self._standing.endtime
+        return self.standing.endtime
 
     def set_state(
         self,
@@ -98,8 +95,8 @@ class BaseJob:
         `attempt`: the attempt that the change belongs to, where the job is not yet at it. `since`: when a job
         began that is found running.
         """
-        before, now = self._standing, self.clock.now()
-        self._standing = self._timed(transition(before, state, now, reason, message), now, since)
+        before, now = self.standing, self.clock.now()
+        self.standing = self._timed(transition(before, state, now, reason, message), now, since)
         change = counter_change(before.state, state)
         if change is not _NO_CHANGE:
             self._count(change)
@@ -116,15 +113,15 @@ class BaseJob:
                 return standing._replace(starttime=since)
         elif standing.state is JobState.WAITING:
             self._began = None
-        elif standing.state.finished() and self._began is not None and standing.starttime is not None:
+        elif self._began is not None and standing.starttime is not None and standing.state.finished():
             ran = timedelta(seconds=self.clock.uptime() - self._began)
             return standing._replace(endtime=standing.starttime + ran)
         return standing
 
     def explain(self, message: str | None) -> None:
         """Say why the job is still where it is; to say the same again changes nothing."""
-        if message != self._standing.message:
-            self._standing = self._standing._replace(message=message)
+        if message != self.standing.message:
+            self.standing = self.standing._replace(message=message)
             self._explained(self.clock.now())
 
     def _count(self, change: CounterChange) -> None:

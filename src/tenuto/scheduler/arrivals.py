@@ -24,7 +24,7 @@ from tenuto.scheduler.entries import Phase
 from tenuto.scheduler.inbox import Submission
 from tenuto.scheduler.inputs import Adopted, Failed, Found, Input, Locked, Promoted, Submitted, Unlocked
 from tenuto.scheduler.jobs import Job
-from tenuto.scheduler.owners import Owner
+from tenuto.scheduler.owners import Owner, OwnerLedger
 from tenuto.scheduler.registry import Registry
 from tenuto.scheduler.shortages import shortage, worded
 from tenuto.scheduler.token_queues import TokenQueues
@@ -45,6 +45,7 @@ class Arrivals:
         self,
         machine: Machine,
         registry: Registry,
+        ledger: OwnerLedger,
         tokens: TokenQueues,
         attempts: Attempts,
         feed: Callable[[Input], None],
@@ -53,6 +54,7 @@ class Arrivals:
         """`feed` tells the core; `call_completed` calls the callbacks of a job, if that is done."""
         self._machine = machine
         self._registry = registry
+        self._ledger = ledger
         self._tokens = tokens
         self._attempts = attempts
         self._feed = feed
@@ -123,7 +125,7 @@ class Arrivals:
             self._feed(Promoted(job))
         if job.transient is not transient:  # a remover reads in the lists which owners want to keep the job
             for owner in job.owners:
-                owner.accept(job)
+                self._ledger.list(owner, job)
 
     def _own(self, job: Job, owner: Owner) -> bool:
         """Enters a job for an owner, with all that it needs; True if no owner had the job until now.
@@ -141,7 +143,7 @@ class Arrivals:
             needed.add_owner(owner)
             with self._registry.lock:
                 self._registry.keep(needed)
-            owner.accept(needed)
+            self._ledger.list(owner, needed)
             pending.extend(dependency.origin for dependency in needed.dependencies)
             if was_forgotten and not self._is_gone(needed) and needed.is_passed_over:
                 self._feed(Submitted(needed))

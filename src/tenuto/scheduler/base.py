@@ -27,7 +27,7 @@ from tenuto.scheduler.inbox import (
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, Subscriber
 from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
-from tenuto.scheduler.owners import Owner
+from tenuto.scheduler.owners import ListJob, Owner
 from tenuto.scheduler.shell import Shell
 from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
 from tenuto.scheduler.workers import DoneHandlerWorker, NotificationWorker, Worker
@@ -206,6 +206,27 @@ class Scheduler(Shell):
         """An owner wants to be called when a job is done: it may be done already."""
         self._runner.post(self._followers.call_completed, job)
 
+    def keep_list(self, owner: Owner, list_job: ListJob) -> None:
+        """Has each job of an owner listed before it can start, until `release`; for a door with removers.
+
+        Call it before the owner's first submission. `list_job` is called in the loop with each job that the
+        owner submits, with those that it depends on, and again with a job whose transient mode changes. If it
+        raises, the submitted job ends in ERROR.
+
+        In the loop, and not by the caller of `submit`: only there is it known which job counts for an
+        identity, and that nothing refuses it. A remover takes the lock of a job and then reads the lists; the
+        scheduler lists a job that is done and then looks at the lock. So one sees the other.
+        """
+        self._ledger.keep_list(owner, list_job)
+
+    def stop_starting(self, owner: Owner) -> None:
+        """Starts nothing more for an owner, from any thread, at once; what runs goes on.
+
+        A job that another owner wants, too, is started all the same.
+        """
+        self._core.slots.stop(owner)
+        self.changed()
+
     def release(self, owner: Owner) -> None:
         """The owner is no longer told of its jobs; what only it wanted is not started any more."""
         self._runner.wait(self._aio_release(owner))
@@ -308,6 +329,7 @@ class Scheduler(Shell):
             for job in self.jobs.values():
                 job.disown(owner)
             self._registry.let_go()
+        self._ledger.close_list(owner)
 
     def _read_and_follow(self, job: Job) -> None:
         self._take_in()  # or no owner has the job yet, and none waits for what its watchers do

@@ -111,13 +111,9 @@ class Entry(BaseJob):
         """True if its turn came when all its owners were stopping; it has no place in a queue any more."""
         return self.phase is Phase.READY and self.pool is None
 
-    def is_wanted(self) -> bool:
-        """True if an owner still wants the job to be started."""
-        return any(not owner.is_stopping for owner in self.owners)
-
     def has_owner(self, owner: Owner) -> bool:
         """True if this owner submitted the job, and has not left it."""
-        return any(known is owner for known in self.owners)
+        return owner in self.owners
 
     def add_owner(self, owner: Owner) -> None:
         """Count the job, as it stands, for one more owner."""

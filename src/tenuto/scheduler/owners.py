@@ -1,10 +1,11 @@
-"""Owners of jobs: what the scheduler asks of one, what it counts for each, and the plainest of them.
+"""Owners of jobs: what the scheduler tells one, what it keeps for each, and the plainest of them.
 Decides nothing about jobs.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,9 @@ from tenuto.scheduler.listeners import Subscriber
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
 
+ListJob = Callable[["Job"], object]
+"""Lists a job for its owner; a job that it raises for ends in ERROR."""
+
 
 class Owner(Protocol):
     """A run of an experiment, a node of the service, or a search: it asks for jobs, and is told of them."""
@@ -25,25 +29,13 @@ class Owner(Protocol):
         """``experiments/NAME/RUN``, ``service/NODE`` or ``search/NAME``: every event of the owner has it."""
         ...
 
-    @property
-    def is_stopping(self) -> bool:
-        """True once the owner wants nothing more to be started."""
-        ...
-
-    def accept(self, job: Job) -> None:
-        """Record a job before it is started; in the loop, again when the job's mode changes.
-
-        An owner that raises here refuses the job: the job ends in ERROR.
-        """
-        ...
-
     def hear(self, event: Event) -> None:
         """Hear of a job of this owner; off the loop, in the order of the events."""
         ...
 
 
 class PlainOwner:
-    """An owner that records nothing and passes its events to one subscriber.
+    """An owner that passes its events to one subscriber.
 
     ``Scheduler.instance().submit(job, PlainOwner("search/packing", print))``
     """
@@ -53,11 +45,7 @@ class PlainOwner:
         self.name = OwnerName.parse(id)
         """Where its journal would lie: ``layout.owner_journal(owner.name)``."""
         self.id = id
-        self.is_stopping = False
         self._subscriber = subscriber
-
-    def accept(self, job: Job) -> None:
-        """Record nothing."""
 
     def hear(self, event: Event) -> None:
         """Pass the event on."""
@@ -97,11 +85,12 @@ class OwnerCounts:
 
 
 class OwnerLedger:
-    """The counts of every owner, from its first job until the owner itself is gone."""
+    """The counts of every owner, from its first job until the owner is gone; and the lists of its jobs."""
 
     def __init__(self) -> None:
         self._counts: WeakKeyDictionary[Owner, OwnerCounts] = WeakKeyDictionary()
         self._lock = threading.Lock()
+        self._lists: dict[Owner, ListJob] = {}
 
     def of(self, owner: Owner) -> OwnerCounts:
         """The counts of an owner, which go on changing; from any thread."""
@@ -110,3 +99,17 @@ class OwnerLedger:
             with self._lock:
                 counts = self._counts.setdefault(owner, OwnerCounts())
         return counts
+
+    def keep_list(self, owner: Owner, list_job: ListJob) -> None:
+        """Have each job of an owner listed, until the owner is released; from any thread."""
+        self._lists[owner] = list_job
+
+    def list(self, owner: Owner, job: Job) -> None:
+        """List a job for an owner that keeps a list; in the loop."""
+        list_job = self._lists.get(owner)
+        if list_job is not None:
+            list_job(job)
+
+    def close_list(self, owner: Owner) -> None:
+        """The owner was released; in the loop."""
+        self._lists.pop(owner, None)

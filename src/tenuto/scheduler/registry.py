@@ -27,7 +27,8 @@ class Registry:
 
     def keep(self, job: Job) -> Job:
         """The job that counts for this key, kept from now on: the known one, else this."""
-        return self.current.setdefault(job.key, self._former.pop(job.key, job))
+        key = job.key
+        return self.current.setdefault(key, self._former.pop(key, job))
 
     def needed_by(self, job: Job, origin: Job) -> Job:
         """The job that counts for a dependency: it must be known, so there can be no cycle."""

@@ -82,8 +82,9 @@ class Shell:
         self._tokens = TokenQueues(
             machine, partial(TokenQueue, machine, slots, loop, watch, handovers.ask, self._feed)
         )
+        call = self._followers.call_completed
         self._arrivals = Arrivals(
-            machine, self._registry, self._tokens, self._attempts, self._feed, self._followers.call_completed
+            machine, self._registry, self._ledger, self._tokens, self._attempts, self._feed, call
         )
         self._carriers = {kind: getattr(self, name) for kind, name in inputs.methods(effects.Effect).items()}
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections import Counter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from tenuto.launchers.protocols import Launcher
 from tenuto.scheduler.entries import Phase
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job
+    from tenuto.scheduler.owners import Owner
 
 Queue = list[tuple[int, int, int, "Job"]]
 """A heap: the job of the highest priority comes first; of those the one with the most jobs before it, so that
@@ -51,6 +53,8 @@ class Slots:
         changes."""
         self._has_changed = False
         """A job was queued, or a slot given back, since no job was next."""
+        self._stopping: WeakSet[Owner] = WeakSet()
+        """The owners that want nothing more to be started."""
         self._is_paused = False
         self._most_jobs: int | None = None
         """How many jobs may have slots at once, while the machine has no descriptors for more."""
@@ -85,7 +89,7 @@ class Slots:
             while queue and pool not in self._full and self._fits(queue[0][3], self._in_use[pool]):
                 job = queue[0][3]
                 has_place = job.pool == pool  # else it was submitted again for another launcher
-                if has_place and job.phase is Phase.READY and job.is_wanted():
+                if has_place and job.phase is Phase.READY and self.is_wanted(job):
                     return job
                 heappop(queue)
                 if has_place:
@@ -103,6 +107,16 @@ class Slots:
     def is_full(self, job: Job) -> None:
         """Leave the queue of the next job alone: other processes have the slots that it shares with them."""
         self._full.add(job.pool)
+
+    # Owners that stop
+
+    def stop(self, owner: Owner) -> None:
+        """Start no job any more that only owners want which stopped; from any thread, at once."""
+        self._stopping.add(owner)
+
+    def is_wanted(self, job: Job) -> bool:
+        """True if an owner still wants the job to be started."""
+        return any(owner not in self._stopping for owner in job.owners)
 
     # The slots
 

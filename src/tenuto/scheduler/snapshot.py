@@ -97,17 +97,19 @@ def take(
         jobs=MappingProxyType(dict(sorted(states.items()))),
         launchers=tuple(slots.usage()),
         owners=tuple(sorted(owners, key=lambda owner: owner.id)),
-        waits=tuple(Wait(job.task_id, job.job_id, *_cause(job, paused)) for job in waiting[:most_waits]),
+        waits=tuple(
+            Wait(job.task_id, job.job_id, *_cause(job, slots, paused)) for job in waiting[:most_waits]
+        ),
         waits_left_out=max(len(waiting) - most_waits, 0),
         paused=paused,
     )
 
 
-def _cause(job: Job, paused: str | None) -> tuple[WaitsFor, tuple[str, ...]]:
+def _cause(job: Job, slots: Slots, paused: str | None) -> tuple[WaitsFor, tuple[str, ...]]:
     if job.phase is Phase.WANTS_TOKENS:
         return WaitsFor.TOKENS, tuple(need.token for need in job.needs)
     if job.phase is not Phase.BLOCKED:
-        if not job.is_wanted():
+        if not slots.is_wanted(job):
             return WaitsFor.OWNERS, tuple(owner.id for owner in job.owners)
         return (WaitsFor.SLOT, (job.launcher.name,)) if paused is None else (WaitsFor.MACHINE, (paused,))
     if job.missing:

@@ -254,7 +254,7 @@ class TokenQueue:
         if job.phase is not Phase.WANTS_TOKENS:  # a transient job that no job needs any more
             self._waiting.discard(job)
             return False
-        if not job.is_wanted():
+        if not self._slots.is_wanted(job):
             self._waiting.discard(job)
             self._feed(Unwanted(job))
             return False

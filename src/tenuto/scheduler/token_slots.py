@@ -16,6 +16,10 @@ class TokenSlots:
         self._slots = slots
         self._shared = shared
 
+    def is_wanted(self, job: Job) -> bool:
+        """True if an owner still wants the job to be started."""
+        return self._slots.is_wanted(job)
+
     def has_room(self, job: Job) -> bool:
         """True if a slot is free for a job."""
         return self._slots.has_room(job) and self._shared.has_room(job)

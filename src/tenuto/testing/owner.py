@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from tenuto.lifecycle.events import Event, JobStateChangedEvent, JobSubmittedEvent
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.jobs import Job
 
 
 class FakeOwner:
-    """Accepts everything; `history` has each state that each job went through, `events` all it heard."""
+    """`history` has each state that each job went through, `events` all it heard."""
 
     def __init__(self, name: str = "owner") -> None:
         self.id = f"search/{name}"
-        self.is_stopping = False
-        self.accepted: list[Job] = []
         self.events: list[Event] = []
         self.history: dict[str, list[JobState]] = {}
-
-    def accept(self, job: Job) -> None:
-        self.accepted.append(job)
 
     def hear(self, event: Event) -> None:
         self.events.append(event)

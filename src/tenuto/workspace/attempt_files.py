@@ -93,7 +93,7 @@ def finish(
     """
     write_marker(files, paths, marker, durability)
     with suppress(OSError):
-        write_status(files, paths, status)
+        files.replace(paths.status, status.encode(), durable=False)  # nearly always there, from the start
 
 
 def preserve(

@@ -62,17 +62,12 @@ class DiskFiles:
             return _read_up_to(fd, limit)
 
     def write(self, path: str, data: bytes) -> None:
-        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_TRUNC, file_mode(path))) as fd:
-            _write_all(fd, data)
+        _fill(os.open(path, _WRITE | os.O_CREAT | os.O_TRUNC, file_mode(path)), data)
 
     def replace(self, path: str, data: bytes, *, durable: bool, reserve: str | None = None) -> None:
         fd, temporary = _open_temporary(path, reserve)
         try:
-            with _closing(fd):
-                _write_all(fd, data)
-                os.ftruncate(fd, len(data))
-                if durable:
-                    os.fsync(fd)
+            _fill(fd, data, cut=temporary == reserve, durable=durable)
             os.rename(temporary, path)
         except OSError:
             self.remove(temporary)
@@ -81,8 +76,7 @@ class DiskFiles:
             self.sync_directory(path.rpartition("/")[0] or "/")
 
     def create_exclusive(self, path: str, data: bytes = b"") -> None:
-        with _closing(os.open(path, _WRITE | os.O_CREAT | os.O_EXCL, file_mode(path))) as fd:
-            _write_all(fd, data)
+        _fill(os.open(path, _WRITE | os.O_CREAT | os.O_EXCL, file_mode(path)), data)
 
     def open_append(self, path: str, *, exclusive: bool = False) -> DiskAppender:
         flags = _WRITE | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
@@ -252,6 +246,18 @@ def _make_directory(path: str) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
+
+
+def _fill(fd: int, data: bytes, *, cut: bool = False, durable: bool = False) -> None:
+    """Write a file from its beginning and close it; `cut`: what lay behind that goes."""
+    try:
+        _write_all(fd, data)
+        if cut:
+            os.ftruncate(fd, len(data))
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:

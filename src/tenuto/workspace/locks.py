@@ -26,6 +26,9 @@ _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TRIES = 100
 _ALL_BYTES = 1 << 62
 
+FileIdentity = tuple[int, int]
+"""Device and inode."""
+
 
 def system_locks() -> Locks:
     """The locks of this machine."""
@@ -35,11 +38,12 @@ def system_locks() -> Locks:
 class FileLock:
     """A `LockHandle` on a real file."""
 
-    def __init__(self, fd: int, path: str, byte: int, locked_file: str) -> None:
+    def __init__(self, fd: int, path: str, byte: int, file: FileIdentity) -> None:
+        """`file`: that of the descriptor, which stays the same whatever becomes of the path."""
         self.path = path
         self.byte = byte
         self._fd = fd
-        self._locked_file = locked_file
+        self._file = file
 
     def __repr__(self) -> str:
         return f"<lock on byte {self.byte} of {self.path}, descriptor {self._fd}>"
@@ -48,7 +52,7 @@ class FileLock:
         return self._fd
 
     def intact(self) -> bool:
-        return self._fd >= 0 and _same_file(self._fd, self._locked_file)
+        return self._fd >= 0 and _file_at(self.path) == self._file
 
     def close(self) -> None:
         _not_for_children.discard(self)
@@ -99,17 +103,17 @@ class OfdLocks:
 
     def _try(self, path: str, byte: int, runs: Sequence[tuple[int, int]]) -> FileLock | None:
         for _ in range(_TRIES):
-            fd = _open_lock_file(self._file(path, byte))
+            fd, file = _open_lock_file(path)
             try:
                 is_ours = all(self._lock(fd, path, first, length) for first, length in runs)
                 # Between open and lock the file may have been deleted and made anew: then this lock is on a
                 # file that no other process will ever open, and excludes none.
-                is_real = is_ours and _same_file(fd, self._file(path, byte))
+                is_real = is_ours and _file_at(path) == file
             except BaseException:
                 os.close(fd)  # else the lock would be held, by a handle that no caller has
                 raise
             if is_real:
-                taken = FileLock(fd, path, byte, self._file(path, byte))
+                taken = FileLock(fd, path, byte, file)
                 if not _Children.get_locks:
                     _not_for_children.add(taken)
                 return taken
@@ -120,9 +124,10 @@ class OfdLocks:
 
     def adopt(self, fd: int, path: str, byte: int = RUNNER_BYTE) -> FileLock:
         # Locking again what one's own open file description has locked succeeds, so this is a check.
-        if not _same_file(fd, self._file(path, byte)) or not self._lock(fd, path, byte):
+        file = _identity(os.fstat(fd))
+        if _file_at(path) != file or not self._lock(fd, path, byte):
             raise LockLost(f"descriptor {fd} does not hold the lock {path}")
-        return FileLock(fd, path, byte, self._file(path, byte))
+        return FileLock(fd, path, byte, file)
 
     def is_locked(self, path: str, byte: int = RUNNER_BYTE, length: int = 1) -> bool:
         if length < 1:
@@ -163,10 +168,6 @@ class OfdLocks:
     def holders(self, path: str, byte: int = RUNNER_BYTE) -> tuple[int, ...]:
         return tuple(_pids_with_lock(path, b"OFDLCK", byte))
 
-    def _file(self, path: str, byte: int) -> str:
-        """The file that carries the lock of this byte."""
-        return path
-
     def _lock(self, fd: int, path: str, byte: int, length: int = 1) -> bool:
         try:
             fcntl.fcntl(fd, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0))
@@ -186,18 +187,19 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield first, last - first + 1
 
 
-def _open_lock_file(path: str) -> int:
+def _open_lock_file(path: str) -> tuple[int, FileIdentity]:
     try:
         fd = os.open(path, _OPEN, file_mode(path))
     except OSError as error:
         raise _explained(error, path) from error
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        held = os.fstat(fd)
+        if not stat.S_ISREG(held.st_mode):
             raise NotRegularFile(f"{path} is not a file, so it cannot be locked")
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    return fd, _identity(held)
 
 
 def _look_at(path: str) -> int | None:
@@ -209,13 +211,16 @@ def _look_at(path: str) -> int | None:
         raise _explained(error, path) from error
 
 
-def _same_file(fd: int, path: str) -> bool:
+def _identity(file: os.stat_result) -> FileIdentity:
+    return file.st_dev, file.st_ino
+
+
+def _file_at(path: str) -> FileIdentity | None:
+    """The identity of the file that lies at a path now; None if there is none."""
     try:
-        found = os.lstat(path)
+        return _identity(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    held = os.fstat(fd)
-    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+        return None
 
 
 def _explained(error: OSError, path: str) -> Exception:

@@ -34,20 +34,26 @@ def is_shared(directory: str) -> bool:
 
 def file_mode(path: str) -> int:
     """The mode of a new file."""
-    return FILE_MODE | _GROUP_READS_AND_WRITES if _is_in_shared(path) else FILE_MODE
+    if not is_shared(path.rpartition("/")[0]):
+        return FILE_MODE
+    _leave_groups()
+    return FILE_MODE | _GROUP_READS_AND_WRITES
 
 
 def directory_mode(path: str) -> int:
     """The mode of a new directory; the kernel adds set-group-id, as the one above has it."""
-    return DIRECTORY_MODE | stat.S_IRWXG if _is_in_shared(path) else DIRECTORY_MODE
-
-
-def _is_in_shared(path: str) -> bool:
     if not is_shared(path.rpartition("/")[0]):
-        return False
+        return DIRECTORY_MODE
+    _leave_groups()
+    return DIRECTORY_MODE | stat.S_IRWXG
+
+
+def _leave_groups() -> None:
+    """Have the umask take nothing from the group.
+
+    The usual one takes the right to write. To set the mode of a file after it was made would be too late for
+    another member's process, which is refused meanwhile.
+    """
     if not _Umask.leaves_groups:
-        # The usual umask takes from the group the right to write. To set the mode of a file after it was made
-        # would be too late for another member's process, which is refused meanwhile.
         os.umask(os.umask(0o007) & ~stat.S_IRWXG)
         _Umask.leaves_groups = True
-    return True
