@@ -201,8 +201,7 @@ RECOVERING = [
 SUBMITTING = [
     *"mkdir orders, mkdir cluster, mkdir .launchers, mkdir cluster #2, mkdir orders #2".split(", "),
     *"open manifest, write manifest, close manifest".split(", "),
-    *"open submission.tmp, write submission.tmp, ftruncate submission.tmp".split(", "),
-    *"close submission.tmp, rename submission".split(", "),
+    *"open submission.tmp, write submission.tmp, close submission.tmp, rename submission".split(", "),
 ]
 """The launcher of the matrix: the manifest, then the order, which the cluster has or has not."""
 _OPENING = [
@@ -214,8 +213,7 @@ EXTERNAL_SCHEDULER = [*_OPENING, *SUBMITTING, "_exit"]
 STOPPING = [
     # A wish to stop, for the runner; the claim, in case that none has begun; then the cluster is asked.
     *"open stop.json, write stop.json, close stop.json, open claim".split(", "),
-    *"open cancelled_0.tmp, write cancelled_0.tmp, ftruncate cancelled_0.tmp".split(", "),
-    *"close cancelled_0.tmp, rename cancelled_0".split(", "),
+    *"open cancelled_0.tmp, write cancelled_0.tmp, close cancelled_0.tmp, rename cancelled_0".split(", "),
 ]
 """What a scheduler does to a job that runs in the cluster and is cancelled."""
 STOPPING_SCHEDULER = [*_OPENING, *SUBMITTING, *STOPPING, "_exit"]
@@ -229,8 +227,8 @@ REVOKING = [
     *"mkdir .tenuto #4, open oracle.lock #3, lock0 oracle.lock #3".split(", "),
     *"open oracle.reserve #2, write oracle.reserve, ftruncate oracle.reserve".split(", "),
     *"fsync oracle.reserve, close oracle.reserve #2, rename oracle.failed".split(", "),
-    *"open status.json #2, open status.json.tmp, write status.json.tmp".split(", "),
-    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json, close oracle.lock #3".split(", "),
+    *"open status.json.tmp, write status.json.tmp, close status.json.tmp".split(", "),
+    *"rename status.json, close oracle.lock #3".split(", "),
 ]
 """What a scheduler does to a job that is pending in the cluster and is cancelled."""
 REVOKING_SCHEDULER = [*_OPENING, *SUBMITTING, *REVOKING, "_exit"]
@@ -248,8 +246,7 @@ _RUNNING = [
     *"fsync oracle.reserve, close oracle.reserve, rename oracle.done".split(", "),
 ]
 _TELLING = [
-    *"open status.json, open status.json.tmp, write status.json.tmp".split(", "),
-    *"ftruncate status.json.tmp, close status.json.tmp, rename status.json".split(", "),
+    *"open status.json.tmp, write status.json.tmp, close status.json.tmp, rename status.json".split(", "),
     *"open bell, write bell, close bell".split(", "),
 ]
 EXTERNAL_RUNNER = numbered(["begin", *_CLAIMING, *_RUNNING, "read job", *_TELLING, "_exit"])
