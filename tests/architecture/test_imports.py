@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from .statements import inside
+
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 
@@ -57,8 +59,6 @@ APART: dict[str, set[str]] = {
 
 # -- reading the source ----------------------------------------------------------------------------
 
-STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-
 
 @dataclass(frozen=True, slots=True)
 class Import:
@@ -98,9 +98,7 @@ def _imports_of(module: str, path: Path, known: dict[str, Path]) -> Iterator[Imp
             in_function = True
         checked = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for_types = node.body if checked else []
-        # An import is a statement, and statements are in statements only.
-        inside = (child for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS))
-        left += ((child, in_function, types_only or child in for_types) for child in inside)
+        left += ((child, in_function, types_only or child in for_types) for child in inside(node))
 
 
 def parsed(path: Path) -> ast.Module:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from .statements import statements
+
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tenuto"
 LONGEST_FILE = 350
@@ -48,8 +50,15 @@ def test_a_function_fits_a_screen() -> None:
     long = {
         f"{name}:{function.name}": lines_of(function)
         for name, text in sources()
-        for function in ast.walk(ast.parse(text))
+        for function in statements(ast.parse(text))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         and lines_of(function) > LONGEST_FUNCTION
     }
     assert not long, f"name the steps: {long}"
+
+
+def test_a_function_is_seen_in_any_block() -> None:
+    blocks = ("class A:", "if a:", "try:\n    a\nexcept B:", "try:\n    a\nfinally:", "match a:\n  case 1:")
+    text = "\n".join(f"{block}\n    def f(): ..." for block in blocks)
+    found = statements(ast.parse(text + "\nwhile a: ...\nelse:\n    async def g(): ..."))
+    assert sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in found) == 6
