@@ -93,7 +93,9 @@ class Judge:
         """job -> (scheduler, when), until it is submitted there again."""
         self.ever_cancelled: set[str] = set()
         self._stopped: dict[str, tuple[int, int]] = {}
-        """job -> the attempt that a person asked to stop while it ran, and how often it was submitted then"""
+        """job -> the attempt that a person asked to stop as it ran, and how often it was submitted before"""
+        self._under_way: dict[str, set[str]] = {}
+        """job -> the schedulers that are taking a submission of it; a cancellation comes before those."""
         self._too_late: set[tuple[str, str]] = set()
         """(job, scheduler) of cancellations that came when the end of the attempt was on record already."""
         self.strangers: list[ProcessIdentity] = []
@@ -177,9 +179,18 @@ class Judge:
 
     def submitted(self, name: str, scheduler: str) -> None:
         self.submissions[name] += 1
+        self._under_way.setdefault(name, set()).add(scheduler)
         if name in self.cancelled:
             self.cancelled[name] = [entry for entry in self.cancelled[name] if entry[0] != scheduler]
             self._too_late.discard((name, scheduler))
+
+    def took(self, name: str, scheduler: str) -> None:
+        """A submission is no longer under way: the scheduler has taken or refused it, or is dead."""
+        self._under_way[name].discard(scheduler)
+
+    def dies(self, scheduler: str) -> None:
+        for name in self._under_way:
+            self.took(name, scheduler)
 
     def cancels(self, now: float, name: str, scheduler: str) -> None:
         self.cancelled.setdefault(name, []).append((scheduler, now))
@@ -190,7 +201,7 @@ class Judge:
         if attempt in [(self._record(path) or {}).get("attempt") for path in (paths.done, paths.failed)]:
             self._too_late.add((name, scheduler))
         elif self._is_to_stop(paths, attempt):
-            self._stopped[name] = attempt, self.submissions[name]
+            self._stopped[name] = attempt, self.submissions[name] - len(self._under_way[name])
 
     def _is_to_stop(self, paths: JobPaths, attempt: int) -> bool:
         """Whether it is written down that a person wants the attempt to end."""

@@ -172,6 +172,7 @@ class Person:
             return
         self.world.note(f"scheduler {self.process.name} dies")
         self.process.is_dead = True
+        self.world.judge.dies(self.process.name)
         self.world.host.end(self.process.pid)
         self.world.tell_watchers(TOKENS.directory)
         self.world.later(self.world.random.choice((0.0, 0.01, 1.0, 30.0)), self.start)
@@ -289,8 +290,10 @@ class Person:
         self.world.judge.submitted(plan.name, self.process.name)
         if plan.calls_back and plan.name not in self.jobs:
             job.on_completed(lambda done: self.called_back.add(done.job_id))
-        known = self.scheduler.submit(job, self.owner)
-        self.jobs[plan.name] = known
+        try:
+            self.jobs[plan.name] = self.scheduler.submit(job, self.owner)
+        finally:
+            self.world.judge.took(plan.name, self.process.name)
 
     def failed(self) -> list[str]:
         """What this person would submit again."""

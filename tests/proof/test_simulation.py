@@ -169,6 +169,26 @@ def test_a_failure_beside_done_is_excused_only_if_a_power_loss_brought_back_an_o
     assert judge.violations == ["j0 was done, and is marked as failed, too"] * is_broken
 
 
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_start_after_a_cancellation_is_excused_by_a_submission_that_was_under_way(
+    is_under_way: bool,
+) -> None:
+    """Its scheduler may look at the directory before or after the cancellation is written there."""
+    disk, paths = SimulatedDisk(), LAYOUT.job(TASK_ID, "j0")
+    judge = Judge({"j0": JobPlan("j0")}, {"j0": paths}, PARAMS, disk, FakeProcesses())
+    disk.make_directory(f"{paths.directory}/.tenuto")
+    disk.replace(paths.launch, b'{"attempt": 1}', durable=False)
+    disk.replace(paths.stop, b'{"attempt": 1, "reason": "CANCELLED"}', durable=False)
+    judge.submitted("j0", "first")
+    judge.took("j0", "first")
+    judge.submitted("j0", "second")
+    if not is_under_way:
+        judge.took("j0", "second")
+    judge.cancels(1.0, "j0", "first")
+    judge.starts("j0", "second", 2)
+    assert judge.violations == ["j0 was started after it was cancelled"] * (not is_under_way)
+
+
 def test_there_are_enough_planted_bugs() -> None:
     assert len(BUGS) >= 20
     assert set(known_seeds()) == set(BUGS), f"run {Path(__file__).name} to look for the new ones"
