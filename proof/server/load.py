@@ -1,20 +1,19 @@
 """Owns the load: an event loop that submits at a rate, awaits every end, and notes when it stands still.
-A loop that waits for a processor that another process has does not stand still for our sake.
+What a witness stood still for at the same time is not counted: the machine did.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from proof.server.months import Place, scratch
+from proof.server.witness import Interval, Witness, common_s
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.latency import keep_loops_free
 from tenuto.scheduler.owners import PlainOwner
@@ -30,42 +29,37 @@ class Load(NamedTuple):
     submitted: int
     ended: int
     stall_s: float
-    """The longest time that the loop stood still, without what it waited for a processor."""
+    """The longest time that the loop stood still, without that in which the witness did, too."""
     raw_stall_s: float
     """The same by the clock on the wall."""
 
 
 class Stalls:
-    """Wakes up every millisecond, and notes how late it is."""
+    """Wakes up every millisecond, and notes when it is late."""
 
     def __init__(self) -> None:
-        self.longest_s = 0.0
-        self.longest_raw_s = 0.0
+        self.late: list[Interval] = []
 
     async def watch(self) -> None:
         """Until it is cancelled."""
-        schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
-        try:
-            while True:
-                began, queued = time.perf_counter(), _queued_s(schedstat)
-                await asyncio.sleep(TICK_S)
-                late_s = time.perf_counter() - began - TICK_S
-                self.longest_raw_s = max(self.longest_raw_s, late_s)
-                self.longest_s = max(self.longest_s, late_s - (_queued_s(schedstat) - queued))
-        finally:
-            os.close(schedstat)
+        while True:
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            now = time.perf_counter()
+            if now - due > TICK_S:
+                self.late.append(Interval(due, now))
 
 
 async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
     """So many submissions a second for a while; each end is awaited, and the job forgotten."""
-    stalls = Stalls()
+    stalls, witness = Stalls(), Witness()
     with scratch() as root, _loops_kept_free():
         place = Place(root)
         owner = PlainOwner("service/node")
         watching = asyncio.create_task(stalls.watch())
         await _served(place, owner, "first")
         await asyncio.sleep(_TICKS_BEFORE * TICK_S)
-        stalls.longest_s = stalls.longest_raw_s = 0.0
+        stalls.late.clear()
         submitted = ended = 0
         requests: set[asyncio.Task[bool]] = set()
 
@@ -84,7 +78,10 @@ async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
             await asyncio.sleep(TICK_S)
         watching.cancel()
         await asyncio.to_thread(place.scheduler.close)
-    return Load(submitted, ended, stalls.longest_s, stalls.longest_raw_s)
+    elsewhere = witness.late()
+    raw = [one.end - one.begin for one in stalls.late]
+    own = [wall_s - common_s(one, elsewhere) for one, wall_s in zip(stalls.late, raw, strict=True)]
+    return Load(submitted, ended, max(own, default=0.0), max(raw, default=0.0))
 
 
 @contextmanager
@@ -105,8 +102,3 @@ async def _served(place: Place, owner: PlainOwner, name: str) -> bool:
     state = await job.finished()
     place.scheduler.forget(job, owner)
     return state.finished()
-
-
-def _queued_s(schedstat: int) -> float:
-    """How long the thread of a `schedstat` waited for a processor so far."""
-    return int(os.pread(schedstat, 64, 0).split()[1]) / 1e9

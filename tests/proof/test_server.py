@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 
 from proof.server import judged_load, judged_months
 from proof.server.load import Load, submitted_at_a_rate
 from proof.server.months import BATCH, Months, lived_through
+from proof.server.witness import Interval, Witness, common_s
 
 
 def test_owners_come_and_go_and_nothing_stays() -> None:
@@ -29,3 +33,18 @@ def test_the_promises_of_a_server_are_judged() -> None:
     assert len(judged_load(Load(10, 9, stall_s=0.011, raw_stall_s=0.011))) == 2
     assert judged_load(Load(10, 10, stall_s=0.009, raw_stall_s=0.5)) == []
     assert len(judged_months(Months(1, grown=5 << 20, kept=1, wrong=1))) == 3
+
+
+def test_a_witness_says_when_it_was_kept_from_waking_up() -> None:
+    witness = Witness()
+    began = time.perf_counter()
+    os.kill(witness.pid, signal.SIGSTOP)
+    time.sleep(0.05)
+    os.kill(witness.pid, signal.SIGCONT)
+    ended = time.perf_counter()
+    assert common_s(Interval(began, ended), witness.late()) > 0.04
+
+
+def test_a_stall_is_excused_for_as_long_as_the_witness_stood_still() -> None:
+    others = [Interval(0.0, 1.0), Interval(2.0, 3.0), Interval(5.0, 6.0)]
+    assert common_s(Interval(0.5, 2.25), others) == 0.75
