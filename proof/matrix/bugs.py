@@ -142,7 +142,7 @@ BUGS = {
     "marker not looked at": Bug(
         "a runner that was given up while it stood still begins, though its job was cancelled",
         "cancelled",
-        _in_runners("from tenuto.launchers.runner import attempt; attempt._is_marked = lambda *given: False"),
+        _in_runners("from tenuto.launchers.runner import attempt; attempt.has_marker = lambda *given: False"),
         [{**PENDING, "fate": "deaf", "runner": "lock0 oracle.lock", "stands": True}],
     ),
     "exit 75 believed": Bug(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenuto.testing import Crash, FakeHost
-from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
+from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed, keep_claim
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.records import Corrupt
 
@@ -35,6 +35,23 @@ def test_each_attempt_has_a_claim_of_its_own(host: FakeHost) -> None:
     assert claim(machine, JOB, "n1", Claimer.SCHEDULER)
     assert claim(machine, JOB, "n2", Claimer.RUNNER)
     assert claimer(machine, JOB, "n3") is None
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_power_loss_takes_a_claim_that_was_not_synced(host: FakeHost, *, is_kept: bool) -> None:
+    machine = host.machine(host.start())
+    machine.files.sync_directory(JOB.private)
+    assert claim(machine, JOB, "n1", Claimer.RUNNER, "17_4")
+    if is_kept:
+        keep_claim(machine, JOB, "n1")
+    host.disk.power_loss()
+    assert isinstance(claimer(machine, JOB, "n1"), Claim) is is_kept
+
+
+def test_a_claim_that_was_not_made_is_not_made_by_keeping_it(host: FakeHost) -> None:
+    machine = host.machine(host.start())
+    keep_claim(machine, JOB, "n1")
+    assert not is_claimed(machine, JOB, "n1")
 
 
 def test_a_claim_whose_maker_died_at_it_is_a_claim(host: FakeHost) -> None:

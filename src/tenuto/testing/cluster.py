@@ -21,11 +21,11 @@ from tenuto.testing.cluster_job import ClusterJob, ClusterRunner, Fate
 from tenuto.testing.host import FakeHost
 from tenuto.testing.launcher import Behaviour, Delay, FakeLauncher, FakePayload, FakeRunner, Step
 from tenuto.workspace import job_directory
-from tenuto.workspace.claims import Claim, Claimer, claimer
+from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import has_marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
@@ -112,7 +112,12 @@ class FakeCluster:
         order = job.order
         made = claimer(launcher.view.machine, order.paths, order.launch.nonce)
         if isinstance(made, Claim) and made.job == host.id:
-            self.cancel(launcher, job)
+            try:
+                keep_claim(launcher.view.machine, order.paths, order.launch.nonce)
+            except OSError:
+                launcher.later(1.0, lambda: self._drop_needless(launcher, job, host))
+            else:
+                self.cancel(launcher, job)
         else:
             job.fate = Fate.ORDINARY
             self._begin(launcher, job)
@@ -213,8 +218,7 @@ class ClusterProcess:
         current = job_directory.read_launch(files, self._paths)
         if current is None or current.nonce != launch.nonce:
             return True
-        markers = read_markers(files, self._paths)
-        if any(isinstance(marker, Marker) and marker.nonce == launch.nonce for marker in markers):
+        if has_marker(files, self._paths, launch.nonce):
             return True
         made = claimer(self._view.machine, self._paths, launch.nonce)
         if isinstance(made, Claim) and made.by is Claimer.SCHEDULER:

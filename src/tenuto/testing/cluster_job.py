@@ -17,7 +17,7 @@ from tenuto.testing.launcher import FakeLauncher, FakeRunner, Step
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE
 from tenuto.workspace.records import LaunchRecord, PidRecord
 
@@ -101,14 +101,10 @@ class ClusterRunner(FakeRunner):
                 self._again_or_leave(self._take_locks)
                 return
             self.order = self.order._replace(runner_lock=lock, descendants_lock=descendants)
-        if self._is_marked():
+        if has_marker(self._machine.files, self.order.paths, self.order.launch.nonce):
             self._exit(STALE)
         else:
             self.go_on(Step.WRITE_PID)
-
-    def _is_marked(self) -> bool:
-        markers = read_markers(self._machine.files, self.order.paths)
-        return any(isinstance(one, Marker) and one.nonce == self.order.launch.nonce for one in markers)
 
     def _again_or_leave(self, step: Callable[[], None]) -> None:
         self._tries += 1

@@ -60,6 +60,15 @@ def claim(machine: Machine, paths: JobPaths, nonce: str, by: Claimer, job: str |
     return True
 
 
+def keep_claim(machine: Machine, paths: JobPaths, nonce: str) -> None:
+    """Sync a claim, before anything is done that must not be done without it; one that is gone is not made.
+
+    Runners do not sync it: every job would pay, and a power loss that takes a claim takes its runner too.
+    """
+    name = paths.claim(nonce).removeprefix(f"{paths.private}/")
+    machine.files.sync_tree(paths.private, lambda found: found != name)
+
+
 def is_claimed(machine: Machine, paths: JobPaths, nonce: str) -> bool:
     """Whether the claim was made."""
     return machine.files.stat(paths.claim(nonce)) is not None

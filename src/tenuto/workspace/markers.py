@@ -151,6 +151,11 @@ def read_markers(files: Files, paths: JobPaths) -> MarkersFound:
     return MarkersFound(done, _read(files, paths.failed, failed=True))
 
 
+def has_marker(files: Files, paths: JobPaths, nonce: str) -> bool:
+    """Whether an attempt has left its marker."""
+    return any(isinstance(found, Marker) and found.nonce == nonce for found in read_markers(files, paths))
+
+
 def set_aside(files: Files, path: str) -> str:
     """Rename an unreadable marker to the first free `.corrupt-n`, and say where it went."""
     number = 1

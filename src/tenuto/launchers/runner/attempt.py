@@ -40,7 +40,7 @@ from tenuto.light import NamedTuple, signal
 from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
 
@@ -175,19 +175,11 @@ def _current_launch(machine: Machine, paths: JobPaths, inherited: Inherited) -> 
         machine.locks.adopt(inherited.descendants, paths.lock, DESCENDANTS_BYTE)
         if launch is None or launch.nonce != inherited.nonce:
             return None
-        return None if launch.external and _is_marked(machine, paths, launch) else launch
+        # A runner that stood still between its claim and its locks for as long as the fence takes would else
+        # run a job that failed or was cancelled, and leave a marker beside the scheduler's.
+        return None if launch.external and has_marker(machine.files, paths, launch.nonce) else launch
     except (LockLost, OSError):
         return None
-
-
-def _is_marked(machine: Machine, paths: JobPaths, launch: LaunchRecord) -> bool:
-    """True if a scheduler has given up an attempt that no other follows; to be asked under the job's lock.
-
-    A runner that stood still between its claim and its locks for as long as the fence takes would else run a
-    job that failed or was cancelled, and leave a marker beside the scheduler's.
-    """
-    markers = read_markers(machine.files, paths)
-    return any(isinstance(marker, Marker) and marker.nonce == launch.nonce for marker in markers)
 
 
 def _stand_apart(inherited: Inherited) -> None:

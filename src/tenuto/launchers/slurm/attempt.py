@@ -5,6 +5,7 @@ Reads the job's directory; asks no command, and is used under the lock of its cl
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum, unique
 
 from tenuto.launchers.observation import Observer, Seen, Sighting
@@ -13,11 +14,11 @@ from tenuto.launchers.slurm.commands import SlurmRow
 from tenuto.launchers.slurm.states import EXITED, meaning_of, pending_text
 from tenuto.launchers.slurm.submission import SubmittedAttempt, has_vanished, in_one_array
 from tenuto.workspace.attempt_files import read_launch, read_pid
-from tenuto.workspace.claims import Claim, Claimer, claimer
+from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import has_marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
@@ -165,11 +166,7 @@ class SlurmAttempt:
         files = self._machine.files
         if not self.has_begun:
             self.has_begun = read_pid(files, self.paths, self.launch.attempt) is not None
-        markers = read_markers(files, self.paths)
-        self.is_marked = any(
-            isinstance(marker, Marker) and marker.nonce == self.launch.nonce
-            for marker in (markers.done, markers.failed)
-        )
+        self.is_marked = has_marker(files, self.paths, self.launch.nonce)
         if not self.is_marked and self.found is not None and self.found.is_pilot:
             self.has_vanished = has_vanished(files, self.found, self.launch.nonce)
         made = claimer(self._machine, self.paths, self.launch.nonce)
@@ -179,6 +176,11 @@ class SlurmAttempt:
             launch = read_launch(files, self.paths)
             is_revoked = isinstance(made, Claim) and made.by is Claimer.SCHEDULER
             self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
+
+    def keep_claim(self) -> None:
+        """Syncs its claim; nothing if its directory is gone."""
+        with suppress(FileNotFoundError):
+            keep_claim(self._machine, self.paths, self.launch.nonce)
 
     def _is_run_by_another_task(self, made: Claim) -> bool:
         """True if the runner of another task of the same array has the attempt: its own has nothing to do."""

@@ -239,6 +239,7 @@ class SlurmCluster:
     def _look_again(self, attempt: SlurmAttempt, *, is_rung: bool) -> None:
         with self._roster.lock:
             before = attempt.has_begun, attempt.is_active
+            needless = attempt.needless
             # An attempt that waits to be submitted is looked at when a runner rings, not at every step.
             is_unseen = attempt.is_new and not attempt.is_submitting
             if is_rung or is_unseen or attempt.is_watched_closely:
@@ -246,8 +247,8 @@ class SlurmCluster:
                 attempt.look()
                 if is_rung and attempt.has_begun and not attempt.is_marked:
                     self._poller.pace.soon(self.machine.clock.monotonic())
-                if attempt.needless is not None:
-                    self._wishes.drop_task(attempt.needless)
+                if attempt.needless != needless:
+                    self._wishes.drop_needless(attempt)
             is_news = attempt.is_active and attempt.is_due and attempt.judge()
             is_news = is_news or before != (attempt.has_begun, attempt.is_active)
         if attempt.is_marked and attempt.found is not None:  # before a driver that hears of it may end

@@ -16,7 +16,7 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.workspace.attempt_files import finish, read_launch, read_pid, read_stop
 from tenuto.workspace.claims import Claimer, claim
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, LockHandle, Machine
 from tenuto.workspace.records import LaunchRecord, StatusRecord
 
@@ -95,17 +95,13 @@ class PilotJob:
         await process.wait()
         self._process = None
         process.close()
-        if not self._is_marked():
+        if not has_marker(self._machine.files, self.paths, self.nonce):
             if read_pid(self._machine.files, self.paths, launch.attempt) is None:
                 return False  # its payload got no process, so that it took its pid record back
             await self._launcher.sweep(self.paths, launch)
             _append(self._vanished, f"{self.nonce}\n")  # Slurm sees this allocation, and not its jobs
         self._ring("-")
         return True
-
-    def _is_marked(self) -> bool:
-        markers = read_markers(self._machine.files, self.paths)
-        return any(isinstance(marker, Marker) and marker.nonce == self.nonce for marker in markers)
 
     async def _launched(self) -> LaunchRecord | None:
         """The record of the attempt, once the disk of this host shows it; None if another is shown."""

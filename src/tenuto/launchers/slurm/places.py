@@ -18,7 +18,7 @@ from tenuto.launchers.slurm.submission import Place, job_name
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker, read_markers
+from tenuto.workspace.markers import has_marker
 from tenuto.workspace.ports import Files
 
 
@@ -95,12 +95,11 @@ class OpenPlaces:
         paths = JobPaths(order.directory, order.script_name)
         try:
             launch = read_launch(self._files, paths)
-            markers = read_markers(self._files, paths)
+            is_marked = has_marker(self._files, paths, order.nonce)
         except OSError:
             return True
         if launch is None:
             return False  # the job's directory is gone
-        is_marked = any(isinstance(m, Marker) and m.nonce == order.nonce for m in markers)
         return launch.nonce == order.nonce and not is_marked
 
     def _remove(self, place: Place) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tenuto.clock import Clock
 from tenuto.launchers.slurm import commands
@@ -16,6 +16,8 @@ from tenuto.launchers.slurm.attempt import SlurmAttempt, Wish
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.pilot_orders import KILL, append
 from tenuto.launchers.slurm.roster import Roster
+
+T = TypeVar("T")
 
 LAST_WISHES_S = 5.0
 """How long the end of this process waits until Slurm was told of every wish."""
@@ -36,8 +38,8 @@ class Wishes:
         self._hurry = hurry
         self._told: set[Future[Any]] = set()
         self._again_at = 0.0
-        self._needless: set[str] = set()
-        """Tasks whose jobs others run, of which Slurm was not told."""
+        self._needless: set[SlurmAttempt] = set()
+        """Attempts whose own tasks are needless, of which Slurm was not told."""
         self._over: set[str] = set()
         """Names of submissions whose jobs have all ended, of which Slurm was not told."""
         self._needless_at = 0.0
@@ -47,9 +49,9 @@ class Wishes:
         """True while there is something that Slurm was not told."""
         return bool(self._needless or self._over)
 
-    def drop_task(self, task: str) -> None:
-        """Has Slurm take away a task of an array whose job another task runs."""
-        self._keep(self._needless, [task])
+    def drop_needless(self, attempt: SlurmAttempt) -> None:
+        """Has Slurm take away the own task of an attempt that another task of the array runs."""
+        self._keep(self._needless, [attempt])
 
     def drop_submission(self, name: str) -> None:
         """Has Slurm take the waiting tasks of a submission out of its queue: all its jobs have ended."""
@@ -104,20 +106,20 @@ class Wishes:
         if not self.are_open or now < self._needless_at:
             return
         self._needless_at = now + DROP_S
-        if tasks := self._taken(self._needless):
-            self._call(partial(commands.cancel_tasks, tasks), partial(self._keep, self._needless, tasks))
+        if attempts := self._taken(self._needless):
+            self._call(partial(_drop, attempts), partial(self._keep, self._needless, attempts))
         for name in self._taken(self._over):
             self._call(partial(commands.cancel_waiting, name), partial(self._keep, self._over, [name]))
 
-    def _taken(self, kept: set[str]) -> list[str]:
+    def _taken(self, kept: set[T]) -> list[T]:
         with self._roster.lock:
             taken = list(kept)
             kept.clear()
         return taken
 
-    def _keep(self, kept: set[str], words: list[str]) -> None:
+    def _keep(self, kept: set[T], wishes: list[T]) -> None:
         with self._roster.lock:
-            kept.update(words)
+            kept.update(wishes)
 
     def _call(self, function: Callable[[], None], keep: Callable[[], None]) -> None:
         """Calls a command in a thread; `keep` keeps the wishes if Slurm did not hear it."""
@@ -131,6 +133,16 @@ class Wishes:
             keep()
             self._hurry()
         self._told.discard(call)
+
+
+def _drop(attempts: list[SlurmAttempt]) -> None:
+    """Has the needless tasks of attempts cancelled, whose claims are synced first.
+
+    A driver that finds no claim after a power loss would take the end of the task for that of the job.
+    """
+    for attempt in attempts:
+        attempt.keep_claim()
+    commands.cancel_tasks(str(attempt.needless) for attempt in attempts)
 
 
 def _stop(jobs: list[str]) -> None:

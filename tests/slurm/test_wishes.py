@@ -1,0 +1,85 @@
+"""Owns that Slurm is told to drop a needless task only once the claim that says so outlives a power loss."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from tenuto.launchers.slurm import commands
+from tenuto.launchers.slurm.calls import Calls
+from tenuto.launchers.slurm.roster import Roster
+from tenuto.launchers.slurm.wishes import AGAIN_S, Wishes
+from tenuto.testing import FakeHost
+from tenuto.workspace.claims import Claimer, claim, is_claimed
+from tenuto.workspace.layout import Layout
+from tenuto.workspace.records import LaunchRecord
+
+JOB = Layout("/ws").job("a.Task", "ab12")
+LAUNCH = LaunchRecord(1, "n1", "slurm", "job", "host", datetime(2030, 1, 1, tzinfo=UTC), external=True)
+
+
+class CallsAtOnce:
+    """Calls a function in this thread."""
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function())
+        except OSError as error:
+            future.set_exception(error)
+        return future
+
+
+class OneWish:
+    """A wish to drop the task of an attempt that another task has claimed."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost()
+        self.host.disk.make_directory(JOB.private)
+        self.machine = self.host.machine(self.host.start())
+        self.dropped: list[str] = []
+        self.was_durable: list[bool] = []
+        roster = Roster(self.machine)
+        attempt = roster.known(JOB, LAUNCH, 30.0)
+        attempt.job, attempt.needless = "7_1", "7_4"
+        self.wishes = Wishes(roster, cast(Calls, CallsAtOnce()), self.machine.clock, lambda: None)
+        assert claim(self.machine, JOB, LAUNCH.nonce, Claimer.RUNNER, "7_1")
+        self.wishes.drop_needless(attempt)
+
+    def cancel_tasks(self, tasks: Iterable[str]) -> None:
+        self.dropped.extend(tasks)
+        self.host.disk.power_loss()
+        self.was_durable.append(is_claimed(self.machine, JOB, LAUNCH.nonce))
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch) -> OneWish:
+    one = OneWish()
+    monkeypatch.setattr(commands, "cancel_tasks", one.cancel_tasks)
+    return one
+
+
+def test_the_claim_is_durable_when_slurm_is_told(one: OneWish) -> None:
+    one.wishes.grant()
+    assert (one.dropped, one.was_durable) == (["7_4"], [True])
+    assert not one.wishes.are_open
+
+
+def test_slurm_is_told_later_if_the_disk_cannot_keep_the_claim(one: OneWish) -> None:
+    one.host.disk.fail_after(1, errno.EIO)
+    one.wishes.grant()
+    assert one.dropped == []
+    one.host.clock.advance(AGAIN_S)
+    one.wishes.grant()
+    assert (one.dropped, one.was_durable) == (["7_4"], [True])
+
+
+def test_the_task_of_a_job_whose_directory_is_gone_is_dropped(one: OneWish) -> None:
+    one.machine.files.remove_tree(JOB.directory)
+    one.wishes.grant()
+    assert one.dropped == ["7_4"]
