@@ -58,7 +58,7 @@ def prove(options: Options) -> Report:
                 "jobs",
                 ended - between,
                 f"the loop stood still for {1e3 * load.stall_s:.1f} ms at most "
-                f"({1e3 * load.raw_stall_s:.1f} ms with what kept a process from waking up that only sleeps)",
+                f"({1e3 * load.raw_stall_s:.1f} ms with the time that the machine had no processor for it)",
             ),
         ),
         violations=(*judged_months(months), *judged_load(load)),

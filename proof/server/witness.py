@@ -1,17 +1,20 @@
-"""Owns the witness: a process that only sleeps, and notes when it woke up late. Whatever keeps it from its
-processor, other processes or the host of a virtual machine, is not of the scheduler's making.
+"""Owns the witness of a processor: a process that only sleeps, and notes when it woke up late.
+Its priority is above that of all others, so that nothing of the scheduler's making delays it. The host of a
+virtual machine does, which takes processors away.
 
-    python proof/server/witness.py, until its standard input is closed; then it says when it was late
+    python proof/server/witness.py PROCESSOR: says when it was late once its standard input is closed
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 TICK_S = 0.0005
@@ -26,13 +29,14 @@ class Interval(NamedTuple):
 
 
 class Witness:
-    """A witness beside this process."""
+    """A witness on one processor."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
+    def __init__(self, processor: int) -> None:
+        command = [sys.executable, __file__, str(processor)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # it is up
+        self.is_heard = json.loads(self._process.stdout.readline())
+        """False if it may not have a priority above others: then it may be late because of them."""
 
     @property
     def pid(self) -> int:
@@ -41,7 +45,18 @@ class Witness:
     def late(self) -> list[Interval]:
         """End it: when it was late."""
         said, _ = self._process.communicate()
-        return [Interval(*one) for one in json.loads(said)]
+        return [Interval(*one) for one in json.loads(said)] if self.is_heard else []
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same time, in intervals that do not overlap."""
+    found: list[Interval] = []
+    for one in sorted(intervals):
+        if found and one.begin <= found[-1].end:
+            found[-1] = Interval(found[-1].begin, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
 
 
 def common_s(interval: Interval, others: Iterable[Interval]) -> float:
@@ -49,10 +64,15 @@ def common_s(interval: Interval, others: Iterable[Interval]) -> float:
     return sum(max(0.0, min(interval.end, other.end) - max(interval.begin, other.begin)) for other in others)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    os.sched_setaffinity(0, {int(arguments[0])})
+    is_heard = False
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
+        is_heard = True
     late: list[Interval] = []
     before = time.perf_counter()
-    print(flush=True)
+    print(json.dumps(is_heard), flush=True)
     is_over = False
     while not is_over:
         is_over = bool(select.select([sys.stdin], [], [], TICK_S)[0])
@@ -64,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -70,9 +70,6 @@ class LoopShare:
     def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
         raise NotImplementedError("nobody blocks in a simulation")
 
-    def ask(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        raise NotImplementedError("nobody comes from another loop in a simulation")
-
     def close(self) -> None:
         """Nothing: the process is killed instead."""
 

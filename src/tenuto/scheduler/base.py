@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from tenuto.errors import JobNotEnded, SchedulerClosed
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobState
+from tenuto.scheduler.callers import Answer, Callers
 from tenuto.scheduler.decisions import Arrival
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inbox import (
@@ -26,7 +28,7 @@ from tenuto.scheduler.inbox import (
 )
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Listener, Subscriber
-from tenuto.scheduler.loop import CLOSED, Loop, LoopThread, reached
+from tenuto.scheduler.loop import CLOSED, Loop, LoopThread
 from tenuto.scheduler.owners import ListJob, Owner
 from tenuto.scheduler.shell import Shell
 from tenuto.scheduler.snapshot import MOST_WAITS, Snapshot, take
@@ -87,6 +89,7 @@ class Scheduler(Shell):
         self.experiments: dict[str, Owner] = {}
         self.dependencyLock = asyncio.Lock()
         """The seed's name. A try takes everything or nothing without waiting, so it is never contended."""
+        self._callers = Callers(self._runner)
         self._is_closed = False
 
     @property
@@ -119,14 +122,13 @@ class Scheduler(Shell):
         without an `await` between them. A call that is cancelled before its turn submits nothing. `owner`,
         `limits` and what is raised: as for `submit`.
         """
-        if self._is_closed:
-            raise SchedulerClosed(CLOSED)
-        return await reached(self._runner, self._aio_submitted(job, owner, limits))
 
-    async def _aio_submitted(self, job: Job, owner: Owner, limits: Limits | None) -> Job:
-        if limits is not None:
-            job.limits = limits
-        return self._hand_in(job, owner)
+        def hand_in(answer: Answer[Job]) -> None:
+            if limits is not None:
+                job.limits = limits
+            answer.give(self._hand_in(job, owner))
+
+        return await self._callers.ask(hand_in)
 
     def _hand_in(self, job: Job, owner: Owner) -> Job:
         if self._is_closed:
@@ -164,7 +166,7 @@ class Scheduler(Shell):
         otherwise the state it is in, and the owner no longer has it. Raises `SchedulerClosed` after `close`.
         """
         self._inbox.put(Withdrawal(job, owner, message))
-        return await reached(self._runner, self._aio_withdrawn(job, owner))
+        return await self._callers.ask(partial(self._answer_withdrawn, job, owner))
 
     def forget(self, job: Job, owner: Owner) -> None:
         """Lets go of a job that ended, in O(1), from any thread; returns at once.
@@ -182,7 +184,7 @@ class Scheduler(Shell):
         """The final state of a job, once it has one; awaited on any event loop (see `Job.finished`)."""
         if job.state.finished() and not len(self._inbox):
             return job.state
-        return await reached(self._runner, self.aio_final_state(job))
+        return await self.aio_final_state(job)
 
     def wait(self, owner: Owner, timeout_s: float | None = None) -> None:
         """Blocks until no job of this owner is unfinished, and outputs and callbacks are dealt with.
@@ -287,6 +289,7 @@ class Scheduler(Shell):
         """Ends the scheduler; running jobs go on, and another scheduler adopts them."""
         self._is_closed = True
         self._runner.close()
+        self._callers.close()
         self._tokens.close()
         self._shared_slots.close()
         self._outputs.close()
@@ -303,16 +306,23 @@ class Scheduler(Shell):
 
     async def aio_final_state(self, job: Job) -> JobState:
         """The final state of a job, once it has one; at once for a transient job that no other needs."""
-        self._take_in()
-        if not job.is_at_rest:
-            if job._final_state is None:
-                job._final_state = self.loop.create_future()
-            await asyncio.shield(job._final_state)
-        return job.state
+        return await self._callers.ask(partial(self._answer_end, job))
 
-    async def _aio_withdrawn(self, job: Job, owner: Owner) -> JobState:
+    def _answer_end(self, job: Job, answer: Answer[JobState]) -> None:
         self._take_in()
-        return await self.aio_final_state(job) if job.has_owner(owner) else job.state
+        if job.is_at_rest:
+            answer.give(job.state)
+        else:
+            if job._final_state is None:
+                job._final_state = {}
+            answer.wait_in(job._final_state)
+
+    def _answer_withdrawn(self, job: Job, owner: Owner, answer: Answer[JobState]) -> None:
+        self._take_in()
+        if job.has_owner(owner):
+            self._answer_end(job, answer)
+        else:
+            answer.give(job.state)
 
     async def aio_wait(self, owner: Owner) -> None:
         """Returns once no job of this owner is unfinished, and all that follows from their ends is done."""

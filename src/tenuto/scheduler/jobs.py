@@ -4,7 +4,6 @@ A job decides nothing: it holds data, and passes on what happens to it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
@@ -39,6 +38,7 @@ from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
     from tenuto.scheduler.base import Scheduler
+    from tenuto.scheduler.callers import Answer
 
 
 _LARGEST_PARAMS = 4 << 20
@@ -149,7 +149,8 @@ class Job(Entry):
         """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
         """The wish to end the attempt that runs, or is about to."""
-        self._final_state: asyncio.Future[JobState] | None = None
+        self._final_state: dict[Answer[JobState], None] | None = None
+        """Answers that wait for it, in the order in which they were asked for."""
 
     @property
     def key(self) -> str:
@@ -333,7 +334,6 @@ class Job(Entry):
         return job_html(self)
 
     def _reset_final_state(self) -> None:
-        self._final_state = None
         self.marker = None
         self.stop = None
 

@@ -33,26 +33,7 @@ class Loop(Protocol):
 
     def wait(self, coroutine: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
 
-    def ask(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]: ...
-
     def close(self) -> None: ...
-
-
-async def reached(loop: Loop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine in the scheduler's loop, and awaits it on the caller's; they may be the same.
-
-    A cancelled call cancels the coroutine. `SchedulerClosed` if the scheduler is closed before it ended.
-    """
-    if asyncio.get_running_loop() is loop.loop:
-        return await coroutine
-    answer = loop.ask(coroutine)
-    try:
-        return await asyncio.wrap_future(answer)
-    except asyncio.CancelledError:
-        caller = asyncio.current_task()
-        if caller is not None and caller.cancelling():
-            raise
-        raise SchedulerClosed(CLOSED) from None
 
 
 class LoopThread:

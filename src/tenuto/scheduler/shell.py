@@ -182,7 +182,6 @@ class Shell:
             job.state = JobState.WAITING
         job.state = JobState.UNSCHEDULED
         self._leave(job)
-        job._final_state = None
 
     def _await_lock(self, job: Job) -> None:
         job.set_state(JobState.WAITING, message="another process has the lock of its directory")
@@ -314,8 +313,9 @@ class Shell:
         if job.needs:
             self._tokens.release(job)
         job.attach(None)
-        if job._final_state is not None and not job._final_state.done():
-            job._final_state.set_result(job.state)
+        answers, job._final_state = job._final_state, None
+        for answer in answers or ():
+            answer.give(job.state)
 
     def _disown(self, job: Job, owner: Owner) -> None:
         job.remove_owner(owner)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tenuto.launchers.clusters import Clusters
@@ -42,9 +41,6 @@ class SimulatedLoop:
 
     def wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         return self.loop.run_until_complete(asyncio.wait_for(coroutine, timeout_s))
-
-    def ask(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def close(self) -> None:
         """Like the end of the process: what was under way stops where it is."""
