@@ -6,7 +6,7 @@ The marker of a prepared job is written anew, and its event into the journal of 
 from datetime import UTC, datetime
 
 from tenuto.lifecycle.events import JobStateChangedEvent
-from tenuto.lifecycle.owners import run_owner
+from tenuto.lifecycle.owner_names import run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.layout import Layout

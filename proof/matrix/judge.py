@@ -15,7 +15,7 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, is_temporary
 from tenuto.workspace.records import LaunchRecord
-from tenuto.workspace.tokens import TokenFiles, TokenPlace
+from tenuto.workspace.token_files import TokenFiles, TokenPlace
 
 
 def judged(case: Case, directory: Path, schedulers: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ from proof.matrix.judge import judged
 from proof.matrix.scheduler import DEADLINE_S, HERE, TOKEN, be_scheduler, token_in
 from tenuto.launchers.kernel import become_subreaper
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.tokens import TokenFiles, TokenPlace
+from tenuto.workspace.token_files import TokenFiles, TokenPlace
 
 HOLD_S = 0.3
 IDLE_S = 0.03

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from proof.models.checker import Step
 from proof.models.real import Launch, Mark, Pid, Shown, judge, next_try, verdict
 from tenuto.launchers.payload.report import Report
-from tenuto.launchers.runner.verdict import Ending, Stop
+from tenuto.launchers.runner.verdict import Ending, PayloadStop
 from tenuto.launchers.runner.verdict import judge as judge_ending
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.decisions import RetryLimits
@@ -438,7 +438,7 @@ _ENDINGS = {
         exit_code=None if payload == "killed" else 1 if payload == "bad" else 0,
         signal=9 if payload == "killed" else None,
         report=Report(done=payload == "ok"),
-        stop=None if stop is None else Stop(stop, "stopped"),
+        stop=None if stop is None else PayloadStop(stop, "stopped"),
     )
     for payload in ("ok", "tidy", "bad", "killed")
     for stop in (None, CANCELLED, TIMEOUT)

@@ -14,7 +14,7 @@ from tenuto.scheduler import effects, inputs
 from tenuto.scheduler.core import Core
 from tenuto.scheduler.decisions import Tries, Verdict
 from tenuto.scheduler.entries import Entry, JobDependency, Phase
-from tenuto.workspace.tokens import Need
+from tenuto.workspace.token_files import Need
 
 DONE = Verdict(JobState.DONE)
 FAILED = Verdict(JobState.ERROR, JobFailureStatus.FAILED)

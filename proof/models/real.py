@@ -16,7 +16,7 @@ from tenuto.workspace.derive_table import Claimed, ClusterSays
 from tenuto.workspace.markers import Marker, MarkersFound
 from tenuto.workspace.ports import Liveness, ProcessIdentity
 from tenuto.workspace.records import LaunchRecord, PidRecord, StopRecord
-from tenuto.workspace.tokens import Need, Ticket
+from tenuto.workspace.token_files import Need, Ticket
 
 _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tenuto.launchers.protocols import StartOrder
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

@@ -14,7 +14,7 @@ from typing import Any
 
 from proof.matrix.killing import claim
 from tenuto.lifecycle.service import ServiceState
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service import http_node
 from tenuto.service.http_node import HttpNode
 from tenuto.service.local_node import LocalNode

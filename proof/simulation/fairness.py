@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from proof.simulation.scenario import JobPlan
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.tokens import TokenPlace
+from tenuto.workspace.token_files import TokenPlace
 
 MOST_OVERTAKINGS = 10
 """Of a request for one token; one that is short of two may lose units of the one while the other is busy."""

@@ -12,17 +12,17 @@ from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Command, Limits
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.effects import Effect
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import standing_of
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, TokenDependency, declare
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.simulation import Inline
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.tokens import TokenPlace
+from tenuto.workspace.token_files import TokenPlace
 
 if TYPE_CHECKING:
     from proof.simulation.world import World

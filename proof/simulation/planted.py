@@ -16,15 +16,15 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler import (
     arrivals,
     attempts,
-    base,
     conditions,
     core,
     decisions,
     entries,
     handover,
     jobs,
-    outputs,
+    output_worker,
     pauses,
+    scheduler,
     shell,
     token_decisions,
     token_queue,
@@ -506,7 +506,7 @@ def _callback_forgotten(patch: Patch) -> None:
 
 @_bug("nobody waits for the callbacks of a job that was found done")
 def _found_done_not_awaited(patch: Patch) -> None:
-    patch.set(outputs.TaskOutputsWorker, "hold", lambda self, job: self._changed)
+    patch.set(output_worker.TaskOutputsWorker, "hold", lambda self, job: self._changed)
 
 
 @_bug("who waits is not asked again when a job ends")
@@ -599,7 +599,7 @@ def _cancellation_overtaken(patch: Patch) -> None:
 
         self._runner.post(act)
 
-    patch.set(base.Scheduler, "cancel", cancel)
+    patch.set(scheduler.Scheduler, "cancel", cancel)
 
 
 @_bug("of what a job waits for, that which it waited for before counts twice when it ends")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave
 from tenuto.lifecycle.states import JobState
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE, Machine, is_temporary
-from tenuto.workspace.tokens import TokenFiles, TokenPlace
+from tenuto.workspace.token_files import TokenFiles, TokenPlace
 
 MEMORY_GROWS = 0.05
 _NUMBER = "/schedulers.lock"

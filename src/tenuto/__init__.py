@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from tenuto.launchers.slurm.launcher import SlurmLauncher
     from tenuto.launchers.slurm.options import SlurmOptions
     from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-    from tenuto.scheduler.base import Scheduler
     from tenuto.scheduler.jobs import Job
     from tenuto.scheduler.listeners import Listener
+    from tenuto.scheduler.scheduler import Scheduler
     from tenuto.scheduler.tokens import CounterToken
     from tenuto.scheduler.watched_outputs import OutputKey
     from tenuto.tasks.deserialization import from_state_dict
@@ -104,7 +104,7 @@ _ON_DEMAND = {
     "RunMode": "tenuto.experiments.checked_arguments",
     "Service": "tenuto.experiments.services",
     "ServiceState": "tenuto.experiments.services",
-    "Scheduler": "tenuto.scheduler.base",
+    "Scheduler": "tenuto.scheduler.scheduler",
     "SlurmLauncher": "tenuto.launchers.slurm.launcher",
     "SlurmOptions": "tenuto.launchers.slurm.options",
     "SubmitHook": "tenuto.experiments.submissions",

@@ -9,8 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tenuto"
-ROOMS = ("cli", "experiments", "jobs", "launchers", "lifecycle", "settings", "tasks", "workspace")
-ROOMS_OF_CLASSES = (*ROOMS, "scheduler")
+ROOMS = (
+    "cli",
+    "experiments",
+    "jobs",
+    "launchers",
+    "lifecycle",
+    "scheduler",
+    "settings",
+    "tasks",
+    "workspace",
+)
 SAME_FILES = {
     "__init__.py",
     "__main__.py",
@@ -21,9 +30,6 @@ SAME_FILES = {
 SAME_CLASSES = {
     "Action",  # of a scheduler on a job, of a person on a row
     "ServiceState",  # of a service beside an experiment, of a service job
-    "Stop",  # of a payload by its supervisor, of a job by the core
-    "Submission",  # of a task by a script, of a job by an owner
-    "Verdict",  # of a runner on its payload, of a scheduler on an attempt
 }
 
 
@@ -51,7 +57,7 @@ def test_a_class_name_means_one_thing() -> None:
     found = twice(
         [
             (node.name, str(path.relative_to(SRC)))
-            for path in files(ROOMS_OF_CLASSES)
+            for path in files(ROOMS)
             for node in ast.parse(path.read_text("utf-8")).body
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
         ]

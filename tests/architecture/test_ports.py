@@ -51,7 +51,7 @@ KNOWS_JSON = {"workspace.json_bytes"}
 
 # What the process of a job must not pay for.
 HEAVY = "asyncio dataclasses inspect logging subprocess socket concurrent multiprocessing pathlib".split()
-NOT_IN_A_JOB = {"lifecycle.jobs"}
+NOT_IN_A_JOB = {"lifecycle.base_job"}
 
 
 @cache

@@ -10,9 +10,9 @@ import pytest
 from tenuto.launchers.instructions import Command
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.workspace.job_directory import read_launch
 from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.machine import this_machine

@@ -22,7 +22,7 @@ from tenuto.lifecycle.events import (
     ProcessStartedEvent,
     RunCompletedEvent,
 )
-from tenuto.lifecycle.owners import run_owner
+from tenuto.lifecycle.owner_names import run_owner
 from tenuto.testing import Crash, FakeDisk
 from tenuto.workspace.event_writer import EventWriter
 from tenuto.workspace.journal import EventReader, JournalEntry, replay

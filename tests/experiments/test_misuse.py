@@ -25,7 +25,7 @@ from tenuto.errors import DeclarationError, GraphError, ParameterError
 from tenuto.experiments.checked_arguments import checked
 from tenuto.scheduler.listeners import Announcer
 from tenuto.settings import Settings
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 
 from .scripts import TASKS, Place, environment, eventually, python, run, tenuto
 
@@ -103,7 +103,7 @@ def test_an_experiment_understands_natural_spellings(tmp_path: Path, monkeypatch
 )
 def test_a_submission_is_checked_at_the_call(given: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(given))):
-        checked(Submission(**given), Settings())  # type: ignore[arg-type]
+        checked(SubmitOptions(**given), Settings())  # type: ignore[arg-type]
 
 
 def test_callbacks_and_dependencies_are_checked_at_the_call() -> None:

@@ -15,7 +15,7 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.spawn import SpawnLauncher
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 
 from .scripts import eventually
 

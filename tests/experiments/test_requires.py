@@ -12,7 +12,7 @@ from tenuto import LauncherNotFound, Param, RequirementError, RunMode, Task, exp
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.retry import prepare
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine

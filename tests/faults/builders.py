@@ -17,10 +17,10 @@ from tenuto.launchers.instructions import Command, Limits
 from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import TokenDependency
 from tenuto.scheduler.work import TaskWork, Work
 from tenuto.tasks.identity import identity

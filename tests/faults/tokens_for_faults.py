@@ -13,7 +13,7 @@ from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.scheduler.tokens import CounterToken, declare
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.tokens import TokenFiles, TokenPlace
+from tenuto.workspace.token_files import TokenFiles, TokenPlace
 
 HERE = Path(__file__).parent
 LAUNCHERS: dict[str, Any] = {"spawn": SpawnLauncher, "warm": WarmLauncher}

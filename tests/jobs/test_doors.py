@@ -21,10 +21,10 @@ from tenuto.launchers.commands import command_of
 from tenuto.launchers.instructions import Limits
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, declare
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 from tenuto.tasks.sealing import seal
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout
@@ -52,7 +52,7 @@ class Door:
         seal(task, to_run=True)
         return make_job(
             task,
-            Submission(),
+            SubmitOptions(),
             layout=self.layout,
             defaults=Defaults(self.launcher, Limits()),
             environment={},

@@ -14,7 +14,7 @@ from tenuto.lifecycle.events import (
     JobSubmittedEvent,
     ProcessStartedEvent,
 )
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Row, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 

@@ -20,9 +20,9 @@ from tenuto.launchers.runner import attempt as attempts
 from tenuto.launchers.runner import payload_start
 from tenuto.launchers.runner.terms import ENDED, REFUSED, Inherited
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.testing.contracts.launchers import locked
 from tenuto.testing.jobs import JobBench, ReadyJob
 from tenuto.workspace import locks

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tenuto.launchers.payload.report import Report
-from tenuto.launchers.runner.verdict import Ending, Stop, judge
+from tenuto.launchers.runner.verdict import Ending, PayloadStop, judge
 from tenuto.lifecycle.states import JobFailureStatus
 
-CANCEL = Stop(JobFailureStatus.CANCELLED, "enough")
-TIMEOUT = Stop(JobFailureStatus.TIMEOUT, "too long")
+CANCEL = PayloadStop(JobFailureStatus.CANCELLED, "enough")
+TIMEOUT = PayloadStop(JobFailureStatus.TIMEOUT, "too long")
 DONE = Report(done=True)
 RAISED = Report(reason=JobFailureStatus.FAILED, message="ValueError: x")
 NO_MEMORY = Report(reason=JobFailureStatus.MEMORY, message="MemoryError")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import IllegalTransition
-from tenuto.lifecycle.jobs import BaseJob, CounterChange
+from tenuto.lifecycle.base_job import BaseJob, CounterChange
 from tenuto.lifecycle.states import TRANSITIONS, JobFailureStatus, JobState, Standing
 from tenuto.testing import FakeClock
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group, Moment, Panels
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.archive import archive_at

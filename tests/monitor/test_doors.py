@@ -11,7 +11,7 @@ import pytest
 from tenuto.cli.doors import PATIENCE_S, open_doors, settings_with_service
 from tenuto.errors import NotFound
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Source
 from tenuto.monitor import shapes
 from tenuto.monitor.provider import LocalProvider

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.pace import RATE_S, Pace

@@ -34,7 +34,8 @@ PRELOADED = """
     asyncio tenuto.cli.commands.run tenuto.cli.session tenuto.cli.summary tenuto.experiments.environment
     tenuto.experiments.git_state tenuto.experiments.reporter tenuto.experiments.run
     tenuto.experiments.run_info tenuto.experiments.yaml_file tenuto.launchers.spawn tenuto.launchers.manifest
-    tenuto.launchers.observation tenuto.launchers.warm.launcher tenuto.scheduler.base tenuto.scheduler.shell
+    tenuto.launchers.observation tenuto.launchers.warm.launcher
+    tenuto.scheduler.scheduler tenuto.scheduler.shell
 """.split()
 """Beside all public names."""
 LOCALE = {"LANG": "C.UTF-8"}

@@ -9,10 +9,10 @@ from typing import Any
 
 from tenuto.launchers.spawn import SpawnLauncher
 from tenuto.lifecycle.states import TransientMode
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import RetryLimits
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.work import TaskWork
 from tenuto.tasks.identity import identity
 from tenuto.tasks.schema import schema_of

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tenuto.launchers.protocols import StartOrder
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inputs import SlotFree
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.testing.instant import InstantLauncher, NoWork
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.layout import Layout

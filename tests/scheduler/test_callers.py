@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SchedulerClosed
-from tenuto.scheduler.callers import MOST_ANSWERS, Answer, Callers
+from tenuto.scheduler.callers import MOST_ANSWERS, Callers, Reply
 from tenuto.scheduler.loop import LoopThread
 
 from .builders import WAIT_S
@@ -24,7 +24,7 @@ class Asked:
         self.loop = LoopThread()
         self.callers = Callers(self.loop)
         self.wakes = 0
-        self.place: dict[Answer[int], None] = {}
+        self.place: dict[Reply[int], None] = {}
         wake = self.loop.loop.call_soon_threadsafe
 
         def woken(callback: Any, *arguments: Any) -> Any:
@@ -33,7 +33,7 @@ class Asked:
 
         self.loop.loop.call_soon_threadsafe = woken  # type: ignore[method-assign, assignment]
 
-    def wait(self, answer: Answer[int]) -> None:
+    def wait(self, answer: Reply[int]) -> None:
         """A question that is not answered yet."""
         answer.wait_in(self.place)
 
@@ -54,7 +54,7 @@ def asked() -> Iterator[Asked]:
     asked.close()
 
 
-def seven(answer: Answer[int]) -> None:
+def seven(answer: Reply[int]) -> None:
     answer.give(7)
 
 
@@ -95,7 +95,7 @@ def test_other_tasks_go_on_between_answers(asked: Asked) -> None:
 
 
 def test_what_a_question_raises_is_its_answer(asked: Asked) -> None:
-    def fail(answer: Answer[int]) -> None:
+    def fail(answer: Reply[int]) -> None:
         raise ValueError("no such job")
 
     with pytest.raises(ValueError, match="no such job"):

@@ -20,7 +20,7 @@ from tenuto.testing.clock import FakeClock
 from tenuto.testing.instant import InstantLauncher
 from tenuto.testing.owner import FakeOwner
 from tenuto.workspace.machine import this_machine
-from tenuto.workspace.tokens import Need
+from tenuto.workspace.token_files import Need
 
 DONE = Verdict(JobState.DONE)
 FAILED = Verdict(JobState.ERROR, JobFailureStatus.FAILED)

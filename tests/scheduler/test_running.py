@@ -49,7 +49,7 @@ def test_a_job_passes_through_its_states_in_order(bench: Bench, tmp_path: Path) 
 def test_a_caller_that_submits_very_many_jobs_lets_them_be_taken_in(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenuto.scheduler.base.GATHER_S", 3600.0)  # nothing else has them taken in
+    monkeypatch.setattr("tenuto.scheduler.scheduler.GATHER_S", 3600.0)  # nothing else has them taken in
     bench.launcher.slots = 0
     for number in range(MOST_GATHERED):
         assert len(bench.scheduler.waitingjobs) == 0
@@ -60,7 +60,7 @@ def test_a_caller_that_submits_very_many_jobs_lets_them_be_taken_in(
 def test_very_many_can_be_submitted_in_the_loop_itself(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenuto.scheduler.base.GATHER_S", 3600.0)
+    monkeypatch.setattr("tenuto.scheduler.scheduler.GATHER_S", 3600.0)
     bench.launcher.slots = 0
     jobs = [bench.job(note(str(number), tmp_path / "ledger")) for number in range(MOST_GATHERED)]
     for job in jobs[:-1]:

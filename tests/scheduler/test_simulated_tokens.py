@@ -27,7 +27,7 @@ from tenuto.testing.simulation import SimulatedScheduler
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import TokenFiles, TokenPlace
+from tenuto.workspace.token_files import TokenFiles, TokenPlace
 from tests.scheduler.worlds import NoWork
 
 HOUR_S = 3600.0

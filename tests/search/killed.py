@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.cli import main
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import agent
 from tenuto.search.queues import NoQueue
 from tenuto.search.rows import Added

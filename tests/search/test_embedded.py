@@ -14,7 +14,7 @@ from sqlalchemy import text
 from tenuto import experiment
 from tenuto.errors import CapReached, SearchDiffers, SearchError
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.search import Evolution, EvolutionScheduler, GridSearch, Integer, MapElites, RandomSearch, Real
 from tenuto.search.agent import Agent
 from tenuto.search.worker import Worker

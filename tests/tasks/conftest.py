@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.tasks.ports import Submission, current_job, current_submitter
+from tenuto.tasks.ports import SubmitOptions, current_job, current_submitter
 
 
 class FakeJob:
@@ -40,10 +40,10 @@ class FakeSubmitter:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.submitted: list[tuple[Any, Submission]] = []
+        self.submitted: list[tuple[Any, SubmitOptions]] = []
         self.jobs: dict[int, FakeJob] = {}
 
-    def submit(self, task: Any, submission: Submission) -> FakeJob:
+    def submit(self, task: Any, submission: SubmitOptions) -> FakeJob:
         self.submitted.append((task, submission))
         number = len(self.jobs)
         new = FakeJob(self.root / "jobs" / str(number), self.root / "partials")

@@ -51,7 +51,7 @@ from tenuto import (
     stop_tags,
 )
 from tenuto.errors import ClassNotFound, MalformedFile, NewerFormat, SerializationError
-from tenuto.tasks.ports import Submission, current_submitter
+from tenuto.tasks.ports import SubmitOptions, current_submitter
 from tenuto.tasks.saving import CONFIG_FILE, read_job
 from tenuto.tasks.serialization import MAX_BYTES, PARAMS_FILE, dumps, job_document, loads
 
@@ -204,7 +204,7 @@ class FakeWorkspace:
     root: Path
     import_path: list[str] = dataclass_field(default_factory=list)
 
-    def submit(self, task: Any, submission: Submission) -> FakeJob:
+    def submit(self, task: Any, submission: SubmitOptions) -> FakeJob:
         job = FakeJob(
             self.root / "jobs" / type(task).__name__.lower() / identity(task), self.root / "partials"
         )

@@ -17,7 +17,7 @@ from tenuto.workspace.layout import (
     directory_name,
     script_name,
 )
-from tenuto.workspace.tokens import TokenPlace
+from tenuto.workspace.token_files import TokenPlace
 
 
 def test_the_layout_is_the_one_of_the_documentation() -> None:

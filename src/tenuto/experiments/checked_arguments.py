@@ -17,7 +17,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import TransientMode
 from tenuto.settings import Settings, load_settings
 from tenuto.tasks.arguments import check_variable, member, refused, whole_number
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 
 
 @unique
@@ -99,7 +99,7 @@ def variable(name: Any, value: Any) -> str:
     return str(value)
 
 
-def checked(submission: Submission, settings: Settings) -> Submission:
+def checked(submission: SubmitOptions, settings: Settings) -> SubmitOptions:
     """A submission whose parts are what they should be; `ParameterError` names the one that is not."""
     mode, transient, retries, workspace = (
         submission.run_mode,

@@ -35,13 +35,13 @@ from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import CarbonMetricsData, Event
 from tenuto.light import late
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
 from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
 from tenuto.tasks.config import Config
-from tenuto.tasks.ports import Submission, open_submitters
+from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.saving import save
 from tenuto.tasks.schema import schema_of
 
@@ -293,7 +293,7 @@ class experiment:
 
     # Submitting (`tasks.ports.Submitter`)
 
-    def submit(self, task: Any, submission: Submission) -> Job:
+    def submit(self, task: Any, submission: SubmitOptions) -> Job:
         """Makes a sealed task a job of this run; `submission`: what `.submit()` was given besides."""
         return self._submissions.submit(task, submission, self.environment, self._context.run)
 

@@ -18,7 +18,7 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.light import late
 from tenuto.scheduler.tokens import CounterToken, GpuToken, declare
 from tenuto.settings import Settings
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.ports import Machine
@@ -91,7 +91,7 @@ class JobDefaults:
             self.launchers = Launchers(self._settings)
         return self.launchers
 
-    def _place(self, task: Any, submission: Submission, environment: Mapping[str, str]) -> Placement:
+    def _place(self, task: Any, submission: SubmitOptions, environment: Mapping[str, str]) -> Placement:
         """The place of a task that has a requirement."""
         if self._placer is None:
             found = finder.Finder(self._settings, self._all_launchers())

@@ -27,7 +27,7 @@ from tenuto.lifecycle.events import (
     ProcessStartedEvent,
     to_record,
 )
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import row_key
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.pauses import PAUSED

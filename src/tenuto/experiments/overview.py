@@ -26,7 +26,7 @@ from tenuto.lifecycle.events import (
     JobStateChangedEvent,
     JobSubmittedEvent,
 )
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Row, RowId, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.work import TaskWork

@@ -17,7 +17,7 @@ from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.experiment import experiment
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings
 from tenuto.tasks.hints import Param
 from tenuto.tasks.task import Task

@@ -26,12 +26,12 @@ from tenuto.lifecycle.events import (
     ServiceAddedEvent,
     ServiceStateChangedEvent,
 )
-from tenuto.lifecycle.owners import run_owner
+from tenuto.lifecycle.owner_names import run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.journals import OwnerJournal
 from tenuto.scheduler.listeners import StateListener, Subscriber
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.workspace import journal
 from tenuto.workspace.carbon import job_total, read_carbon, total
 from tenuto.workspace.event_writer import EventWriter

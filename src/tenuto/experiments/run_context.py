@@ -39,7 +39,7 @@ from tenuto.experiments.submissions import Submissions, without_unneeded
 from tenuto.experiments.workspace import Workspace, disk_explained, make_root, remember_workspace
 from tenuto.jobs.text import counted
 from tenuto.light import late
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings, process_environment
 from tenuto.tasks.identity import count_paths
 from tenuto.tasks.ports import Submitter, current_job, current_submitter, open_submitters

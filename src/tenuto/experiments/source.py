@@ -33,7 +33,7 @@ from tenuto.lifecycle.events import (
     ServiceAddedEvent,
     ServiceStateChangedEvent,
 )
-from tenuto.lifecycle.owners import Door, run_owner
+from tenuto.lifecycle.owner_names import Door, run_owner
 from tenuto.lifecycle.source import (
     Acted,
     ActedAs,

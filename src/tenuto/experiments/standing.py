@@ -11,7 +11,7 @@ from tenuto.jobs.sight import REMOVED, Sight
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import TokenFiles, TokenPlace, TokenState, waiting_text
+from tenuto.workspace.token_files import TokenFiles, TokenPlace, TokenState, waiting_text
 
 
 def is_settled(line: JobLine, sight: Sight, *, live: bool) -> bool:

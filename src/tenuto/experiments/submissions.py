@@ -27,13 +27,13 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.launchers.script import job_script
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.decisions import Arrival, on_arrival
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import Settings
 from tenuto.tasks.arguments import refused
 from tenuto.tasks.base import caller, class_name
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 from tenuto.workspace import job_directory
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.ports import Machine
@@ -82,7 +82,7 @@ class Submissions:
         """The classes of tasks whose ids no other script of the workspace has."""
 
     def submit(
-        self, task: Any, submission: Submission, environment: Mapping[str, str], run: Run | None
+        self, task: Any, submission: SubmitOptions, environment: Mapping[str, str], run: Run | None
     ) -> Job:
         """The job of a sealed task, which the scheduler was given if the mode is `NORMAL`.
 
@@ -120,7 +120,7 @@ class Submissions:
         jobs = counted(len(self.not_run), "job")
         return f"{len(self.preparations.done_here)} prepared; {jobs} looked at, none started"
 
-    def _completed(self, task: Any, submission: Submission) -> Submission:
+    def _completed(self, task: Any, submission: SubmitOptions) -> SubmitOptions:
         """The submission after all hooks, checked, with its launcher."""
         if self._hooks:
             submission = ask_hooks(self._hooks, task, submission)
@@ -132,7 +132,7 @@ class Submissions:
     def _make(
         self,
         task: Any,
-        submission: Submission,
+        submission: SubmitOptions,
         environment: Mapping[str, str],
         layout: Layout,
         mode: RunMode,
@@ -168,7 +168,7 @@ class Submissions:
 class SubmitHook:
     """Asked at each `submit()`, in the order the hooks were given; override `before_submit`."""
 
-    def before_submit(self, task: Any, submission: Submission) -> Submission | None:
+    def before_submit(self, task: Any, submission: SubmitOptions) -> SubmitOptions | None:
         """What to make of a submission: another one, as in ``submission._replace(launcher=...)``, or None.
 
         The task is sealed: how it is run can be changed, not what it is. To refuse it, raise
@@ -186,7 +186,7 @@ def hooks_of(given: Any) -> list[SubmitHook]:
     return hooks
 
 
-def ask_hooks(hooks: Iterable[SubmitHook], task: Any, submission: Submission) -> Submission:
+def ask_hooks(hooks: Iterable[SubmitHook], task: Any, submission: SubmitOptions) -> SubmitOptions:
     """The submission that all hooks agree to; their errors name the hook and the task."""
     for hook in hooks:
         name, what = type(hook).__name__, class_name(task)
@@ -200,7 +200,7 @@ def ask_hooks(hooks: Iterable[SubmitHook], task: Any, submission: Submission) ->
                 f"the task was not submitted"
             ) from error
         if changed is not None:
-            if not isinstance(changed, Submission):
+            if not isinstance(changed, SubmitOptions):
                 raise SubmitHookError(
                     f"{name}.before_submit returned {type(changed).__name__} for {what}: "
                     f"return the submission, changed by its _replace(), or None"

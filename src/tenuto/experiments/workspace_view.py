@@ -16,7 +16,7 @@ from tenuto.jobs.key import JobKey
 from tenuto.jobs.ownership import is_of_no_run, owner_of
 from tenuto.jobs.sight import Depth, Sight
 from tenuto.jobs.view import JobDetail, JobsView, JobView
-from tenuto.lifecycle.owners import OwnerName
+from tenuto.lifecycle.owner_names import OwnerName
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
 from tenuto.workspace.layout import is_job_id

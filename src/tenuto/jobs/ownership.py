@@ -5,7 +5,7 @@ Reads only. Jobs that an experiment took over from a search, or the reverse, kee
 from __future__ import annotations
 
 from tenuto.errors import InvalidName
-from tenuto.lifecycle.owners import Door, OwnerName
+from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import Files
 from tenuto.workspace.records import LaunchRecord, read_record

@@ -11,7 +11,7 @@ from tenuto.lifecycle.events import (
     JobStateChangedEvent,
     JobSubmittedEvent,
 )
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Row, row_key
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job

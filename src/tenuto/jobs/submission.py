@@ -23,7 +23,7 @@ from tenuto.tasks.base import ConfigBase, caller, class_name, is_config, state_o
 from tenuto.tasks.identity import identity
 from tenuto.tasks.live import live_class
 from tenuto.tasks.location import known_file, locate
-from tenuto.tasks.ports import Submission
+from tenuto.tasks.ports import SubmitOptions
 from tenuto.tasks.schema import schema_of
 from tenuto.tasks.tags import tags
 from tenuto.tasks.task import CommandTask, Task
@@ -49,7 +49,7 @@ class Defaults(NamedTuple):
 
     launcher: Launcher
     limits: Limits
-    place: Callable[[Any, Submission, Mapping[str, str]], Placement] | None = None
+    place: Callable[[Any, SubmitOptions, Mapping[str, str]], Placement] | None = None
     """Finds the place of a task that has a requirement; None: requirements are not looked at."""
     max_retries: int = 3
     max_lost_retries: int | None = None
@@ -68,7 +68,7 @@ _retry_limits = lru_cache(RetryLimits)
 
 def make_job(
     task: Any,
-    submission: Submission,
+    submission: SubmitOptions,
     *,
     layout: Layout,
     defaults: Defaults,
@@ -122,7 +122,7 @@ def make_job(
     return job
 
 
-def _priority(task: Any, submission: Submission) -> int:
+def _priority(task: Any, submission: SubmitOptions) -> int:
     given: Any = submission.priority
     said = "submit(priority=)"
     if given is None:

@@ -38,7 +38,7 @@ class JobEvent(Event):
 
 
 class OwnerEvent(Event):
-    """Something that happened to an owner of jobs, named as `lifecycle.owners` says."""
+    """Something that happened to an owner of jobs, named as `lifecycle.owner_names` says."""
 
     owner: str
 

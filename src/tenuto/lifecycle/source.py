@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from tenuto.lifecycle.events import Event
-from tenuto.lifecycle.owners import Door, OwnerName
+from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 
 CHUNK_ROWS = 500

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from tenuto.jobs.causes import FailureGroup
 from tenuto.lifecycle import source
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 

@@ -20,7 +20,7 @@ MOST_ANSWERS = 16
 """How many answers a caller's loop takes in one step: each wakes a task, and other tasks wait meanwhile."""
 
 
-class Answer(Generic[T]):
+class Reply(Generic[T]):
     """The answer to one question; given at most once, in the scheduler's loop."""
 
     __slots__ = ("_caller", "_error", "_future", "_place", "_value")
@@ -29,7 +29,7 @@ class Answer(Generic[T]):
         """`caller`: the loop of the future; None: the scheduler's own."""
         self._caller = caller
         self._future = future
-        self._place: dict[Answer[T], None] | None = None
+        self._place: dict[Reply[T], None] | None = None
         self._value: T | None = None
         self._error: BaseException | None = None
 
@@ -46,7 +46,7 @@ class Answer(Generic[T]):
         self._error = error
         self._deliver()
 
-    def wait_in(self, place: dict[Answer[T], None]) -> None:
+    def wait_in(self, place: dict[Reply[T], None]) -> None:
         """Waits among others, in their order, to be given; a question that is cancelled leaves the place."""
         self._place = place
         place[self] = None
@@ -72,7 +72,7 @@ class Answer(Generic[T]):
             self._caller.deliver(self)
 
 
-Question = Callable[[Answer[T]], object]
+Question = Callable[[Reply[T]], object]
 """Called in the scheduler's loop: gives the answer, or has it wait. What it raises is the answer, too."""
 
 
@@ -83,12 +83,12 @@ class Caller:
         """`post` has the scheduler's loop call back."""
         self._loop = loop
         self._post = post
-        self._asked: list[tuple[Question[Any], Answer[Any]]] = []
-        self._answered: deque[Answer[Any]] = deque()
+        self._asked: list[tuple[Question[Any], Reply[Any]]] = []
+        self._answered: deque[Reply[Any]] = deque()
         self._is_told = False
         """True while its loop knows of answers that it has not looked at."""
 
-    def ask(self, question: Question[T], answer: Answer[T]) -> None:
+    def ask(self, question: Question[T], answer: Reply[T]) -> None:
         """Asks after what else happens in this step of its loop, and all that is asked in it together.
 
         To wake the scheduler is to write to a pipe, which gives the GIL away: a loop that asked ten questions
@@ -98,7 +98,7 @@ class Caller:
             self._loop.call_soon(self._send)
         self._asked.append((question, answer))
 
-    def deliver(self, answer: Answer[Any]) -> None:
+    def deliver(self, answer: Reply[Any]) -> None:
         """From the scheduler's thread."""
         self._answered.append(answer)
         if not self._is_told:
@@ -114,7 +114,7 @@ class Caller:
             for _, answer in asked:
                 answer.fail(SchedulerClosed(CLOSED))
 
-    def _put(self, asked: list[tuple[Question[Any], Answer[Any]]]) -> None:
+    def _put(self, asked: list[tuple[Question[Any], Reply[Any]]]) -> None:
         for question, answer in asked:
             self._post(_put_one, question, answer)  # what else the scheduler has to do comes between them
 
@@ -135,7 +135,7 @@ class Callers:
         self._scheduler = loop
         self._callers: dict[asyncio.AbstractEventLoop, Caller] = {}
         self._lock = threading.Lock()
-        self._open: set[Answer[Any]] = set()
+        self._open: set[Reply[Any]] = set()
         self._is_closed = False
 
     async def ask(self, question: Question[T]) -> T:
@@ -147,11 +147,11 @@ class Callers:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if loop is self._scheduler.loop:
-            answer = Answer(None, future)
+            answer = Reply(None, future)
             _put_one(question, answer)
         else:
             caller = self._callers.get(loop) or self._add(loop)
-            answer = Answer(caller, future)
+            answer = Reply(caller, future)
             self._open.add(answer)
             if self._is_closed:
                 self._open.discard(answer)
@@ -179,7 +179,7 @@ class Callers:
             return self._callers.setdefault(loop, Caller(loop, self._scheduler.post))
 
 
-def _put_one(question: Question[Any], answer: Answer[Any]) -> None:
+def _put_one(question: Question[Any], answer: Reply[Any]) -> None:
     if answer.is_wanted:
         try:
             question(answer)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tenuto.clock import Clock
 from tenuto.launchers.protocols import Launcher
-from tenuto.lifecycle.jobs import BaseJob, CounterChange, counter_change
+from tenuto.lifecycle.base_job import BaseJob, CounterChange, counter_change
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
-from tenuto.workspace.tokens import Need
+from tenuto.workspace.token_files import Need
 
 if TYPE_CHECKING:
     from tenuto.scheduler.jobs import Job

@@ -10,7 +10,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.attempts import Attempts
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.outputs import TaskOutputsWorker
+from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.workers import Worker
 
 

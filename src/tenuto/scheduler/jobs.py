@@ -15,8 +15,8 @@ from tenuto.errors import NoResult, WorkspaceError
 from tenuto.launchers.instructions import CarbonPlan, Limits
 from tenuto.launchers.protocols import Launcher, Process, StartOrder
 from tenuto.launchers.results import decoded
+from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.jobs import CounterChange
 from tenuto.lifecycle.states import JobState, Standing, TransientMode
 from tenuto.scheduler.decisions import NO_RETRY, NO_TRIES, RetryLimits
 from tenuto.scheduler.entries import Entry, JobDependency
@@ -37,8 +37,8 @@ from tenuto.workspace.ports import Files, LockHandle
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
-    from tenuto.scheduler.base import Scheduler
-    from tenuto.scheduler.callers import Answer
+    from tenuto.scheduler.callers import Reply
+    from tenuto.scheduler.scheduler import Scheduler
 
 
 _LARGEST_PARAMS = 4 << 20
@@ -149,7 +149,7 @@ class Job(Entry):
         """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
         """The wish to end the attempt that runs, or is about to."""
-        self._final_state: dict[Answer[JobState], None] | None = None
+        self._final_state: dict[Reply[JobState], None] | None = None
         """Answers that wait for it, in the order in which they were asked for."""
 
     @property

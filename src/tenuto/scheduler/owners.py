@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+from tenuto.lifecycle.base_job import CounterChange
 from tenuto.lifecycle.events import Event
-from tenuto.lifecycle.jobs import CounterChange
-from tenuto.lifecycle.owners import OwnerName
+from tenuto.lifecycle.owner_names import OwnerName
 from tenuto.scheduler.listeners import Subscriber
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.listeners import Announcer
 from tenuto.scheduler.logbook import LogStep, is_logged, log_state, log_step
 from tenuto.scheduler.loop import Loop
-from tenuto.scheduler.outputs import TaskOutputsWorker
+from tenuto.scheduler.output_worker import TaskOutputsWorker
 from tenuto.scheduler.owners import Owner, OwnerCounts, OwnerLedger
 from tenuto.scheduler.pauses import BACK_OFF_S, Pauses
 from tenuto.scheduler.registry import Registry

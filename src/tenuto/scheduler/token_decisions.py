@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from tenuto.workspace.tokens import Need, Ticket, TokenState, waiting_text
+from tenuto.workspace.token_files import Need, Ticket, TokenState, waiting_text
 
 PATIENCE_S = 10.0
 """How long a ticket of another scheduler may be able to start, and not start, before it is ignored."""

@@ -19,7 +19,7 @@ from tenuto.workspace.derive_table import Action
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import TokenFiles
+from tenuto.workspace.token_files import TokenFiles
 
 logger = logging.getLogger("tenuto.scheduler")
 

@@ -29,7 +29,7 @@ from tenuto.scheduler.tokens import Grant, beyond
 from tenuto.workspace.inotify import DirectoryWatch
 from tenuto.workspace.job_directory import Ask
 from tenuto.workspace.ports import LockHandle, Machine
-from tenuto.workspace.tokens import Need, Ticket, TicketQueue, TokenFiles, TokenPlace, TokenState
+from tenuto.workspace.token_files import Need, Ticket, TicketQueue, TokenFiles, TokenPlace, TokenState
 
 MOST_TICKETS = 100
 """Of one scheduler, for the same tokens, at a time."""

@@ -11,7 +11,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.token_queue import TokenQueue
 from tenuto.scheduler.tokens import Grant, beyond, place_of
 from tenuto.workspace.ports import Machine
-from tenuto.workspace.tokens import MOST_UNITS, TokenFiles, TokenPlace
+from tenuto.workspace.token_files import MOST_UNITS, TokenFiles, TokenPlace
 
 
 class TokenQueues:

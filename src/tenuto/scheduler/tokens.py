@@ -11,7 +11,7 @@ from tenuto.errors import TokenError
 from tenuto.workspace.layout import directory_name
 from tenuto.workspace.ports import LockHandle, Machine
 from tenuto.workspace.records import TokenUnits
-from tenuto.workspace.tokens import MOST_UNITS, Need, TokenFiles, TokenPlace
+from tenuto.workspace.token_files import MOST_UNITS, Need, TokenFiles, TokenPlace
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from tenuto.errors import DatabaseError, SchedulerClosed
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import GpuToken
 from tenuto.search.candidate_jobs import CandidateJobs
 from tenuto.search.claim_store import Wish

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, func, select
 
 from tenuto.database import Database
 from tenuto.lifecycle.evolution import EvolutionStatus
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import row_key
 from tenuto.search.archive import Archive
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group, Row, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 

@@ -16,7 +16,7 @@ from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import (
     CHUNK_ROWS,
     Acted,

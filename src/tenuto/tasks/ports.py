@@ -62,7 +62,7 @@ class SubmittedJob(Protocol):
         ...
 
 
-class Submission(NamedTuple):
+class SubmitOptions(NamedTuple):
     """How a task is to be run; None leaves the choice to the experiment."""
 
     launcher: Any = None
@@ -79,7 +79,7 @@ class Submission(NamedTuple):
 class Submitter(Protocol):
     """Turns a sealed task into a job; an open experiment is one."""
 
-    def submit(self, task: Any, submission: Submission) -> SubmittedJob:
+    def submit(self, task: Any, submission: SubmitOptions) -> SubmittedJob:
         """Accepts the task and returns its job at once."""
         ...
 

@@ -17,7 +17,7 @@ from tenuto.tasks.graph import folder_in, folders
 from tenuto.tasks.hints import Meta, Param, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import note_place
-from tenuto.tasks.ports import Submission, SubmittedJob, job_context, submitter
+from tenuto.tasks.ports import SubmitOptions, SubmittedJob, job_context, submitter
 from tenuto.tasks.sealing import check, seal
 
 C = TypeVar("C", bound=Config)
@@ -128,7 +128,7 @@ class Task(Config, Generic[Out_co]):
         _set_init_tasks(self, init_tasks)
         state = state_of(self)
         seal(self, to_run=True)
-        submission = Submission(launcher, workspace, run_mode, max_retries, transient, requires, priority)
+        submission = SubmitOptions(launcher, workspace, run_mode, max_retries, transient, requires, priority)
         if type(self).__schema__.replacement is not None:  # type: ignore[attr-defined]
             return self._submit_successor(submission)
         job = target.submit(self, submission)
@@ -142,7 +142,7 @@ class Task(Config, Generic[Out_co]):
                 job.on_completed(completed)
         return _outputs(self)
 
-    def _submit_successor(self, submission: Submission) -> Any:
+    def _submit_successor(self, submission: SubmitOptions) -> Any:
         """Submits what a task of a deprecated class stands for, and becomes the same job."""
         state = state_of(self)
         if state.successor is None:

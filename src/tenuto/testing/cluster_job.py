@@ -12,7 +12,7 @@ from tenuto.launchers.observation import Seen, Sighting
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.beats import LOOK_S, MOST_MISSED
 from tenuto.launchers.runner.terms import STALE, UNMARKED, shown
-from tenuto.launchers.runner.verdict import Stop, judge
+from tenuto.launchers.runner.verdict import PayloadStop, judge
 from tenuto.testing.launcher import FakeLauncher, FakeRunner, Step
 from tenuto.workspace import job_directory
 from tenuto.workspace.claims import Claimer, claim
@@ -145,7 +145,7 @@ class ClusterRunner(FakeRunner):
         with suppress(OSError):
             asked = job_directory.read_stop(self._machine.files, paths, attempt)
         if asked is not None:
-            self._end_payload(Stop(asked.reason, asked.message or "stopped"))
+            self._end_payload(PayloadStop(asked.reason, asked.message or "stopped"))
         else:
             self._later(LOOK_S, lambda: self._guarded(self._look))
 

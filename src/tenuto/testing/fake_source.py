@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import NotFound
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import (
     CHUNK_ROWS,
     Acted,

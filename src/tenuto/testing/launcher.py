@@ -19,7 +19,7 @@ from tenuto.launchers.instructions import Instructions, Limits
 from tenuto.launchers.payload.report import Report, disk_message
 from tenuto.launchers.protocols import StartOrder
 from tenuto.launchers.runner.terms import STALE, UNRECORDED
-from tenuto.launchers.runner.verdict import Ending, Stop, judge
+from tenuto.launchers.runner.verdict import Ending, PayloadStop, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.testing.disk import Crash
 from tenuto.testing.host import FakeHost
@@ -193,7 +193,7 @@ class FakeRunner:
         self._machine = launcher.host.machine(self._pid)
         self.identity = self._machine.processes.own()
         self._instructions = Instructions.of(order.launch)
-        self._stop: Stop | None = None
+        self._stop: PayloadStop | None = None
         self._ending: Ending | None = None
         self._timers: list[Timer] = []
         self._inherit()
@@ -217,7 +217,7 @@ class FakeRunner:
         with suppress(OSError):  # as `Supervisor._asked`: then there is only the signal
             asked = job_directory.read_stop(self._machine.files, self.order.paths, self.order.launch.attempt)
         reason = asked.reason if asked else JobFailureStatus.CANCELLED
-        self._end_payload(Stop(reason, (asked and asked.message) or "stopped"))
+        self._end_payload(PayloadStop(reason, (asked and asked.message) or "stopped"))
 
     def kill(self) -> None:
         """KILL."""
@@ -293,7 +293,7 @@ class FakeRunner:
         self._later(self._payload.duration_s, self._payload_ends)
         walltime_s = self._instructions.limits.walltime_s
         if walltime_s is not None:
-            timeout = Stop(JobFailureStatus.TIMEOUT, f"it ran longer than {walltime_s:g} s")
+            timeout = PayloadStop(JobFailureStatus.TIMEOUT, f"it ran longer than {walltime_s:g} s")
             self._later(walltime_s, lambda: self._end_payload(timeout))
 
     def _pass_on_descendants(self, payload: int) -> None:
@@ -314,7 +314,7 @@ class FakeRunner:
             )
             self._conclude_with(Ending(exit_code=self._payload.exit_code, report=report, stop=self._stop))
 
-    def _end_payload(self, stop: Stop) -> None:
+    def _end_payload(self, stop: PayloadStop) -> None:
         """As `Supervisor._end`: ask, and kill once the grace is over."""
         outranked = self._stop is not None and self._stop.reason is JobFailureStatus.TIMEOUT
         if self._stop is None or (outranked and stop.reason is JobFailureStatus.CANCELLED):

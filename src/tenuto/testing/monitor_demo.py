@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
 from tenuto.jobs.tcp_ports import LOCALHOST
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tenuto.launchers.clusters import Clusters
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.workers import call_safely
 from tenuto.testing.host import FakeHost
 from tenuto.testing.loop import VirtualLoop

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tenuto.errors import InvalidName
-from tenuto.lifecycle.owners import Door, OwnerName
+from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.light import NamedTuple, late, pattern
 
 if TYPE_CHECKING:

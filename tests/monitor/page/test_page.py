@@ -17,7 +17,7 @@ from playwright.sync_api import Route, expect
 from tenuto.cli.commands import jobs as jobs_command
 from tenuto.clock import SystemClock
 from tenuto.experiments.source import ExperimentSource
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.filter_reader import parse_filter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.lifecycle.owners import Door
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.source import Group
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource, fake_row

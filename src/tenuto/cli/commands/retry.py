@@ -16,8 +16,8 @@ from tenuto.jobs.text import safe
 from tenuto.launchers.choice import SLURM, Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.settings import load_settings
 
 

@@ -34,7 +34,7 @@ from tenuto.launchers.runner.terms import (
     PayloadToBe,
     shown,
 )
-from tenuto.launchers.runner.verdict import PASSING, Verdict, judge
+from tenuto.launchers.runner.verdict import PASSING, PayloadVerdict, judge
 from tenuto.lifecycle.states import JobFailureStatus, JobState, Standing
 from tenuto.light import NamedTuple, signal
 from tenuto.workspace.attempt_files import finish, preserve, read_launch, read_stop, write_pid
@@ -101,7 +101,7 @@ def run(inherited: Inherited) -> int:
         _say_ready(inherited)
         child = start_patiently(payload, inherited)
     except OSError as error:
-        failed = Verdict(JobFailureStatus.FAILED, disk_message(error))
+        failed = PayloadVerdict(JobFailureStatus.FAILED, disk_message(error))
         return _rung(inherited, _record(attempt, _marker(attempt, failed)))
     if child == STOPPED:
         return _rung(inherited, _record(attempt, _marker(attempt, _stopped(attempt))))
@@ -145,12 +145,14 @@ def _refused(inherited: Inherited, error: OSError) -> int:
     return REFUSED
 
 
-def _stopped(attempt: Attempt) -> Verdict:
+def _stopped(attempt: Attempt) -> PayloadVerdict:
     """The verdict on a job that was stopped before its payload began."""
     stop = read_stop(attempt.machine.files, attempt.paths, attempt.launch.attempt)
     if stop is None:
-        return Verdict(JobFailureStatus.CANCELLED, "it was stopped before the machine had a process for it")
-    return Verdict(stop.reason, stop.message)
+        return PayloadVerdict(
+            JobFailureStatus.CANCELLED, "it was stopped before the machine had a process for it"
+        )
+    return PayloadVerdict(stop.reason, stop.message)
 
 
 def _say_ready(inherited: Inherited) -> None:
@@ -231,7 +233,7 @@ def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToB
         kill_descendants()
         sys.excepthook(type(error), error, error.__traceback__)
         message = f"the runner failed: {type(error).__name__}: {error}"
-        _record(attempt, _marker(attempt, Verdict(JobFailureStatus.FAILED, message)))
+        _record(attempt, _marker(attempt, PayloadVerdict(JobFailureStatus.FAILED, message)))
         return BROKEN
     if spare is not None:
         spare.close(payload.logs)
@@ -270,7 +272,7 @@ def _is_deleted(attempt: Attempt) -> bool:
     return attempt.lock is not None and is_unlinked(attempt.lock)
 
 
-def _marker(attempt: Attempt, verdict: Verdict, **seen: Any) -> Marker:
+def _marker(attempt: Attempt, verdict: PayloadVerdict, **seen: Any) -> Marker:
     return Marker(
         attempt=attempt.launch.attempt,
         nonce=attempt.launch.nonce,

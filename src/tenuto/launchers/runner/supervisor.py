@@ -14,7 +14,7 @@ from tenuto.launchers.payload.limits import BoundedLogs, OutputLimit, group_kill
 from tenuto.launchers.payload.payload import Payload
 from tenuto.launchers.payload.report import read_report
 from tenuto.launchers.runner.terms import ENDING, PASSED_ON, TAKEN, signal_name
-from tenuto.launchers.runner.verdict import Ending, Stop, looks_killed
+from tenuto.launchers.runner.verdict import Ending, PayloadStop, looks_killed
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.light import late, signal
 from tenuto.workspace.attempt_files import read_stop, request_stop
@@ -51,7 +51,7 @@ class Supervisor:
         self._began = self._clock.monotonic()
         self._look_at_logs = self._began + logs.pause_s
         self._kill_at: float | None = None
-        self._stop: Stop | None = None
+        self._stop: PayloadStop | None = None
         self._grace = True
         """The payload is asked to end before it is killed."""
         self._grace_over = False
@@ -113,11 +113,11 @@ class Supervisor:
         elif taken.si_signo in PASSED_ON:
             os.kill(self._child, taken.si_signo)
 
-    def _asked(self, signal_name: str) -> Stop:
+    def _asked(self, signal_name: str) -> PayloadStop:
         """What `stop.json` says of the end that was asked for."""
         wish = self._wish()
         self._unexplained |= wish is None and self._beats is not None
-        return wish or Stop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
+        return wish or PayloadStop(JobFailureStatus.CANCELLED, f"its runner was sent {signal_name}")
 
     def _is_meant_for_earlier(self) -> bool:
         """True if a scheduler stops a job that this process ran before, and that ended before the signal."""
@@ -133,15 +133,15 @@ class Supervisor:
             if taken is not None or self._wish() is not None:
                 self._stop = self._asked("SIGTERM")
 
-    def _wish(self) -> Stop | None:
+    def _wish(self) -> PayloadStop | None:
         payload = self._payload
         with suppress(OSError):  # the directory is gone: then there is only the signal
             asked = read_stop(payload.machine.files, payload.paths, payload.launch.attempt)
             if asked is not None:
-                return Stop(asked.reason, asked.message or "stopped")
+                return PayloadStop(asked.reason, asked.message or "stopped")
         return None
 
-    def _end(self, stop: Stop) -> None:
+    def _end(self, stop: PayloadStop) -> None:
         """Ask the payload to end; the first reason counts, but a person outranks the clock.
 
         What timed out may be tried again, and what a person was told would stop may not.
@@ -202,7 +202,7 @@ class Supervisor:
     def _beat(self, beats: Beats, now: float) -> None:
         beats.act(now)
         if beats.is_given_up:
-            self._stop = Stop(JobFailureStatus.LOST, "it was given up")
+            self._stop = PayloadStop(JobFailureStatus.LOST, "it was given up")
             self._kill_at = now
         elif (wish := self._wish()) is not None:
             self._end(wish)
@@ -212,9 +212,11 @@ class Supervisor:
         lock = self._payload.lock
         if lock is not None and is_unlinked(lock):
             self._events = None  # the journal is the next runner's
-            self._end_at_once(Stop(JobFailureStatus.DELETED, "DIR_GONE: its directory was deleted"), now)
+            self._end_at_once(
+                PayloadStop(JobFailureStatus.DELETED, "DIR_GONE: its directory was deleted"), now
+            )
 
-    def _end_at_once(self, stop: Stop, now: float) -> None:
+    def _end_at_once(self, stop: PayloadStop, now: float) -> None:
         self._stop = self._stop or stop
         self._grace = False
         kill_descendants()
@@ -224,7 +226,7 @@ class Supervisor:
         """End the payload at once if its lease is over: another machine may be about to run the job."""
         lease.look(now)
         if lease.is_over:
-            self._end_at_once(Stop(JobFailureStatus.LOST, lease.message), now)
+            self._end_at_once(PayloadStop(JobFailureStatus.LOST, lease.message), now)
 
     def _time_is_up(self, message: str | None = None) -> None:
         asked = self._wish()
@@ -232,7 +234,9 @@ class Supervisor:
             self._end(asked)
             return
         payload = self._payload
-        stop = Stop(JobFailureStatus.TIMEOUT, message or f"it ran longer than {payload.walltime_s:g} s")
+        stop = PayloadStop(
+            JobFailureStatus.TIMEOUT, message or f"it ran longer than {payload.walltime_s:g} s"
+        )
         record = StopRecord(payload.launch.attempt, stop.reason, self._clock.now(), stop.message)
         with suppress(OSError):  # the payload then takes the signal for a cancellation: it ends all the same
             request_stop(payload.machine.files, payload.paths, record)
@@ -250,7 +254,7 @@ class Supervisor:
         try:
             self._logs.check()
         except OutputLimit as limit:
-            self._end(Stop(JobFailureStatus.FAILED, f"OUTPUT_LIMIT: {limit}"))
+            self._end(PayloadStop(JobFailureStatus.FAILED, f"OUTPUT_LIMIT: {limit}"))
 
     # Processes.
 

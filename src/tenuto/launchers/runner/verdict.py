@@ -15,7 +15,7 @@ PASSING = frozenset((errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, err
 _KILLED_IN_SHELL = 128 + signal.SIGKILL
 
 
-class Stop(NamedTuple):
+class PayloadStop(NamedTuple):
     """Why the supervisor ends the payload."""
 
     reason: JobFailureStatus
@@ -28,7 +28,7 @@ class Ending(NamedTuple):
     exit_code: int | None = None
     signal: int | None = None
     report: Report = Report()
-    stop: Stop | None = None
+    stop: PayloadStop | None = None
     grace_over: bool = False
     """It was asked to stop, did not, and was killed."""
     out_of_memory: bool = False
@@ -39,37 +39,39 @@ class Ending(NamedTuple):
     """A cluster ended it, and did not say why."""
 
 
-class Verdict(NamedTuple):
+class PayloadVerdict(NamedTuple):
     """What the marker will say; done if there is no reason."""
 
     reason: JobFailureStatus | None = None
     message: str | None = None
 
 
-def judge(ending: Ending) -> Verdict:
+def judge(ending: Ending) -> PayloadVerdict:
     """The verdict on a payload."""
     said = ending.report
     # A task that returned is done, even if a person asked it to stop a moment before. A command's zero after
     # a request to stop says nothing: it may have caught the signal and given up tidily.
     is_told = said.done or (ending.stop is None and not said.executes)
     if ending.exit_code == 0 and is_told and said.reason is None:
-        return Verdict(message=said.message)
+        return PayloadVerdict(message=said.message)
     if ending.stop is not None:
         message = ending.stop.message
         if ending.grace_over:
             message += "; it did not stop when asked and was killed"
-        return Verdict(ending.stop.reason, message)
+        return PayloadVerdict(ending.stop.reason, message)
     if ending.out_of_memory:
-        return Verdict(JobFailureStatus.MEMORY, f"killed for want of memory ({_how(ending)})")
+        return PayloadVerdict(JobFailureStatus.MEMORY, f"killed for want of memory ({_how(ending)})")
     if said.reason is not None:
-        return Verdict(said.reason, said.message)
+        return PayloadVerdict(said.reason, said.message)
     if said.done:
-        return Verdict(JobFailureStatus.FAILED, f"the task returned, but its process then {_how(ending)}")
+        return PayloadVerdict(
+            JobFailureStatus.FAILED, f"the task returned, but its process then {_how(ending)}"
+        )
     if ending.exit_code == 0:
-        return Verdict(
+        return PayloadVerdict(
             JobFailureStatus.FAILED, "its process ended before execute() returned, as by os._exit(0)"
         )
-    return Verdict(JobFailureStatus.FAILED, _how(ending))
+    return PayloadVerdict(JobFailureStatus.FAILED, _how(ending))
 
 
 def looks_killed(exit_code: int | None, number: int | None) -> bool:

@@ -14,7 +14,7 @@ from tenuto.errors import DataInUse
 from tenuto.launchers.choice import choose_launcher
 from tenuto.launchers.forking_launcher import ForkingLauncher
 from tenuto.lifecycle.service import PayloadState
-from tenuto.scheduler.base import Scheduler
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service.archive import zip_stream
 from tenuto.service.log import log
 from tenuto.service.node.cleaner import PayloadCleaner

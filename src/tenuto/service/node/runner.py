@@ -20,9 +20,9 @@ from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.scheduler.base import Scheduler
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.owners import PlainOwner
+from tenuto.scheduler.scheduler import Scheduler
 from tenuto.service.archive import Source, tree_bytes
 from tenuto.service.log import log
 from tenuto.service.node.packer import Place, facts_of, pack, source, sync_directory

@@ -20,7 +20,7 @@ from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.job_directory import read_pid, read_status, request_stop
 from tenuto.workspace.ports import DESCENDANTS_BYTE, RUNNER_BYTE
 from tenuto.workspace.records import StopRecord
-from tenuto.workspace.tokens import TokenPlace
+from tenuto.workspace.token_files import TokenPlace
 
 SUCCEEDS = ("true",)
 FAILS_WITH_3 = ("sh", "-c", "exit 3")
