@@ -1,10 +1,9 @@
-"""The doors that a monitor opens: experiments always, others where they are used; and for which person.
+"""The doors that a monitor opens: experiments always, others where they are used.
 Opens and closes their databases; shows nothing.
 """
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -37,14 +36,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Hosts that only this machine reaches."""
 PATIENCE_S = 5.0
 """How long a monitor waits for a database that does not answer."""
-
-
-def person() -> str:
-    """The name of the user, for what is said of an action."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a person"
 
 
 def settings_with_service(database: str | None) -> Settings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import select
 import time
 
@@ -12,6 +11,7 @@ from tenuto.cli import exit_codes
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
 from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.person import person
 from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.outcome import Outcome
@@ -65,7 +65,7 @@ def command(
     keys = list(dict.fromkeys(keys))
     if (where or strays) and not yes:
         return _would_kill(keys, as_json)
-    message = f"killed by {_user()} with tenuto kill"
+    message = f"killed by {person()} with tenuto kill"
     killed = [kill(view, key, message, attempt=attempt) for key in keys]
     waited = [(one, True if no_wait else wait_for_end(one)) for one in killed]
     _show(waited, no_wait, as_json)
@@ -80,13 +80,6 @@ def _would_kill(keys: list[JobKey], as_json: bool) -> int:
         table([Column("id"), Column("task", least=8)], [[key.job_id[:8], key.task_id] for key in keys])
     note(f"{len(keys)} would be killed; add --yes to do it" if keys else "nothing to kill")
     return exit_codes.OK
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without names
-        return "a user without a name"
 
 
 def wait_for_end(killing: Killing) -> bool:

@@ -13,8 +13,9 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
-from tenuto.cli.doors import LOOPBACK, open_doors, person
+from tenuto.cli.doors import LOOPBACK, open_doors
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider

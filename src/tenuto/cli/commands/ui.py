@@ -15,8 +15,9 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import note, print_json
-from tenuto.cli.doors import LOOPBACK, open_doors, person, settings_with_service
+from tenuto.cli.doors import LOOPBACK, open_doors, settings_with_service
 from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
