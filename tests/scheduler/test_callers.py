@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SchedulerClosed
-from tenuto.scheduler.callers import MOST_ANSWERS, Callers, Reply
+from tenuto.scheduler.callers import MOST_ANSWERS, Callers, PendingAnswer
 from tenuto.scheduler.loop import LoopThread
 
 from .builders import WAIT_S
@@ -24,7 +24,7 @@ class Asked:
         self.loop = LoopThread()
         self.callers = Callers(self.loop)
         self.wakes = 0
-        self.place: dict[Reply[int], None] = {}
+        self.place: dict[PendingAnswer[int], None] = {}
         wake = self.loop.loop.call_soon_threadsafe
 
         def woken(callback: Any, *arguments: Any) -> Any:
@@ -33,7 +33,7 @@ class Asked:
 
         self.loop.loop.call_soon_threadsafe = woken  # type: ignore[method-assign, assignment]
 
-    def wait(self, answer: Reply[int]) -> None:
+    def wait(self, answer: PendingAnswer[int]) -> None:
         """A question that is not answered yet."""
         answer.wait_in(self.place)
 
@@ -54,7 +54,7 @@ def asked() -> Iterator[Asked]:
     asked.close()
 
 
-def seven(answer: Reply[int]) -> None:
+def seven(answer: PendingAnswer[int]) -> None:
     answer.give(7)
 
 
@@ -95,7 +95,7 @@ def test_other_tasks_go_on_between_answers(asked: Asked) -> None:
 
 
 def test_what_a_question_raises_is_its_answer(asked: Asked) -> None:
-    def fail(answer: Reply[int]) -> None:
+    def fail(answer: PendingAnswer[int]) -> None:
         raise ValueError("no such job")
 
     with pytest.raises(ValueError, match="no such job"):
@@ -169,6 +169,26 @@ def test_whatever_is_open_when_the_scheduler_is_closed_is_told(asked: Asked) -> 
     assert isinstance(last, SchedulerClosed)
     assert all(isinstance(end, SchedulerClosed) for end in ends[:3])
     assert all(end == 7 or isinstance(end, SchedulerClosed) for end in ends)
+
+
+def test_an_answer_that_was_given_stays_though_the_scheduler_is_closed_before_it_is_heard(
+    asked: Asked,
+) -> None:
+    given = threading.Event()
+
+    def give(answer: PendingAnswer[int]) -> None:
+        answer.give(7)
+        given.set()
+
+    async def serve() -> int:
+        call = asyncio.create_task(asked.callers.ask(give))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert given.wait(WAIT_S)  # blocks this loop, which hears of the answer only then
+        asked.close()
+        return await call
+
+    assert run(serve()) == 7
 
 
 def test_loops_of_many_threads_ask_at_once(asked: Asked) -> None:

@@ -20,18 +20,19 @@ MOST_ANSWERS = 16
 """How many answers a caller's loop takes in one step: each wakes a task, and other tasks wait meanwhile."""
 
 
-class Reply(Generic[T]):
+class PendingAnswer(Generic[T]):
     """The answer to one question; given at most once, in the scheduler's loop."""
 
-    __slots__ = ("_caller", "_error", "_future", "_place", "_value")
+    __slots__ = ("_caller", "_error", "_future", "_is_given", "_place", "_value")
 
     def __init__(self, caller: Caller | None, future: asyncio.Future[T]) -> None:
         """`caller`: the loop of the future; None: the scheduler's own."""
         self._caller = caller
         self._future = future
-        self._place: dict[Reply[T], None] | None = None
+        self._place: dict[PendingAnswer[T], None] | None = None
         self._value: T | None = None
         self._error: BaseException | None = None
+        self._is_given = False
 
     @property
     def is_wanted(self) -> bool:
@@ -39,14 +40,14 @@ class Reply(Generic[T]):
         return not self._future.done()
 
     def give(self, value: T) -> None:
-        self._value = value
-        self._deliver()
+        """The caller goes on with this value."""
+        self._deliver(value, None)
 
     def fail(self, error: BaseException) -> None:
-        self._error = error
-        self._deliver()
+        """The caller has this error raised; unless the answer was given before."""
+        self._deliver(None, error)
 
-    def wait_in(self, place: dict[Reply[T], None]) -> None:
+    def wait_in(self, place: dict[PendingAnswer[T], None]) -> None:
         """Waits among others, in their order, to be given; a question that is cancelled leaves the place."""
         self._place = place
         place[self] = None
@@ -65,14 +66,17 @@ class Reply(Generic[T]):
         else:
             self._future.set_result(self._value)  # type: ignore[arg-type]
 
-    def _deliver(self) -> None:
+    def _deliver(self, value: T | None, error: BaseException | None) -> None:
+        if self._is_given:
+            return
+        self._is_given, self._value, self._error = True, value, error
         if self._caller is None:
             self.settle()
         else:
             self._caller.deliver(self)
 
 
-Question = Callable[[Reply[T]], object]
+Question = Callable[[PendingAnswer[T]], object]
 """Called in the scheduler's loop: gives the answer, or has it wait. What it raises is the answer, too."""
 
 
@@ -83,12 +87,12 @@ class Caller:
         """`post` has the scheduler's loop call back."""
         self._loop = loop
         self._post = post
-        self._asked: list[tuple[Question[Any], Reply[Any]]] = []
-        self._answered: deque[Reply[Any]] = deque()
+        self._asked: list[tuple[Question[Any], PendingAnswer[Any]]] = []
+        self._answered: deque[PendingAnswer[Any]] = deque()
         self._is_told = False
         """True while its loop knows of answers that it has not looked at."""
 
-    def ask(self, question: Question[T], answer: Reply[T]) -> None:
+    def ask(self, question: Question[T], answer: PendingAnswer[T]) -> None:
         """Asks after what else happens in this step of its loop, and all that is asked in it together.
 
         To wake the scheduler is to write to a pipe, which gives the GIL away: a loop that asked ten questions
@@ -98,7 +102,7 @@ class Caller:
             self._loop.call_soon(self._send)
         self._asked.append((question, answer))
 
-    def deliver(self, answer: Reply[Any]) -> None:
+    def deliver(self, answer: PendingAnswer[Any]) -> None:
         """From the scheduler's thread."""
         self._answered.append(answer)
         if not self._is_told:
@@ -114,7 +118,7 @@ class Caller:
             for _, answer in asked:
                 answer.fail(SchedulerClosed(CLOSED))
 
-    def _put(self, asked: list[tuple[Question[Any], Reply[Any]]]) -> None:
+    def _put(self, asked: list[tuple[Question[Any], PendingAnswer[Any]]]) -> None:
         for question, answer in asked:
             self._post(_put_one, question, answer)  # what else the scheduler has to do comes between them
 
@@ -135,7 +139,7 @@ class Callers:
         self._scheduler = loop
         self._callers: dict[asyncio.AbstractEventLoop, Caller] = {}
         self._lock = threading.Lock()
-        self._open: set[Reply[Any]] = set()
+        self._open: set[PendingAnswer[Any]] = set()
         self._is_closed = False
 
     async def ask(self, question: Question[T]) -> T:
@@ -147,11 +151,11 @@ class Callers:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if loop is self._scheduler.loop:
-            answer = Reply(None, future)
+            answer = PendingAnswer(None, future)
             _put_one(question, answer)
         else:
             caller = self._callers.get(loop) or self._add(loop)
-            answer = Reply(caller, future)
+            answer = PendingAnswer(caller, future)
             self._open.add(answer)
             if self._is_closed:
                 self._open.discard(answer)
@@ -179,7 +183,7 @@ class Callers:
             return self._callers.setdefault(loop, Caller(loop, self._scheduler.post))
 
 
-def _put_one(question: Question[Any], answer: Reply[Any]) -> None:
+def _put_one(question: Question[Any], answer: PendingAnswer[Any]) -> None:
     if answer.is_wanted:
         try:
             question(answer)

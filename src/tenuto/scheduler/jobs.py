@@ -37,7 +37,7 @@ from tenuto.workspace.ports import Files, LockHandle
 from tenuto.workspace.records import StopRecord
 
 if TYPE_CHECKING:
-    from tenuto.scheduler.callers import Reply
+    from tenuto.scheduler.callers import PendingAnswer
     from tenuto.scheduler.scheduler import Scheduler
 
 
@@ -149,7 +149,7 @@ class Job(Entry):
         """The gist of the marker that ended the last attempt, when there is one."""
         self.stop: StopRecord | None = None
         """The wish to end the attempt that runs, or is about to."""
-        self._final_state: dict[Reply[JobState], None] | None = None
+        self._final_state: dict[PendingAnswer[JobState], None] | None = None
         """Answers that wait for it, in the order in which they were asked for."""
 
     @property

@@ -14,7 +14,7 @@ from tenuto.errors import JobNotEnded, SchedulerClosed
 from tenuto.launchers.clusters import Clusters
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.states import JobState
-from tenuto.scheduler.callers import Callers, Reply
+from tenuto.scheduler.callers import Callers, PendingAnswer
 from tenuto.scheduler.decisions import Arrival
 from tenuto.scheduler.entries import JobDependency
 from tenuto.scheduler.inbox import (
@@ -123,7 +123,7 @@ class Scheduler(Shell):
         `limits` and what is raised: as for `submit`.
         """
 
-        def hand_in(answer: Reply[Job]) -> None:
+        def hand_in(answer: PendingAnswer[Job]) -> None:
             if limits is not None:
                 job.limits = limits
             answer.give(self._hand_in(job, owner))
@@ -308,7 +308,7 @@ class Scheduler(Shell):
         """The final state of a job, once it has one; at once for a transient job that no other needs."""
         return await self._callers.ask(partial(self._answer_end, job))
 
-    def _answer_end(self, job: Job, answer: Reply[JobState]) -> None:
+    def _answer_end(self, job: Job, answer: PendingAnswer[JobState]) -> None:
         self._take_in()
         if job.is_at_rest:
             answer.give(job.state)
@@ -317,7 +317,7 @@ class Scheduler(Shell):
                 job._final_state = {}
             answer.wait_in(job._final_state)
 
-    def _answer_withdrawn(self, job: Job, owner: Owner, answer: Reply[JobState]) -> None:
+    def _answer_withdrawn(self, job: Job, owner: Owner, answer: PendingAnswer[JobState]) -> None:
         self._take_in()
         if job.has_owner(owner):
             self._answer_end(job, answer)
