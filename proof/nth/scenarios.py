@@ -430,7 +430,7 @@ class Claimed(Scenario):
 
 
 class AttemptClaimed(Scenario):
-    """The claim on an attempt: made once; a runner that fails to make it begins nothing."""
+    """The claim on an attempt: made once, and kept; a runner that fails to make it begins nothing."""
 
     def prepare(self, place: Place) -> None:
         self._launch = place.open_attempt()
@@ -440,6 +440,7 @@ class AttemptClaimed(Scenario):
         made = claims.claim(place.machine, place.job, self._launch.nonce, Claimer.RUNNER, "4711")
         assert not (made and self._is_mine), "two have made the claim on one attempt"
         self._is_mine = self._is_mine or made
+        claims.keep_claim(place.machine, place.job, self._launch.nonce)
 
     def check(self, place: Place, *, finished: bool) -> None:
         is_there = claims.is_claimed(place.machine, place.job, self._launch.nonce)
