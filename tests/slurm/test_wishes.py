@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tenuto.launchers.instructions import instruct
 from tenuto.launchers.slurm import commands
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.roster import Roster
@@ -17,6 +18,7 @@ from tenuto.launchers.slurm.wishes import AGAIN_S, Wishes
 from tenuto.testing import FakeHost
 from tenuto.workspace.claims import Claimer, claim, is_claimed
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.markers import Durability
 from tenuto.workspace.records import LaunchRecord
 
 JOB = Layout("/ws").job("a.Task", "ab12")
@@ -38,14 +40,14 @@ class CallsAtOnce:
 class OneWish:
     """A wish to drop the task of an attempt that another task has claimed."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: LaunchRecord = LAUNCH) -> None:
         self.host = FakeHost()
         self.host.disk.make_directory(JOB.private)
         self.machine = self.host.machine(self.host.start())
         self.dropped: list[str] = []
         self.was_durable: list[bool] = []
         roster = Roster(self.machine)
-        attempt = roster.known(JOB, LAUNCH, 30.0)
+        self.attempt = attempt = roster.known(JOB, launch, 30.0)
         attempt.job, attempt.needless = "7_1", "7_4"
         self.wishes = Wishes(roster, cast(Calls, CallsAtOnce()), self.machine.clock, lambda: None)
         assert claim(self.machine, JOB, LAUNCH.nonce, Claimer.RUNNER, "7_1")
@@ -68,6 +70,19 @@ def test_the_claim_is_durable_when_slurm_is_told(one: OneWish) -> None:
     one.wishes.grant()
     assert (one.dropped, one.was_durable) == (["7_4"], [True])
     assert not one.wishes.are_open
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_the_claim_of_a_job_that_is_done_is_synced_only_if_its_marker_is_not(
+    monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    instructions = instruct("a.Task", "ab12", durability=durability)
+    one = OneWish(LAUNCH._replace(instructions=instructions))
+    monkeypatch.setattr(commands, "cancel_tasks", one.cancel_tasks)
+    one.attempt.is_marked = True
+    one.wishes.grant()
+    assert one.dropped == ["7_4"]
+    assert one.was_durable == [durability is Durability.NONE]
 
 
 def test_slurm_is_told_later_if_the_disk_cannot_keep_the_claim(one: OneWish) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum, unique
 
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.observation import Observer, Seen, Sighting
 from tenuto.launchers.runner.terms import STALE
 from tenuto.launchers.slurm.commands import SlurmRow
@@ -18,7 +19,7 @@ from tenuto.workspace.claims import Claim, Claimer, claimer, keep_claim
 from tenuto.workspace.derive import ClusterReport
 from tenuto.workspace.derive_table import ClusterSays
 from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import has_marker
+from tenuto.workspace.markers import Durability, has_marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
 
@@ -178,7 +179,9 @@ class SlurmAttempt:
             self.is_replaced = is_revoked or (launch is not None and launch.nonce != self.launch.nonce)
 
     def keep_claim(self) -> None:
-        """Syncs its claim; nothing if its directory is gone."""
+        """Syncs its claim; needless if its marker was synced, and if its directory is gone."""
+        if self.is_marked and Instructions.of(self.launch).durability is Durability.MARKER:
+            return
         with suppress(FileNotFoundError):
             keep_claim(self._machine, self.paths, self.launch.nonce)
 
