@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
 
 from proof.report import Case, Options, Planted, Report, Violation
 from proof.server.load import Load, submitted_at_a_rate
 from proof.server.months import Months, lived_through
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 JOBS, JOBS_IN_TESTS = 100_000, 1_000
 SECONDS, SECONDS_IN_TESTS = 20.0, 1.0
@@ -26,18 +31,15 @@ MOST_GROWTH_BYTES = 4 << 20
 
 
 def run(options: Options) -> Report:
-    """Prove in a fresh process: what other proofs left in memory makes the collector stop the loop longer."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-        return fresh.submit(prove, options).result()
+    """Many jobs through one scheduler, then many submissions a second, then the planted bug.
 
-
-def prove(options: Options) -> Report:
-    """Many jobs through one scheduler, then many submissions a second, then the planted bug."""
+    Each in a fresh process: what was left in memory makes the collector stop the loop longer.
+    """
     jobs = JOBS_IN_TESTS if options.small else JOBS
     began = time.perf_counter()
-    months = asyncio.run(lived_through(jobs))
+    months = _in_fresh_process(_months, jobs)
     between = time.perf_counter()
-    load = asyncio.run(submitted_at_a_rate(RATE, SECONDS_IN_TESTS if options.small else SECONDS))
+    load = _in_fresh_process(_load, SECONDS_IN_TESTS if options.small else SECONDS)
     ended = time.perf_counter()
     return Report(
         name="server",
@@ -64,6 +66,19 @@ def prove(options: Options) -> Report:
         violations=(*judged_months(months), *judged_load(load)),
         planted=_planted() if options.planted else (),
     )
+
+
+def _in_fresh_process(prove: Callable[[S], T], size: S) -> T:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(prove, size).result()
+
+
+def _months(jobs: int) -> Months:
+    return asyncio.run(lived_through(jobs))
+
+
+def _load(seconds: float) -> Load:
+    return asyncio.run(submitted_at_a_rate(RATE, seconds))
 
 
 def judged_months(months: Months) -> list[Violation]:
