@@ -65,7 +65,7 @@ async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
         await _served(place, owner, "first")
         await asyncio.sleep(_TICKS_BEFORE * TICK_S)
         stalls.late.clear()
-        submitted = ended = due = 0
+        submitted = ended = 0
         requests: set[asyncio.Task[bool]] = set()
 
         def end(request: asyncio.Task[bool]) -> None:
@@ -74,8 +74,9 @@ async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
             ended += request.result()
 
         began = time.perf_counter()
-        while (passed := time.perf_counter() - began) < seconds or requests or due:
-            due = int(rate * min(passed, seconds)) - submitted
+        wanted = int(rate * seconds)
+        while submitted < wanted or requests:
+            due = min(int(rate * (time.perf_counter() - began)), wanted) - submitted
             for _ in range(min(due, _MOST_AT_ONCE)):
                 request = asyncio.create_task(_served(place, owner, f"good-{submitted}"))
                 request.add_done_callback(end)
