@@ -33,25 +33,46 @@ class Load(NamedTuple):
     submitted: int
     ended: int
     stall_s: float
-    """The longest time that the loop stood still, without that in which a processor was taken away."""
+    """The longest time that the loop stood still of this process's making."""
     raw_stall_s: float
     """The same by the clock on the wall."""
+
+
+class Stall(NamedTuple):
+    """A time in which the loop stood still."""
+
+    when: Interval
+    used_s: float
+    """Processor time that this process used meanwhile, in all its threads."""
+
+    @property
+    def wall_s(self) -> float:
+        return self.when.end - self.when.begin
+
+    def own_s(self, taken: list[Interval]) -> float:
+        """How much of it is of this process's making, if processors were taken away at these times.
+
+        What a host leaves of a processor comes in pieces too small for a witness: in such a moment this
+        process answers for the time that it used. Otherwise it answers for all, also if it only waited.
+        """
+        excused_s = common_s(self.when, taken)
+        return min(self.wall_s - excused_s, self.used_s) if excused_s else self.wall_s
 
 
 class Stalls:
     """Wakes up every millisecond, and notes when it is late."""
 
     def __init__(self) -> None:
-        self.late: list[Interval] = []
+        self.late: list[Stall] = []
 
     async def watch(self) -> None:
         """Until it is cancelled."""
         while True:
-            due = time.perf_counter() + TICK_S
+            due, used_s = time.perf_counter() + TICK_S, time.process_time()
             await asyncio.sleep(TICK_S)
             now = time.perf_counter()
             if now - due > TICK_S:
-                self.late.append(Interval(due, now))
+                self.late.append(Stall(Interval(due, now), time.process_time() - used_s))
 
 
 async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
@@ -86,9 +107,8 @@ async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
         watching.cancel()
         await asyncio.to_thread(place.scheduler.close)
     taken = merged(late for witness in witnesses for late in witness.late())
-    raw = [one.end - one.begin for one in stalls.late]
-    own = [wall_s - common_s(one, taken) for one, wall_s in zip(stalls.late, raw, strict=True)]
-    return Load(submitted, ended, max(own, default=0.0), max(raw, default=0.0))
+    own_s = max((stall.own_s(taken) for stall in stalls.late), default=0.0)
+    return Load(submitted, ended, own_s, max((stall.wall_s for stall in stalls.late), default=0.0))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proof.server import judged_load, judged_months, load
-from proof.server.load import Load, submitted_at_a_rate
+from proof.server.load import Load, Stall, submitted_at_a_rate
 from proof.server.months import BATCH, Months, lived_through
 from proof.server.witness import Interval, Witness, common_s, merged
 
@@ -65,6 +65,14 @@ def test_a_witness_that_others_may_delay_excuses_nothing() -> None:
     witness = Witness(min(os.sched_getaffinity(0)))
     witness.is_heard = False
     assert witness.late() == []
+
+
+def test_a_stall_is_of_our_making_unless_a_processor_was_taken_away() -> None:
+    stall = Stall(Interval(1.0, 1.05), used_s=0.01)
+    assert stall.own_s([]) == stall.wall_s, "it waited for something, without using a processor"
+    assert stall.own_s([Interval(2.0, 3.0)]) == stall.wall_s
+    assert stall.own_s([Interval(1.0, 1.02)]) == 0.01
+    assert stall._replace(used_s=1.0).own_s([Interval(1.0, 1.02)]) == pytest.approx(0.03)
 
 
 def test_a_stall_is_excused_for_as_long_as_a_witness_stood_still() -> None:
