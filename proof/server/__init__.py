@@ -59,8 +59,9 @@ def run(options: Options) -> Report:
                 load.submitted,
                 "jobs",
                 ended - between,
-                f"the loop stood still for {1e3 * load.stall_s:.1f} ms at most "
-                f"({1e3 * load.raw_stall_s:.1f} ms with the time that the machine had no processor for it)",
+                f"the loop stood still for {1e3 * load.stalls.own_s:.1f} ms at most "
+                f"({1e3 * load.stalls.wall_s:.1f} ms with the time that the machine had no processor for it, "
+                f"which was more than half of it in {load.stalls.left_out:,} moments that are not judged)",
             ),
         ),
         violations=(*judged_months(months), *judged_load(load)),
@@ -96,8 +97,8 @@ def judged_months(months: Months) -> list[Violation]:
 def judged_load(load: Load) -> list[Violation]:
     """What is wrong with a server under load."""
     found = []
-    if load.stall_s > MOST_STALL_S:
-        found.append(f"the caller's loop stood still for {1e3 * load.stall_s:.1f} ms")
+    if load.stalls.own_s > MOST_STALL_S:
+        found.append(f"the caller's loop stood still for {1e3 * load.stalls.own_s:.1f} ms")
     if load.ended != load.submitted:
         found.append(f"of {load.submitted} jobs {load.ended} ended")
     return [Violation("load", what, again="python -m proof --only server") for what in found]

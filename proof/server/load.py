@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -27,52 +27,53 @@ _TICKS_BEFORE = 50
 """The loop is watched for a while before the first submission, so that nothing is imported later."""
 
 
+class Judged(NamedTuple):
+    """The longest of some stalls."""
+
+    own_s: float
+    """Without the time in which a processor was taken away."""
+    wall_s: float
+    left_out: int
+    """Stalls of which more than half was taken away. What a host leaves then comes in pieces, too small for a
+    witness, and the loop needs several of them for what else takes a moment."""
+
+
+def judged(stalls: Iterable[Interval], taken: list[Interval]) -> Judged:
+    """What stalls amount to, if processors were taken away at these times, which do not overlap."""
+    own_s = longest_s = 0.0
+    left_out = 0
+    for stall in stalls:
+        wall_s, taken_s = stall.end - stall.begin, common_s(stall, taken)
+        longest_s = max(longest_s, wall_s)
+        if taken_s > wall_s / 2:
+            left_out += 1
+        else:
+            own_s = max(own_s, wall_s - taken_s)
+    return Judged(own_s, longest_s, left_out)
+
+
 class Load(NamedTuple):
     """What a server under load came to."""
 
     submitted: int
     ended: int
-    stall_s: float
-    """The longest time that the loop stood still of this process's making."""
-    raw_stall_s: float
-    """The same by the clock on the wall."""
-
-
-class Stall(NamedTuple):
-    """A time in which the loop stood still."""
-
-    when: Interval
-    used_s: float
-    """Processor time that this process used meanwhile, in all its threads."""
-
-    @property
-    def wall_s(self) -> float:
-        return self.when.end - self.when.begin
-
-    def own_s(self, taken: list[Interval]) -> float:
-        """How much of it is of this process's making, if processors were taken away at these times.
-
-        What a host leaves of a processor comes in pieces too small for a witness: in such a moment this
-        process answers for the time that it used. Otherwise it answers for all, also if it only waited.
-        """
-        excused_s = common_s(self.when, taken)
-        return min(self.wall_s - excused_s, self.used_s) if excused_s else self.wall_s
+    stalls: Judged
 
 
 class Stalls:
     """Wakes up every millisecond, and notes when it is late."""
 
     def __init__(self) -> None:
-        self.late: list[Stall] = []
+        self.late: list[Interval] = []
 
     async def watch(self) -> None:
         """Until it is cancelled."""
         while True:
-            due, used_s = time.perf_counter() + TICK_S, time.process_time()
+            due = time.perf_counter() + TICK_S
             await asyncio.sleep(TICK_S)
             now = time.perf_counter()
             if now - due > TICK_S:
-                self.late.append(Stall(Interval(due, now), time.process_time() - used_s))
+                self.late.append(Interval(due, now))
 
 
 async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
@@ -107,8 +108,7 @@ async def submitted_at_a_rate(rate: int, seconds: float) -> Load:
         watching.cancel()
         await asyncio.to_thread(place.scheduler.close)
     taken = merged(late for witness in witnesses for late in witness.late())
-    own_s = max((stall.own_s(taken) for stall in stalls.late), default=0.0)
-    return Load(submitted, ended, own_s, max((stall.wall_s for stall in stalls.late), default=0.0))
+    return Load(submitted, ended, judged(stalls.late, taken))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proof.server import judged_load, judged_months, load
-from proof.server.load import Load, Stall, submitted_at_a_rate
+from proof.server.load import Judged, Load, judged, submitted_at_a_rate
 from proof.server.months import BATCH, Months, lived_through
 from proof.server.witness import Interval, Witness, common_s, merged
 
@@ -36,17 +36,17 @@ def test_a_loop_that_a_request_blocks_is_seen(monkeypatch: pytest.MonkeyPatch) -
     served = load._served
 
     async def blocking(place: Any, owner: Any, name: str) -> bool:
-        if name == "good-20":
-            time.sleep(0.1)  # noqa: ASYNC251
+        if name.endswith("0"):
+            time.sleep(0.05)  # noqa: ASYNC251
         return await served(place, owner, name)
 
     monkeypatch.setattr(load, "_served", blocking)
-    assert asyncio.run(load.submitted_at_a_rate(100, 0.5)).stall_s > 0.05
+    assert asyncio.run(load.submitted_at_a_rate(100, 0.5)).stalls.own_s > 0.03
 
 
 def test_the_promises_of_a_server_are_judged() -> None:
-    assert len(judged_load(Load(10, 9, stall_s=0.011, raw_stall_s=0.011))) == 2
-    assert judged_load(Load(10, 10, stall_s=0.009, raw_stall_s=0.5)) == []
+    assert len(judged_load(Load(10, 9, Judged(0.011, 0.011, left_out=0)))) == 2
+    assert judged_load(Load(10, 10, Judged(0.009, 0.5, left_out=1))) == []
     assert len(judged_months(Months(1, grown=5 << 20, kept=1, wrong=1))) == 3
 
 
@@ -67,12 +67,12 @@ def test_a_witness_that_others_may_delay_excuses_nothing() -> None:
     assert witness.late() == []
 
 
-def test_a_stall_is_of_our_making_unless_a_processor_was_taken_away() -> None:
-    stall = Stall(Interval(1.0, 1.05), used_s=0.01)
-    assert stall.own_s([]) == stall.wall_s, "it waited for something, without using a processor"
-    assert stall.own_s([Interval(2.0, 3.0)]) == stall.wall_s
-    assert stall.own_s([Interval(1.0, 1.02)]) == 0.01
-    assert stall._replace(used_s=1.0).own_s([Interval(1.0, 1.02)]) == pytest.approx(0.03)
+def test_a_stall_is_of_our_making_as_far_as_no_processor_was_taken_away() -> None:
+    stalls = [Interval(1.0, 1.25), Interval(2.0, 2.5), Interval(3.0, 4.0)]
+    assert judged(stalls, []) == Judged(1.0, 1.0, left_out=0)
+    assert judged(stalls, [Interval(3.0, 3.25)]) == Judged(0.75, 1.0, left_out=0)
+    assert judged(stalls, [Interval(2.0, 2.125), Interval(3.0, 3.75)]) == Judged(0.375, 1.0, left_out=1)
+    assert judged([], []) == Judged(0.0, 0.0, left_out=0)
 
 
 def test_a_stall_is_excused_for_as_long_as_a_witness_stood_still() -> None:
