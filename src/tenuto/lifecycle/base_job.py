@@ -128,7 +128,7 @@ class BaseJob:
         """A hook: the owners of the job have more or less to wait for."""
 
     def _reset_final_state(self) -> None:
-        """A hook: the job runs again after a final state, so `_final_state` must be a new future."""
+        """A hook: the job runs again after a final state, so what it knows of that one no longer holds."""
 
     def _changed(self, before: Standing, now: datetime, attempt: int | None) -> None:
         """A hook: the job moved on at `now`."""
