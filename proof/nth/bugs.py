@@ -71,6 +71,13 @@ def _read_hides_errors(self: DiskFiles, path: str, limit: int) -> bytes:
         raise FileNotFoundError(path) from error
 
 
+def _read_leaves_open(self: DiskFiles, path: str, limit: int) -> bytes:
+    fd = _files._open(path)
+    data = bytes(_files._read_up_to(fd, _files._regular_size(fd, path)))
+    _files.os.close(fd)
+    return data
+
+
 def _archive_by_copy(disk: Files, place: Any, target: str) -> list[str]:
     disk.make_directory(target)
     for number in file_numbers(disk, place):
@@ -136,6 +143,14 @@ BUGS: list[tuple[str, str, object, str, Any, str]] = [
         "read",
         _read_hides_errors,
         "unreadable marker",
+    ),
+    (
+        "a file that cannot be read stays open",
+        "`read` closes the descriptor only if all went well",
+        DiskFiles,
+        "read",
+        _read_leaves_open,
+        "look at a running job",
     ),
     (
         "archived by copying",

@@ -126,14 +126,14 @@ def _try(number: int, fault: Fault, at: int) -> tuple[str, str | None, tuple[str
     try:
         place = Place(root, this_machine())
         scenario.prepare(place)
-        before = _descriptors()
+        before = _descriptors(root)
         gc.disable()  # what is made now stays young
         with failing(at, fault) as machine:
             finished = _finishes(scenario, place)
-        leaked = _descriptors() - before
+        leaked = _descriptors(root) - before
         if fault is Fault.KILL and leaked:
             _drop_objects()
-            for fd in _descriptors() - before:  # as the kernel does
+            for fd in _descriptors(root) - before:  # as the kernel does
                 with suppress(OSError):
                     os.close(fd)
         elif leaked:
@@ -175,12 +175,13 @@ def _drop_objects() -> None:
         gc.collect(0)
 
 
-def _descriptors() -> set[int]:
+def _descriptors(root: str) -> set[int]:
+    """The open descriptors of files below `root`: those of other threads of this process are none of ours."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            os.fstat(int(name))
-            found.add(int(name))
+        with suppress(FileNotFoundError):  # the one that lists, and what others closed meanwhile
+            if os.readlink(f"/proc/self/fd/{name}").startswith(f"{root}/"):
+                found.add(int(name))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,28 @@ def test_nothing_half_written_passes_for_good_and_planted_bugs_are_found() -> No
 )
 def test_a_fault_that_was_found_stays_mended(scenario: str, fault: Fault) -> None:
     assert try_all(NUMBERS[scenario], fault).violations == []
+
+
+def test_descriptors_of_other_threads_are_left_alone(tmp_path: Path) -> None:
+    """A thread that an earlier test left behind made the proof say that a scenario leaked."""
+    theirs: list[int] = []
+    over = threading.Event()
+
+    def open_files() -> None:
+        while not over.wait(0.001) and len(theirs) < 500:
+            theirs.append(os.open(tmp_path, os.O_RDONLY))
+
+    other = threading.Thread(target=open_files)
+    other.start()
+    try:
+        for fault in (Fault.EIO, Fault.KILL):
+            assert try_all(NUMBERS["third attempt"], fault).violations == []
+    finally:
+        over.set()
+        other.join()
+    assert len(theirs) > 1
+    for fd in theirs:
+        os.close(fd)  # raises if the proof closed it, as it closes those of a scenario that is killed
 
 
 def test_the_operation_fails_that_was_meant(tmp_path: Path) -> None:
