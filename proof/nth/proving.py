@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from proof.descriptors import open_files
 from proof.nth.bugs import BUGS
 from proof.nth.faults import Fault, Killed, failing
 from proof.nth.scenarios import Place, Scenario, scenarios
@@ -126,14 +127,14 @@ def _try(number: int, fault: Fault, at: int) -> tuple[str, str | None, tuple[str
     try:
         place = Place(root, this_machine())
         scenario.prepare(place)
-        before = _descriptors(root)
+        before = open_files(root).keys()
         gc.disable()  # what is made now stays young
         with failing(at, fault) as machine:
             finished = _finishes(scenario, place)
-        leaked = _descriptors(root) - before
+        leaked = open_files(root).keys() - before
         if fault is Fault.KILL and leaked:
             _drop_objects()
-            for fd in _descriptors(root) - before:  # as the kernel does
+            for fd in open_files(root).keys() - before:  # as the kernel does
                 with suppress(OSError):
                     os.close(fd)
         elif leaked:
@@ -173,16 +174,6 @@ def _drop_objects() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect(0)
-
-
-def _descriptors(root: str) -> set[int]:
-    """The open descriptors of files below `root`: those of other threads of this process are none of ours."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that lists, and what others closed meanwhile
-            if os.readlink(f"/proc/self/fd/{name}").startswith(f"{root}/"):
-                found.add(int(name))
-    return found
 
 
 # Planted bugs

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from proof.descriptors import open_files
 from proof.soak import oracle
 from proof.soak.bugs import plant
 from proof.soak.plan import CAPACITY, Fate, Kind, PlannedJob, Wave, draw
@@ -188,12 +189,7 @@ def measured() -> dict[str, Any]:
     gc.collect()
     with open("/proc/self/statm") as stream:
         pages = int(stream.read().split()[1])
-    links = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{fd}").partition("[")[0].removesuffix(":"))
-        except FileNotFoundError:
-            continue  # the one that listed the directory
+    links = [name.partition("[")[0].removesuffix(":") for name in open_files().values()]
     return {
         "at": time.monotonic(),
         "rss": pages * os.sysconf("SC_PAGESIZE"),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
 
+from proof.descriptors import open_files
 from tenuto.database import Database, migrate
 from tenuto.database.turns import Turns
 from tenuto.errors import DatabaseDamaged, DatabaseUnavailable, ForeignDatabase, InvalidSetting
@@ -60,28 +60,19 @@ def test_another_kind_of_database_is_refused(url: str) -> None:
         Database(url)
 
 
-def connections_to(path: Path) -> list[str]:
-    """The descriptors of this process that are of a database file."""
-    opened = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
-            opened.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return [name for name in opened if name.startswith(str(path))]
-
-
 def test_a_database_that_was_closed_answers_and_leaves_no_connection(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.db")
     database.write(lambda connection: connection.execute(text("CREATE TABLE t (a INTEGER)")))
-    assert connections_to(tmp_path / "a.db")
+    assert open_files(str(tmp_path))
     database.close()
     assert database.read(lambda connection: connection.execute(text("SELECT count(*) FROM t")).scalar()) == 0
-    assert connections_to(tmp_path / "a.db") == []
+    assert not open_files(str(tmp_path))
 
 
 def test_a_transaction_that_a_close_overtakes_leaves_no_connection(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.db")
     database.read(lambda _: database.close())
-    assert connections_to(tmp_path / "a.db") == []
+    assert not open_files(str(tmp_path))
 
 
 def test_a_transaction_inside_another_is_refused_at_once(tmp_path: Path) -> None:
