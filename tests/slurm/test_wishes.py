@@ -12,12 +12,13 @@ import pytest
 
 from tenuto.launchers.instructions import instruct
 from tenuto.launchers.slurm import commands
+from tenuto.launchers.slurm.attempt import SlurmAttempt
 from tenuto.launchers.slurm.calls import Calls
 from tenuto.launchers.slurm.roster import Roster
 from tenuto.launchers.slurm.wishes import AGAIN_S, Wishes
 from tenuto.testing import FakeHost
 from tenuto.workspace.claims import Claimer, claim, is_claimed
-from tenuto.workspace.layout import Layout
+from tenuto.workspace.layout import JobPaths, Layout
 from tenuto.workspace.markers import Durability
 from tenuto.workspace.records import LaunchRecord
 
@@ -42,16 +43,21 @@ class OneWish:
 
     def __init__(self, launch: LaunchRecord = LAUNCH) -> None:
         self.host = FakeHost()
-        self.host.disk.make_directory(JOB.private)
         self.machine = self.host.machine(self.host.start())
         self.dropped: list[str] = []
         self.was_durable: list[bool] = []
-        roster = Roster(self.machine)
-        self.attempt = attempt = roster.known(JOB, launch, 30.0)
-        attempt.job, attempt.needless = "7_1", "7_4"
-        self.wishes = Wishes(roster, cast(Calls, CallsAtOnce()), self.machine.clock, lambda: None)
-        assert claim(self.machine, JOB, LAUNCH.nonce, Claimer.RUNNER, "7_1")
+        self._roster = Roster(self.machine)
+        self.wishes = Wishes(self._roster, cast(Calls, CallsAtOnce()), self.machine.clock, lambda: None)
+        self.attempt = self.add(JOB, launch, "7_4")
+
+    def add(self, paths: JobPaths, launch: LaunchRecord, needless: str) -> SlurmAttempt:
+        """Another such wish."""
+        self.host.disk.make_directory(paths.private)
+        attempt = self._roster.known(paths, launch, 30.0)
+        attempt.job, attempt.needless = "7_1", needless
+        assert claim(self.machine, paths, launch.nonce, Claimer.RUNNER, "7_1")
         self.wishes.drop_needless(attempt)
+        return attempt
 
     def cancel_tasks(self, tasks: Iterable[str]) -> None:
         self.dropped.extend(tasks)
@@ -92,6 +98,22 @@ def test_slurm_is_told_later_if_the_disk_cannot_keep_the_claim(one: OneWish) -> 
     one.host.clock.advance(AGAIN_S)
     one.wishes.grant()
     assert (one.dropped, one.was_durable) == (["7_4"], [True])
+
+
+def test_a_claim_that_the_disk_cannot_keep_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, one: OneWish
+) -> None:
+    dropped: list[str] = []
+    monkeypatch.setattr(commands, "cancel_tasks", dropped.extend)
+    one.add(Layout("/ws").job("a.Task", "cd34"), LAUNCH._replace(nonce="n2"), "7_5")
+    one.host.disk.fail_after(1, errno.EIO)
+    one.wishes.grant()
+    assert len(dropped) == 1
+    assert one.wishes.are_open
+    one.host.clock.advance(AGAIN_S)
+    one.wishes.grant()
+    assert sorted(dropped) == ["7_4", "7_5"]
+    assert not one.wishes.are_open
 
 
 def test_the_task_of_a_job_whose_directory_is_gone_is_dropped(one: OneWish) -> None:

@@ -107,9 +107,27 @@ class Wishes:
             return
         self._needless_at = now + DROP_S
         if attempts := self._taken(self._needless):
-            self._call(partial(_drop, attempts), partial(self._keep, self._needless, attempts))
+            self._call(partial(self._drop, attempts), partial(self._keep, self._needless, attempts))
         for name in self._taken(self._over):
             self._call(partial(commands.cancel_waiting, name), partial(self._keep, self._over, [name]))
+
+    def _drop(self, attempts: list[SlurmAttempt]) -> None:
+        """Has the needless tasks of attempts cancelled, whose claims are synced first; the others wait.
+
+        A driver that finds no claim after a power loss would take the end of the task for that of the job.
+        """
+        if synced := [attempt for attempt in attempts if self._is_synced(attempt)]:
+            commands.cancel_tasks(str(attempt.needless) for attempt in synced)
+
+    def _is_synced(self, attempt: SlurmAttempt) -> bool:
+        """Syncs the claim on an attempt; one that the disk refuses is tried again, and holds up no other."""
+        try:
+            attempt.keep_claim()
+        except OSError:
+            self._keep(self._needless, [attempt])
+            self._needless_at = self._clock.monotonic() + AGAIN_S
+            return False
+        return True
 
     def _taken(self, kept: set[T]) -> list[T]:
         with self._roster.lock:
@@ -133,16 +151,6 @@ class Wishes:
             keep()
             self._hurry()
         self._told.discard(call)
-
-
-def _drop(attempts: list[SlurmAttempt]) -> None:
-    """Has the needless tasks of attempts cancelled, whose claims are synced first.
-
-    A driver that finds no claim after a power loss would take the end of the task for that of the job.
-    """
-    for attempt in attempts:
-        attempt.keep_claim()
-    commands.cancel_tasks(str(attempt.needless) for attempt in attempts)
 
 
 def _stop(jobs: list[str]) -> None:
