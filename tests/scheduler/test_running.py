@@ -187,6 +187,26 @@ def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
     bench.close()
 
 
+def test_a_scheduler_that_is_closed_starts_no_other_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The slot of a job that goes on without its scheduler was given to the next one."""
+    bench = Bench(tmp_path / "ws", slots=1)
+    ledger, release = tmp_path / "ledger", tmp_path / "release"
+    goes_on = bench.submit(Hold.C(name="a", ledger=ledger, release=release))
+    eventually(lambda: lines(ledger), "the first job to begin")
+    waiting = bench.submit(note("b", ledger))
+    eventually(lambda: waiting.state is S.READY, "the second job to wait for a slot")
+    bench.scheduler.close()
+    gc.collect()
+    assert not Path(waiting.paths.launch).exists()
+    assert not caplog.records, "a coroutine that was started, and never ended"
+    release.touch()
+    eventually(Path(goes_on.paths.done).exists, "the first job to end")
+    assert len(lines(ledger)) == 1
+    bench.launcher.close()
+
+
 def test_a_directory_that_cannot_be_used_is_refused_at_submit(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "jobs").write_text("a file where a directory should be")

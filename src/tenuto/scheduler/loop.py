@@ -93,7 +93,13 @@ class LoopThread:
         self.loop.call_later(delay_s, callback, *arguments)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Starts a coroutine, and holds on to it until it ends; from the loop's own thread."""
+        """Starts a coroutine, and holds on to it until it ends; from the loop's own thread.
+
+        The loop that ends starts none: a job whose attempt it cancels gives back its slot to the next one.
+        """
+        if self._is_over:
+            coroutine.close()
+            return
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
