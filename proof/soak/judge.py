@@ -203,13 +203,17 @@ def growth(reports: Sequence[Mapping[str, Any]], begin: float, seconds: float) -
 
 
 def by_witness(reports: Sequence[Mapping[str, Any]], grown: Growth) -> list[str]:
-    """What the scheduler that lived from the first minute to the last kept that it did not need."""
+    """What the scheduler that lived from the first minute to the last kept that it did not need.
+
+    Of its descriptors the report with the most counts: a strike may end a process that it should have ended,
+    and closes them.
+    """
     problems = []
-    first, last = reports[0]["descriptors"], reports[-1]["descriptors"]
+    first, most = reports[0]["descriptors"], max((report["descriptors"] for report in reports), key=len)
     # From the first token on a scheduler keeps its number, and that may come after the first report.
-    more = [link for link in last if last.count(link) > max(first.count(link), link.endswith(_NUMBER))]
-    if more and len(last) > len(first):
-        problems.append(f"descriptors grew from {len(first)} to {len(last)}: {more}")
+    more = [link for link in most if most.count(link) > max(first.count(link), link.endswith(_NUMBER))]
+    if more and len(most) > len(first):
+        problems.append(f"descriptors grew from {len(first)} to {len(most)}: {more}")
     if grown.is_long and grown.part > MEMORY_GROWS:
         problems.append(f"memory grew by {grown.part:.1%}, from {grown.first:,} to {grown.last:,} bytes")
     return problems

@@ -151,6 +151,9 @@ def test_growth_is_told_only_of_a_long_soak() -> None:
     assert by_witness(reports, growth(reports, 0.0, 10.0)) == []
     reports[-1]["descriptors"] = ["pipe", "pipe"]
     assert "descriptors grew from 1 to 2" in by_witness(reports, growth(reports, 0.0, 10.0))[0]
+    # A strike ended the process that it should have ended itself.
+    reports[-2]["descriptors"], reports[-1]["descriptors"] = ["pipe", "pipe"], ["pipe"]
+    assert "descriptors grew from 1 to 2" in by_witness(reports, growth(reports, 0.0, 10.0))[0]
 
 
 def payload(place: Path, name: str, *more: str) -> subprocess.Popen[str]:
