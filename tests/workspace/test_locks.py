@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,26 @@ def test_a_fake_lock_falls_with_the_last_process_that_has_it() -> None:
     assert not host.locks.is_locked("/job/x.lock")
     host.processes.start(pid=runner)
     assert not host.locks.is_locked("/job/x.lock"), "a reused pid holds nothing"
+
+
+def test_a_fork_keeps_a_file_that_has_the_number_of_a_lock_that_was_closed(tmp_path: Path) -> None:
+    """A program was given a terminal by such a number, and could not be started."""
+    locks_module.keep_from_children()
+    lock = OfdLocks().try_lock(f"{tmp_path}/lock")
+    assert lock is not None
+    other = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(other, lock.fileno())  # as after a close, without a moment in which another thread gets it
+    try:
+        child = os.fork()
+        if child == 0:
+            with suppress(OSError):
+                os.fstat(lock.fileno())
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        lock.close()
+        os.close(other)
 
 
 def test_a_fork_in_the_script_of_a_scheduler_keeps_no_lock(tmp_path: Path) -> None:

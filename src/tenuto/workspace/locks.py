@@ -54,6 +54,10 @@ class FileLock:
     def intact(self) -> bool:
         return self._fd >= 0 and _file_at(self.path) == self._file
 
+    def is_open(self) -> bool:
+        """True if its descriptor is still that of its file; `OSError` if it is that of none."""
+        return _identity(os.fstat(self._fd)) == self._file
+
     def close(self) -> None:
         _not_for_children.discard(self)
         if self._fd >= 0:
@@ -85,7 +89,8 @@ def keep_from_children() -> None:
 def _close_in_child() -> None:
     for lock in list(_not_for_children):
         with suppress(OSError):  # a descriptor that the script closed must not keep the other locks
-            lock.close()
+            if lock.is_open():  # else its number may be that of another file by now
+                lock.close()
 
 
 class OfdLocks:
