@@ -13,6 +13,7 @@ from tenuto.errors import FilterError, TenutoError
 from tenuto.experiments.run_record import RunState, RunStatus, lock_experiment, read_run_status
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.experiments.yaml_file import read_experiment
+from tenuto.jobs.filters import parse_filter
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import JobComparison, newest
 from tenuto.jobs.parameters import read_stored
@@ -20,7 +21,6 @@ from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.requirements import Gpu, Host, Requirement
 from tenuto.launchers.warm.needs import ProcessVariables, needs_of
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import load_settings
 from tenuto.tasks.deserialization import no_upstream, read_value
 from tenuto.tasks.saving import from_task_dir, load

@@ -7,6 +7,7 @@ from typing import Any
 
 from tenuto.jobs.causes import grouped
 from tenuto.jobs.rows import after_event
+from tenuto.jobs.source import Row, row_key
 from tenuto.lifecycle.events import (
     JobExplainedEvent,
     JobProgressEvent,
@@ -15,7 +16,6 @@ from tenuto.lifecycle.events import (
     ProcessStartedEvent,
 )
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Row, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 S = JobState

@@ -7,8 +7,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.source import Group, Panels, ServiceRow
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group, Panels, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.fake_source import FakeSource, fake_row
 

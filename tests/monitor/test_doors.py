@@ -11,8 +11,8 @@ import pytest
 from tenuto.cli.doors import PATIENCE_S, open_doors, settings_with_service
 from tenuto.errors import NotFound
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.source import Source
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Source
 from tenuto.monitor import shapes
 from tenuto.monitor.provider import LocalProvider
 from tenuto.search.map_elites import MapElites

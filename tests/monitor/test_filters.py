@@ -11,8 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
-from tenuto.monitor.filter_reader import DEEPEST, LONGEST, parse_filter
-from tenuto.monitor.filters import And, Compare, Filter, Form, Not, Or, Value, names
+from tenuto.jobs.filters import (
+    DEEPEST,
+    LONGEST,
+    And,
+    Compare,
+    Filter,
+    Form,
+    Not,
+    Or,
+    Value,
+    names,
+    parse_filter,
+)
 
 
 class State(IntEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from tenuto.jobs.source import Group, Row
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.pace import RATE_S, Pace
 from tenuto.monitor.provider import MOST_RUNNING, LocalProvider

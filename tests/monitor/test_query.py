@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.errors import FilterError
-from tenuto.lifecycle.source import Row
+from tenuto.jobs.filters import parse_filter
+from tenuto.jobs.query import Answers, Question, find, order_key, read_question, row_fields
+from tenuto.jobs.source import Row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filter_reader import parse_filter
-from tenuto.monitor.query import Answers, Question, find, order_key, read_question, row_fields
 from tenuto.testing.fake_source import fake_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

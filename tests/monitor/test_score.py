@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.clock import SystemClock
-from tenuto.lifecycle.source import Moment
+from tenuto.jobs.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor import history
 from tenuto.monitor.history import History, Note, Wait

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select, update
 
+from tenuto.jobs.source import ActedAs, Action, Target
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.lifecycle.source import ActedAs, Action, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.search.map_elites import MapElites
 from tenuto.search.rows import End

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Connection
 
 from tenuto.database import Database
+from tenuto.jobs.source import ActedAs, Action, Target
 from tenuto.lifecycle.service import ServiceState
-from tenuto.lifecycle.source import ActedAs, Action, Target
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service import server as service
 from tenuto.service.decisions import Quota

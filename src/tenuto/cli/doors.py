@@ -13,7 +13,7 @@ from tenuto.cli.console import note
 from tenuto.errors import NotFound
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.lifecycle.source import Source
+from tenuto.jobs.source import Source
 from tenuto.light import late
 from tenuto.settings import Settings, load_settings
 from tenuto.settings.search import SEARCH_FILE

@@ -14,12 +14,11 @@ from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import note
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.fields import FIELDS, own_fields
+from tenuto.jobs.filters import Filter, names, parse_filter
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.result_table import ResultReader, flat_result, is_result
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.monitor.filter_reader import parse_filter
-from tenuto.monitor.filters import Filter, names
 
 CHOICES = {
     "state": [state.name.lower() for state in JobState],

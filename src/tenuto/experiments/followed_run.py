@@ -16,9 +16,9 @@ from tenuto.experiments.standing import standing_of, tokens_of, with_tokens
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.sight import Sight
+from tenuto.jobs.source import CHUNK_ROWS, Row, group_key, row_key
 from tenuto.jobs.view import JobView
 from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
-from tenuto.lifecycle.source import CHUNK_ROWS, Row, group_key, row_key
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.jobslist import JobLine

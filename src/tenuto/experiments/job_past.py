@@ -16,6 +16,7 @@ from tenuto.experiments.standing import tokens_of
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
+from tenuto.jobs.source import row_key
 from tenuto.jobs.view import JobDetail
 from tenuto.jobs.why import JobExplanation, explain
 from tenuto.launchers.results import readable
@@ -28,7 +29,6 @@ from tenuto.lifecycle.events import (
     to_record,
 )
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import row_key
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.pauses import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total

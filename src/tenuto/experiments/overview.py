@@ -19,6 +19,7 @@ from tenuto.jobs.job_progress import ProgressSoFar
 from tenuto.jobs.model import CountKind, Counts, Model
 from tenuto.jobs.names import VaryingNames
 from tenuto.jobs.rows import after_event, identity_row
+from tenuto.jobs.source import Row, RowId, row_key
 from tenuto.lifecycle.events import (
     Event,
     JobExplainedEvent,
@@ -27,7 +28,6 @@ from tenuto.lifecycle.events import (
     JobSubmittedEvent,
 )
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Row, RowId, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.work import TaskWork
 from tenuto.workspace.journal import EventReader

@@ -26,15 +26,7 @@ from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.retry import Retries
-from tenuto.jobs.stop import kill
-from tenuto.lifecycle.events import (
-    JobStateChangedEvent,
-    JobSubmittedEvent,
-    ServiceAddedEvent,
-    ServiceStateChangedEvent,
-)
-from tenuto.lifecycle.owner_names import Door, run_owner
-from tenuto.lifecycle.source import (
+from tenuto.jobs.source import (
     Acted,
     ActedAs,
     Action,
@@ -53,6 +45,14 @@ from tenuto.lifecycle.source import (
     Why,
     row_key,
 )
+from tenuto.jobs.stop import kill
+from tenuto.lifecycle.events import (
+    JobStateChangedEvent,
+    JobSubmittedEvent,
+    ServiceAddedEvent,
+    ServiceStateChangedEvent,
+)
+from tenuto.lifecycle.owner_names import Door, run_owner
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import Settings
 from tenuto.workspace.carbon import plain_metrics

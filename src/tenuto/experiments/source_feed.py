@@ -11,6 +11,7 @@ from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import FollowedRun
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import is_real_directory, subdirectories
+from tenuto.jobs.source import Changes, Group, Row
 from tenuto.lifecycle.events import (
     Event,
     JobEvent,
@@ -18,7 +19,6 @@ from tenuto.lifecycle.events import (
     ServiceAddedEvent,
     ServiceStateChangedEvent,
 )
-from tenuto.lifecycle.source import Changes, Group, Row
 from tenuto.workspace.filesystem import remote_kind
 from tenuto.workspace.inotify import DirectoryWatches, watch_directories
 from tenuto.workspace.journal import EventReader

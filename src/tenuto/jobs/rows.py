@@ -4,6 +4,7 @@ Pure: no row looks at a directory.
 
 from __future__ import annotations
 
+from tenuto.jobs.source import Row, row_key
 from tenuto.lifecycle.events import (
     Event,
     JobExplainedEvent,
@@ -12,7 +13,6 @@ from tenuto.lifecycle.events import (
     JobSubmittedEvent,
 )
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Row, row_key
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 

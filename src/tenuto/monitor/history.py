@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tenuto.lifecycle.source import Moment
+from tenuto.jobs.source import Moment
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 CHECKPOINT = 10_000

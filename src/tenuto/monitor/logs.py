@@ -5,7 +5,7 @@ Reads at most 1 MiB at a time; the text is as written, without NULs.
 from __future__ import annotations
 
 from tenuto.errors import BadQuestion
-from tenuto.lifecycle.source import Source
+from tenuto.jobs.source import Source
 from tenuto.monitor import shapes
 
 TAIL_BYTES = 65_536

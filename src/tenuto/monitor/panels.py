@@ -11,7 +11,7 @@ from typing import Any
 
 from tenuto.clock import Clock
 from tenuto.errors import NotFound
-from tenuto.lifecycle.source import Group, Row, Source
+from tenuto.jobs.source import Group, Row, Source
 from tenuto.monitor import shapes
 from tenuto.monitor.archive import archive_at
 

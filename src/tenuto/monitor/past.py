@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import BadQuestion
-from tenuto.lifecycle.source import Moment, Row, Source
+from tenuto.jobs.source import Moment, Row, Source
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 from tenuto.monitor.history import History, Note, Standing, Wait

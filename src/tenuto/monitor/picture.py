@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from tenuto.clock import Clock, SystemRandomness
 from tenuto.errors import MonitorUnavailable, NotFound
 from tenuto.jobs import model
+from tenuto.jobs.source import Group, Row, Source
 from tenuto.lifecycle.events import Event
-from tenuto.lifecycle.source import Group, Row, Source
 from tenuto.monitor import shapes
 from tenuto.monitor.model_keeper import ModelKeeper
 from tenuto.monitor.plain import plain_group, plain_row

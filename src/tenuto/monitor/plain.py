@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from tenuto.jobs import source
 from tenuto.jobs.causes import FailureGroup
-from tenuto.lifecycle import source
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes

@@ -11,7 +11,8 @@ from typing import Any
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import BadQuestion, NotAllowed, NotFound
 from tenuto.jobs.causes import grouped
-from tenuto.lifecycle.source import Action, Row, Source, Target
+from tenuto.jobs.query import Answers, Question, find
+from tenuto.jobs.source import Action, Row, Source, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
@@ -20,7 +21,6 @@ from tenuto.monitor.panels import Panels
 from tenuto.monitor.past import Past, parse_instant, token_lanes
 from tenuto.monitor.picture import Picture
 from tenuto.monitor.plain import plain_acted, plain_failure, plain_row
-from tenuto.monitor.query import Answers, Question, find
 from tenuto.monitor.results import table
 
 MOST_RUNNING = 20

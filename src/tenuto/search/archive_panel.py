@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 
 from tenuto.database import Database
+from tenuto.jobs.source import row_key
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import row_key
 from tenuto.search.archive import Archive
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 

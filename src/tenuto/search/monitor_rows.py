@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tenuto.jobs.source import Group, Row, row_key
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group, Row, row_key
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 S = EvolutionStatus

@@ -15,9 +15,7 @@ from sqlalchemy import Connection, select
 from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
-from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
-from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import (
+from tenuto.jobs.source import (
     CHUNK_ROWS,
     Acted,
     ActedAs,
@@ -34,6 +32,8 @@ from tenuto.lifecycle.source import (
     Target,
     Why,
 )
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.search.archive_panel import archive_panel
 from tenuto.search.export import candidate_of

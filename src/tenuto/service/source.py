@@ -14,9 +14,7 @@ from tenuto.clock import SystemClock
 from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
-from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.service import ServiceState
-from tenuto.lifecycle.source import (
+from tenuto.jobs.source import (
     CHUNK_ROWS,
     Acted,
     ActedAs,
@@ -34,6 +32,8 @@ from tenuto.lifecycle.source import (
     Why,
     row_key,
 )
+from tenuto.lifecycle.owner_names import Door
+from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.service.archived_logs import read_archived
 from tenuto.service.history import History

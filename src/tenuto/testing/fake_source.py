@@ -13,8 +13,7 @@ from typing import Any
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import NotFound
-from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import (
+from tenuto.jobs.source import (
     CHUNK_ROWS,
     Acted,
     ActedAs,
@@ -34,6 +33,7 @@ from tenuto.lifecycle.source import (
     Why,
     row_key,
 )
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 

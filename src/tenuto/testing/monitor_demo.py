@@ -11,9 +11,9 @@ import threading
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group, Moment, Panels, Row, ServiceRow
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.http_server import WebServer, open_socket

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tenuto.lifecycle.source import Source
+from tenuto.jobs.source import Source
 from tenuto.monitor.provider import LocalProvider
 from tenuto.testing.monitor_demo import demo_sources
 from tests.monitor.conftest import READY_S, Served

@@ -17,10 +17,10 @@ from playwright.sync_api import Route, expect
 from tenuto.cli.commands import jobs as jobs_command
 from tenuto.clock import SystemClock
 from tenuto.experiments.source import ExperimentSource
+from tenuto.jobs.filters import parse_filter
+from tenuto.jobs.source import Group, Row
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group, Row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.filter_reader import parse_filter
 from tenuto.settings import Settings
 from tenuto.testing.fake_source import FakeLog, FakeSource, fake_row
 from tests.jobs.workspaces import NOW, RUN, Builder, line

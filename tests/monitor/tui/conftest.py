@@ -10,7 +10,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tenuto.lifecycle.source import Source
+from tenuto.jobs.source import Source
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.app import Top

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tenuto.jobs.source import Group
 from tenuto.lifecycle.owner_names import Door
-from tenuto.lifecycle.source import Group
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource, fake_row
 from tests.monitor.tui.conftest import FAILED, RUNNING, SWEEP, Terminal, provided, show

@@ -17,9 +17,9 @@ from tenuto.cli.doors import LOOPBACK, open_doors
 from tenuto.cli.options import json_option, open_workspace, workspace_option
 from tenuto.cli.person import person
 from tenuto.errors import NotFound
+from tenuto.jobs.query import read_question
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
-from tenuto.monitor.query import read_question
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.web.registrations import Registration, new_code, registrations

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenuto.errors import FilterError
+from tenuto.jobs.query import read_question
 from tenuto.jobs.text import safe, width
-from tenuto.monitor.query import read_question
 from tenuto.monitor.tui.cells import Line, Span, cells, span
 from tenuto.monitor.tui.view import Host, View
 

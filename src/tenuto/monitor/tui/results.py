@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
+from tenuto.jobs.query import order_key, read_question
 from tenuto.monitor import shapes
-from tenuto.monitor.query import order_key, read_question
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, beside, span
 from tenuto.monitor.tui.job import JobPage

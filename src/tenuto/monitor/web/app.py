@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from tenuto.errors import BadQuestion, NotFound, TenutoError
-from tenuto.lifecycle.source import ActedAs, Action
+from tenuto.jobs.source import ActedAs, Action
 from tenuto.monitor.logs import MOST_BYTES
 from tenuto.monitor.provider import MOST_ROWS, MOST_TARGETS, LocalProvider
 from tenuto.monitor.web.answers import Json, refusal, refused_by

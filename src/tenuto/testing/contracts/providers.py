@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tenuto.errors import BadQuestion, FilterError, NotFound
-from tenuto.lifecycle.source import Group
+from tenuto.jobs.source import Group
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider

@@ -11,10 +11,9 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from tenuto.jobs.fields import FIELDS
-from tenuto.lifecycle.source import Row
+from tenuto.jobs.filters import Filter, Read, names, parse_filter, predicate
+from tenuto.jobs.source import Row
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.monitor.filter_reader import parse_filter
-from tenuto.monitor.filters import Filter, Read, names, predicate
 from tenuto.monitor.plain import experiment_of
 
 CHOICES = {
