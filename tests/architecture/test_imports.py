@@ -27,7 +27,7 @@ GROUND = {"errors", "settings", "clock", "light"}
 CORE = GROUND | {"tasks", "lifecycle", "workspace", "launchers", "scheduler"}
 DOORS = {"experiments", "service", "search"}
 SOURCES = {f"{door}.source" for door in DOORS}
-EVERY_ROOM = CORE | DOORS | {"jobs", "database", "monitor"}
+EVERY_ROOM = CORE | DOORS | {"jobs", "database", "catalogue", "monitor"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "database": GROUND | {"lifecycle"},
     "service": CORE | {"jobs", "database"},
     "search": CORE | {"jobs", "database"},
+    "catalogue": CORE | DOORS | {"jobs"},
     "monitor": GROUND | {"lifecycle", "workspace", "jobs"} | SOURCES,
     "testing": EVERY_ROOM | {FACE},
     "examples": {FACE, "search"},

@@ -177,7 +177,7 @@ class Shell:
             process.kill()
             process.communicate()
         if (self.workspace / "jobs").is_dir():
-            self.run("kill", "--strays", "--yes", check=None)
+            self.run("kill", "--unowned", "--yes", check=None)
 
 
 @pytest.fixture

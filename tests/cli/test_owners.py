@@ -58,14 +58,14 @@ def submit(shell: Shell) -> Iterator[Callable[..., Job]]:
 
 
 def test_jobs_of_a_search_are_neither_orphans_nor_strays(shell: Shell, submit: Callable[..., Job]) -> None:
-    """`clean --orphans` deleted every candidate of a search, and `kill --strays` ended them."""
+    """`clean --orphans` deleted every candidate of a search, and `kill --unowned` ended them."""
     done = submit("search/packing", "0a", "true")
     assert done.wait(WAIT_S) is JobState.DONE
     runs = submit("service/local", "0b", "sleep", "1000000")
     shell.until(lambda: runs.state is JobState.RUNNING)
     assert shell.json("clean", "--orphans", "--yes") == []
-    assert shell.json("kill", "--strays", "--yes") == []
-    assert shell.json("clean", "--strays", "--yes") == []
+    assert shell.json("kill", "--unowned", "--yes") == []
+    assert shell.json("clean", "--unowned", "--yes") == []
     assert runs.state is JobState.RUNNING
     found = shell.json("status")
     counts = {one["owner"]: one["counts"] for one in found["owners"]}

@@ -41,13 +41,13 @@ def test_killing_what_does_not_run_says_so(ended: Shell) -> None:
 
 def test_strays_are_killed_only_when_that_is_confirmed(shell: Shell) -> None:
     process = shell.hold()
-    assert shell.json("kill", "--strays") == []  # its run is alive
+    assert shell.json("kill", "--unowned") == []  # its run is alive
     process.kill()
     process.wait()
-    (listed,) = shell.json("kill", "--strays")
+    (listed,) = shell.json("kill", "--unowned")
     assert listed["outcome"] == "would_kill"
     assert states(shell)["Hold"] == "running"
-    (killed,) = shell.json("kill", "--strays", "--yes")
+    (killed,) = shell.json("kill", "--unowned", "--yes")
     assert killed["ended"] is True
     assert states(shell)["Hold"] == "error"
 
@@ -186,17 +186,17 @@ def test_a_script_can_tag_its_run(shell: Shell) -> None:
 
 def test_strays_are_stopped_and_deleted_only_when_that_is_confirmed(shell: Shell) -> None:
     process = shell.hold()
-    assert shell.json("clean", "--strays") == [], "a live run waits for it"
+    assert shell.json("clean", "--unowned") == [], "a live run waits for it"
     process.kill()
     process.wait()
-    (planned,) = shell.json("clean", "--strays")
+    (planned,) = shell.json("clean", "--unowned")
     assert (planned["outcome"], planned["detail"]) == ("would_delete", "it would be stopped first")
     assert planned["bytes"] > 0
     assert states(shell)["Hold"] == "running"
-    (deleted,) = shell.json("clean", "--strays", "--yes")
+    (deleted,) = shell.json("clean", "--unowned", "--yes")
     assert deleted["outcome"] == "deleted"
     assert not list(shell.workspace.glob("jobs/script.Hold/*"))
-    assert shell.run("clean", "--strays", "--orphans", check=2).returncode == 2
+    assert shell.run("clean", "--unowned", "--orphans", check=2).returncode == 2
 
 
 def test_what_a_running_job_depends_on_is_spared(shell: Shell) -> None:

@@ -315,7 +315,7 @@ def look_at_everything(workspace: Builder) -> None:
             view.commits(run)
     view.all_jobs()
     view.orphans()
-    view.strays()
+    view.unowned()
     for key in view.job_keys():
         view.detail(key)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenuto.jobs import model as module
 from tenuto.jobs.model import CountKind, Counts, Delta, Model, Reset, kind_of
-from tenuto.jobs.source import Group, Row, RowId, group_key, row_key
+from tenuto.jobs.row import Group, Row, RowId, group_key, row_key
 from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 

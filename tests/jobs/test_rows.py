@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenuto.jobs.causes import grouped
+from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.rows import after_event
-from tenuto.jobs.source import Row, row_key
 from tenuto.lifecycle.events import (
     JobExplainedEvent,
     JobProgressEvent,

@@ -7,7 +7,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tenuto.clock import SystemClock
-from tenuto.jobs.source import Group, Panels, ServiceRow
+from tenuto.jobs.row import Group, ServiceRow
+from tenuto.jobs.source import Panels
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.testing.fake_source import FakeSource, fake_row
@@ -118,7 +119,7 @@ def hostile_source() -> FakeSource:
         },
         nodes=[{"url": text, "services": [text], "state": text, "load": None} for text in HOSTILE],
         care={
-            "strays": [],
+            "unowned": [],
             "orphans": {"jobs": 0, "bytes": 0},
             "alarms": [{"key": key, "text": text} for text in HOSTILE],
             "bad_lines": 0,

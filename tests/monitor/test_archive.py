@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.jobs.source import Group, Moment, Panels
+from tenuto.jobs.row import Group
+from tenuto.jobs.source import Moment, Panels
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.archive import archive_at

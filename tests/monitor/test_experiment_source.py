@@ -17,7 +17,8 @@ from tenuto.experiments.followed_run import FollowedRun, job_row
 from tenuto.experiments.run_record import RunState
 from tenuto.experiments.source import ExperimentSource
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.source import ActedAs, Action, Row, Source, Target
+from tenuto.jobs.row import Row
+from tenuto.jobs.source import ActedAs, Action, Source, Target
 from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
 from tenuto.monitor import panels

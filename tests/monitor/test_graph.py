@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.graph import around, by_task
 from tenuto.testing.fake_source import fake_row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tenuto.jobs.source import Group, Row
+from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor.pace import RATE_S, Pace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenuto.errors import FilterError
 from tenuto.jobs.filters import parse_filter
 from tenuto.jobs.query import Answers, Question, find, order_key, read_question, row_fields
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import fake_row
 

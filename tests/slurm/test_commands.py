@@ -50,7 +50,7 @@ def test_a_job_without_a_driver_is_shown_explained_kept_and_killed(
     assert job["state"] == shown
     why = json.loads(driver.tenuto("why", job["id"], "--json"))
     assert why["state"] == shown
-    assert "tenuto kill --strays" in driver.tenuto("status"), "that no scheduler runs it"
+    assert "tenuto kill --unowned" in driver.tenuto("status"), "that no scheduler runs it"
     assert "it is running already" in driver.tenuto("retry", job["id"], "--json", code=1)
     cleaned = json.loads(driver.tenuto("clean", f"id={job['id']}", "--yes", "--json", code=1))
     assert [one["outcome"] for one in cleaned] == ["in_use"]

@@ -11,14 +11,19 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from tenuto.catalogue import Catalogue, has_databases
+from tenuto.cli.console import note
 from tenuto.errors import NotFound, SettingsError, TenutoError
 from tenuto.experiments.workspace import last_workspace
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import job_keys
 from tenuto.settings import Settings, load_settings
+from tenuto.settings.search import SEARCH_FILE
 from tenuto.workspace.layout import Layout
 from tenuto.workspace.machine import this_machine
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Hosts that only this machine reaches."""
 MOST_LOOKED_AT = 1000
 """Entries of a directory called `jobs` that are looked at to see whether jobs are kept there."""
 
@@ -63,6 +68,8 @@ def looks_like_workspace(path: Path) -> bool:
 
     A directory that is called `jobs` is not enough: many have one.
     """
+    if (path / SEARCH_FILE).is_file():
+        return True
     if not (path / "jobs").is_dir():
         return False
     if (path / "experiments").is_dir():
@@ -122,3 +129,23 @@ def open_workspace(given: str | None, settings: Settings | None = None) -> Works
             f"(named in the settings: {known}), or run an experiment there first"
         )
     return WorkspaceView(Layout(str(path)), this_machine())
+
+
+def open_catalogue(given: str | None, settings: Settings | None = None) -> Catalogue:
+    """The jobs of that workspace, and of the services and searches that the settings name.
+
+    `NotFound` if there is neither. It is closed with the command.
+    """
+    settings = settings or load_settings()
+    try:
+        view = open_workspace(given, settings)
+    except NotFound:
+        if not has_databases(settings):
+            raise
+        path = Path.cwd() if given is None else Path(settings.workspace(given))
+        view = WorkspaceView(Layout(os.path.abspath(path)), this_machine())
+    catalogue = Catalogue(view, settings=settings)
+    click.get_current_context().call_on_close(catalogue.close)
+    for kind, package in catalogue.missing.items():
+        note(f"jobs of a {kind} are not shown: {package} is missing: pip install 'tenuto[{kind}]'")
+    return catalogue

@@ -12,7 +12,7 @@ from tenuto.experiments.display import tag_text
 from tenuto.experiments.overview import ClosedRun
 from tenuto.jobs.causes import FailureGroup
 from tenuto.jobs.model import Counts
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.jobs.text import counted, duration, safe, truncate
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.workspace.layout import Layout

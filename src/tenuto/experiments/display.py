@@ -14,8 +14,8 @@ from tenuto.clock import SystemClock
 from tenuto.experiments.overview import Overview, ProgressDisplay
 from tenuto.experiments.run_record import RunState
 from tenuto.jobs.model import Counts
+from tenuto.jobs.row import Row
 from tenuto.jobs.screen import PrintingAbove, Screen, ScreenLine, Size, Style
-from tenuto.jobs.source import Row
 from tenuto.jobs.text import duration, fit, safe, truncate, width
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.light import late

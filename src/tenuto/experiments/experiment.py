@@ -22,7 +22,7 @@ from tenuto.experiments.checked_arguments import (
 )
 from tenuto.experiments.environment import DirtyGitAction
 from tenuto.experiments.job_defaults import MachineTokens
-from tenuto.experiments.result_rows import Finished, Row, result_rows
+from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run import Run
 from tenuto.experiments.run_context import RunContext, RunOpening
 from tenuto.experiments.run_record import add_tags
@@ -30,6 +30,7 @@ from tenuto.experiments.services import Service
 from tenuto.experiments.submissions import Submissions, SubmitHook, hooks_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.jobs_html import jobs_html
+from tenuto.jobs.result_table import result_of
 from tenuto.jobs.rows import row_of
 from tenuto.jobs.text import counted
 from tenuto.launchers.protocols import Launcher
@@ -224,18 +225,19 @@ class experiment:
             place = run_info.newest_saved(self._scheduler.machine, layout, experiment, name)
         return run_info.load_submitted(place)
 
-    def results(self, task: type[Config] | None = None) -> list[Row]:
+    def results(self, task: type[Config] | None = None) -> list[Cells]:
         """One row for each finished job (of one class of tasks, if given): task, state, tags and result.
 
         ``pandas.DataFrame(xp.results())`` and ``polars.DataFrame(xp.results())`` work as they are.
         """
         task_id = schema_of(task).id if task is not None else None
+        files = self._scheduler.machine.files
         finished = [
-            Finished(job.task_id, job.job_id, job.state, job.tags, job.paths, job.marker)
+            Finished(job.task_id, job.job_id, job.state, job.tags, result_of(files, job.paths, row_of(job)))
             for job in self.jobs
             if job.state.finished() and task_id in (None, job.task_id)
         ]
-        return result_rows(self._scheduler.machine.files, finished)
+        return result_rows(finished)
 
     def subscribe(self, subscriber: Callable[[Event], object]) -> None:
         """Calls `subscriber` with each event of this run from now on, in a thread of the scheduler's.

@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.experiments.runs import RunView
+from tenuto.experiments.runs import RunView, run_group
 from tenuto.experiments.standing import standing_of, tokens_of, with_tokens
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.sight import Sight
-from tenuto.jobs.source import CHUNK_ROWS, Row, group_key, row_key
-from tenuto.jobs.view import JobView
-from tenuto.lifecycle.owner_names import Door, OwnerName, run_owner
+from tenuto.jobs.source import CHUNK_ROWS
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import TransientMode
 from tenuto.workspace.carbon import job_total
 from tenuto.workspace.jobslist import JobLine
@@ -32,7 +31,6 @@ class FollowedRun:
         self.run = run
         self.group = run_group(run)
         self._view = view
-        self._owner = run_owner(run.experiment_id, run.run_id)
         self._lines: dict[str, JobLine] = {}
         self._place: dict[str, int] = {}
         """The place of each job in the order of submission."""
@@ -204,53 +202,17 @@ class FollowedRun:
                 self._standing.update(with_tokens(self._view.machine, lines, standing))
 
     def _row(self, job_id: str) -> Row:
-        sight, line = self._standing[job_id], self._lines[job_id]
-        job = self._view.job_view(line, sight, self.run)
-        is_open = not job.state.finished() if self.run.live else job.state.running()
+        sight = self._standing[job_id]
+        row = self._view.listed_row(self._lines[job_id], sight, self.run)
+        is_open = not row.state.finished() if self.run.live else row.state.running()
         if is_open:
             self.open[job_id] = None
         else:
             self.open.pop(job_id, None)
-        row = job_row(job, self.group, self._owner)
         if sight.attempt and (self.run.live or self.run.carbon is not None):
-            used = job_total(self._view.machine.files, self._view.layout.job(*job.key))
+            used = job_total(self._view.machine.files, self._view.layout.job(*row.job_key))
             row = row._replace(energy_kwh=used.energy_kwh if used is not None else None)
-        return row._replace(where=sight.where, tokens=line.tokens)
-
-
-def run_group(run: RunView) -> str:
-    """The key of the group that a run is."""
-    return group_key(OwnerName(Door.EXPERIMENTS, run.experiment_id, run.run_id))
-
-
-def job_row(job: JobView, group: str, owner: str = "") -> Row:
-    """A job of a view as a row."""
-    progress = job.progress
-    left = progress.left_s(progress.reported) if progress is not None else None
-    return Row(
-        key=row_key(Door.EXPERIMENTS, job.task_id, job.job_id),
-        group=group,
-        door=Door.EXPERIMENTS,
-        task=job.task_id,
-        id=job.job_id,
-        state=job.state,
-        reason=job.reason,
-        message=job.message,
-        attempt=job.attempt,
-        tags=job.tags,
-        depends_on=job.depends_on,
-        transient=job.transient,
-        owner=owner,
-        submitted=job.submittime,
-        started=job.starttime,
-        ended=job.endtime,
-        progress=progress.fraction if progress is not None else None,
-        progress_desc=progress.desc if progress is not None else None,
-        eta_at=progress.reported + timedelta(seconds=left)
-        if progress is not None and left is not None
-        else None,
-        alarm=job.alarm,
-    )
+        return row
 
 
 def token_panel(view: WorkspaceView, followed: Sequence[FollowedRun]) -> list[dict[str, Any]]:

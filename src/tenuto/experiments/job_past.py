@@ -5,21 +5,19 @@ Reads only; of a long journal only the lines that name the job are decoded.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from tenuto.errors import TenutoError
-from tenuto.experiments.followed_run import job_row
 from tenuto.experiments.run_record import run_of
 from tenuto.experiments.runs import RunView
 from tenuto.experiments.standing import tokens_of
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.nearest import Nearest
-from tenuto.jobs.source import row_key
+from tenuto.jobs.result_table import result_of
+from tenuto.jobs.row import iso, row_key
 from tenuto.jobs.view import JobDetail
 from tenuto.jobs.why import JobExplanation, explain
-from tenuto.launchers.results import readable
 from tenuto.lifecycle.events import (
     CarbonMetricsData,
     Event,
@@ -32,7 +30,6 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.pauses import PAUSED
 from tenuto.workspace.carbon import plain_metrics, total
-from tenuto.workspace.job_directory import read_result
 from tenuto.workspace.jobslist import JobLine
 from tenuto.workspace.journal import naming
 from tenuto.workspace.ports import Machine
@@ -51,22 +48,22 @@ def named_events(view: WorkspaceView, run: RunView, words: Collection[bytes]) ->
     yield from (entry.event for entry in entries if run_of(entry.writer) in (run.run_id, None))
 
 
-def job_detail(view: WorkspaceView, detail: JobDetail, group: str) -> dict[str, Any]:
+def job_detail(view: WorkspaceView, detail: JobDetail) -> dict[str, Any]:
     """The fields of a job that a list does not have."""
-    key = detail.job.key
+    key = detail.job.job_key
     events = _events(view, detail)
     used = _used(detail)
     return {
         "directory": detail.paths.directory,
         "parameters": dict(detail.stored.parameters),
         "upstream": {path: row_key(Door.EXPERIMENTS, *one) for path, one in detail.stored.upstream.items()},
-        "dependencies": [job_row(one, group) for one in detail.dependencies],
-        "dependents": [job_row(one, group) for one in detail.dependents],
+        "dependencies": list(detail.dependencies),
+        "dependents": list(detail.dependents),
         "runs": list(detail.asked_by),
         "attempts": _attempts(detail, events),
-        "most_attempts": 1 + detail.job.max_retries if detail.job.max_retries else None,
+        "most_attempts": 1 + detail.max_retries if detail.max_retries else None,
         "events": [to_record(event) for event in events[-MOST_EVENTS:]],
-        "result": _result(view, detail),
+        "result": result_of(view.machine.files, detail.paths, detail.job),
         "earlier_logs": detail.earlier_logs,
         "carbon": plain_metrics(used) if used is not None else None,
         "commands": [
@@ -80,8 +77,8 @@ def job_detail(view: WorkspaceView, detail: JobDetail, group: str) -> dict[str, 
 
 def _again(view: WorkspaceView, detail: JobDetail) -> str:
     """The Python that submits the task of a job again, with what is stored of it."""
-    directory = view.layout.job(*detail.job.key).directory
-    name = detail.job.experiment_id or "again"
+    directory = detail.paths.directory
+    name = detail.job.experiment or "again"
     return (
         "from tenuto import experiment, from_task_dir\n"
         f"with experiment({view.layout.root!r}, {name!r}):\n"
@@ -91,7 +88,7 @@ def _again(view: WorkspaceView, detail: JobDetail) -> str:
 
 def _events(view: WorkspaceView, detail: JobDetail) -> list[Event]:
     """The events of a job, of the runs that asked for it and of its own journal, oldest first."""
-    key = detail.job.key
+    key = detail.job.job_key
     found: dict[str, Event] = {}
     word = (key.job_id.encode(),)
     try:
@@ -112,11 +109,11 @@ def _attempts(detail: JobDetail, events: Collection[Event]) -> list[dict[str, An
     for event in events:
         if isinstance(event, JobStateChangedEvent) and event.attempt and _has_begun(event):
             one = found.setdefault(event.attempt, _attempt(event.attempt))
-            one["started"] = _iso(event.starttime) or one["started"]
+            one["started"] = iso(event.starttime) or one["started"]
             one["state"] = event.state.name.lower()
             if event.state.finished():
                 one.update(
-                    ended=_iso(event.endtime),
+                    ended=iso(event.endtime),
                     reason=event.reason.name.lower() if event.reason else None,
                     message=event.message,
                     exit_code=event.exit_code,
@@ -128,8 +125,8 @@ def _attempts(detail: JobDetail, events: Collection[Event]) -> list[dict[str, An
     if job.attempt:
         one = found.setdefault(job.attempt, _attempt(job.attempt))
         one.update(
-            started=_iso(job.starttime) or one["started"],
-            ended=_iso(job.endtime),
+            started=iso(job.started) or one["started"],
+            ended=iso(job.ended),
             state=job.state.name.lower(),
             reason=job.reason.name.lower() if job.reason else None,
             message=job.message,
@@ -143,7 +140,7 @@ def _has_begun(event: JobStateChangedEvent) -> bool:
 
 
 def _add_evidence(one: dict[str, Any], detail: JobDetail) -> None:
-    marker, evidence = detail.job.marker, detail.evidence
+    marker, evidence = detail.marker, detail.evidence
     if marker is not None and marker.attempt == one["attempt"]:
         one.update(exit_code=marker.exit_code, signal=marker.signal, usage=dict(marker.usage))
     if evidence is None:
@@ -162,22 +159,9 @@ def _attempt(number: int) -> dict[str, Any]:
     return {"attempt": number, "state": JobState.RUNNING.name.lower(), **empty, "usage": {}}
 
 
-def _result(view: WorkspaceView, detail: JobDetail) -> Any:
-    if detail.job.state is not JobState.DONE or detail.job.marker is None:
-        return None
-    try:
-        return readable(read_result(view.machine.files, detail.paths, detail.job.marker))
-    except (OSError, ValueError, TenutoError):
-        return None  # removed, or tampered with
-
-
 def _used(detail: JobDetail) -> CarbonMetricsData | None:
     measured: Mapping[int, Any] = detail.carbon
     return total(one.metrics for one in measured.values() if one.metrics is not None)
-
-
-def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat()
 
 
 def explain_job(view: WorkspaceView, key: JobKey) -> JobExplanation:
@@ -194,7 +178,7 @@ def _tokens(view: WorkspaceView, detail: JobDetail) -> Iterator[str]:
     if detail.job.state is not JobState.WAITING or not detail.asked_by:
         return
     lines = view.lines(view.run(detail.asked_by[0]))
-    line = next((line for line in lines if line.job_id == detail.job.job_id), None)
+    line = next((line for line in lines if line.job_id == detail.job.id), None)
     if line is not None and line.tokens and (held := holders_text(view.machine, line)):
         yield held
 

@@ -18,8 +18,8 @@ from tenuto.jobs.forecast import Durations, Running, remaining_s
 from tenuto.jobs.job_progress import ProgressSoFar
 from tenuto.jobs.model import CountKind, Counts, Model
 from tenuto.jobs.names import VaryingNames
+from tenuto.jobs.row import Row, RowId, row_key
 from tenuto.jobs.rows import after_event, identity_row
-from tenuto.jobs.source import Row, RowId, row_key
 from tenuto.lifecycle.events import (
     Event,
     JobExplainedEvent,

@@ -8,14 +8,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.job_directory import read_result
-from tenuto.workspace.layout import JobPaths
-from tenuto.workspace.markers import Marker
-from tenuto.workspace.ports import Files
 
-Row = dict[str, Any]
+Cells = dict[str, Any]
+"""Column -> value."""
 
 _FIXED = ("task", "job", "state")
 _RESULT = "result"
@@ -31,18 +27,18 @@ class Finished(NamedTuple):
     job_id: str
     state: JobState
     tags: Mapping[str, Any]
-    paths: JobPaths
-    marker: Marker | None
+    result: Any
+    """As plain JSON."""
 
 
-def result_rows(files: Files, jobs: Iterable[Finished]) -> list[Row]:
+def result_rows(jobs: Iterable[Finished]) -> list[Cells]:
     """One row for each finished job: task, id, state, its tags, and what it returned.
 
     A dict that a task returned is spread over columns, as in `result.accuracy`. In a column with numbers of
     several kinds all are of the widest; a list stays one if all of its column are lists of plain values, and
     is JSON in a column of its own otherwise.
     """
-    rows = [_row(job, _result(files, job)) for job in jobs]
+    rows = [_row(job, job.result) for job in jobs]
     _set_lists_apart(rows)
     columns = dict.fromkeys(name for row in rows for name in row)
     for name in columns:
@@ -53,17 +49,8 @@ def result_rows(files: Files, jobs: Iterable[Finished]) -> list[Row]:
     return _telling_first([{name: row[name] for name in columns} for row in rows], list(columns))
 
 
-def _result(files: Files, job: Finished) -> Any:
-    if job.state is not JobState.DONE or job.marker is None:
-        return None
-    try:
-        return readable(read_result(files, job.paths, job.marker))
-    except (OSError, ValueError):
-        return None  # a transient job, removed with its large result; or a person tampered with it
-
-
-def _row(job: Finished, result: Any) -> Row:
-    row: Row = dict(zip(_FIXED, (job.task_id, job.job_id, job.state.name), strict=True))
+def _row(job: Finished, result: Any) -> Cells:
+    row: Cells = dict(zip(_FIXED, (job.task_id, job.job_id, job.state.name), strict=True))
     for name, value in job.tags.items():
         row[f"tag.{name}" if name in (*_FIXED, _RESULT) or name.startswith("result.") else name] = value
     row[_RESULT] = None
@@ -81,7 +68,7 @@ def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def _set_lists_apart(rows: Sequence[Row]) -> None:
+def _set_lists_apart(rows: Sequence[Cells]) -> None:
     for name in {name for row in rows for name, value in row.items() if isinstance(value, list)}:
         if not _are_alike([value for row in rows if (value := row.get(name)) is not None]):
             for row in rows:
@@ -110,7 +97,7 @@ def _common(values: Sequence[Any]) -> Any:
     return lambda value: value if isinstance(value, str) else json.dumps(value)
 
 
-def _telling_first(rows: list[Row], columns: Sequence[str]) -> list[Row]:
+def _telling_first(rows: list[Cells], columns: Sequence[str]) -> list[Cells]:
     """The rows in their order, but for those that alone show what a late column holds."""
     first = {
         next((number for number, row in enumerate(rows) if row[name] is not None), 0) for name in columns

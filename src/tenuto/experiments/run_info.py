@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto.errors import JournalError, NotFound, ParameterError
-from tenuto.experiments.result_rows import Finished, Row, result_rows
+from tenuto.experiments.result_rows import Cells, Finished, result_rows
 from tenuto.experiments.run_record import RunState, run_of
 from tenuto.experiments.workspace import Workspace
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.result_table import result_of
 from tenuto.lifecycle.events import JobStateChangedEvent, RunCompletedEvent
 from tenuto.lifecycle.states import JobState, TransientMode
 from tenuto.light import late
@@ -31,7 +32,7 @@ from tenuto.workspace.run_paths import RunPaths
 if TYPE_CHECKING:
     from tenuto.experiments import workspace_view as views
     from tenuto.experiments.runs import RunView
-    from tenuto.jobs.view import JobView
+    from tenuto.jobs.row import Row
 else:
     views = late("tenuto.experiments.workspace_view")
 
@@ -45,7 +46,7 @@ class ExperimentInfo(NamedTuple):
 
     run: RunView
     """When it ran, where, and what became of it."""
-    jobs: tuple[JobView, ...]
+    jobs: tuple[Row, ...]
     """Each with its task, id, state, tags, times and failure."""
     git: dict[str, str]
     """project path -> commit."""
@@ -66,26 +67,17 @@ class ExperimentInfo(NamedTuple):
         """What the script kept."""
         return Path(self.view.layout.run(self.run.experiment_id, self.run_id).results)
 
-    def path(self, job: JobView) -> Path:
+    def path(self, job: Row) -> Path:
         """The directory of a job."""
-        return Path(self.view.layout.job(job.task_id, job.job_id).directory)
+        return Path(self.view.layout.job(*job.job_key).directory)
 
-    def results(self) -> list[Row]:
+    def results(self) -> list[Cells]:
         """The rows that `xp.results()` gives; tags are texts here."""
+        files, layout = self.view.machine.files, self.view.layout
         return result_rows(
-            self.view.machine.files,
-            [
-                Finished(
-                    job.task_id,
-                    job.job_id,
-                    job.state,
-                    job.tags,
-                    self.view.layout.job(job.task_id, job.job_id),
-                    job.marker,
-                )
-                for job in self.jobs
-                if job.state.finished()
-            ],
+            Finished(job.task, job.id, job.state, job.tags, result_of(files, layout.job(*job.job_key), job))
+            for job in self.jobs
+            if job.state.finished()
         )
 
 

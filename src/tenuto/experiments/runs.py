@@ -20,7 +20,9 @@ from tenuto.experiments.run_record import (
 )
 from tenuto.jobs.directories import entries, subdirectories
 from tenuto.jobs.key import JobKey
+from tenuto.jobs.row import group_key
 from tenuto.lifecycle.events import CarbonMetricsData
+from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.workspace.carbon import plain_metrics
 from tenuto.workspace.layout import Layout, name_of_directory
 from tenuto.workspace.ports import Machine
@@ -233,3 +235,8 @@ def plain_run(run: RunView) -> dict[str, Any]:
 
 def _iso(instant: datetime | None) -> str | None:
     return instant.isoformat() if instant else None
+
+
+def run_group(run: RunView) -> str:
+    """The key of the group that a run is."""
+    return group_key(OwnerName(Door.EXPERIMENTS, run.experiment_id, run.run_id))

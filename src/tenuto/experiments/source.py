@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
-from tenuto.experiments.followed_run import FollowedRun, job_row, run_group, token_panel
+from tenuto.experiments.followed_run import FollowedRun, token_panel
 from tenuto.experiments.job_past import explain_job, job_detail, named_events
 from tenuto.experiments.pruning import users
 from tenuto.experiments.result_rows import Finished, result_rows
-from tenuto.experiments.runs import RunView
+from tenuto.experiments.runs import RunView, run_group
 from tenuto.experiments.source_feed import RunsFeed
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.difference import plain_side
@@ -26,25 +26,8 @@ from tenuto.jobs.outcome import JobActed
 from tenuto.jobs.removal import delete
 from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.retry import Retries
-from tenuto.jobs.source import (
-    Acted,
-    ActedAs,
-    Action,
-    Changes,
-    Detail,
-    Feed,
-    Group,
-    Log,
-    Moment,
-    Panels,
-    Result,
-    Row,
-    ServiceRow,
-    Source,
-    Target,
-    Why,
-    row_key,
-)
+from tenuto.jobs.row import Detail, Group, Result, Row, ServiceRow, Why, row_key
+from tenuto.jobs.source import Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Source, Target
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
     JobStateChangedEvent,
@@ -75,6 +58,8 @@ class ExperimentSource(Source):
     def __init__(self, view: WorkspaceView, settings: Settings) -> None:
         self.door = Door.EXPERIMENTS
         self.view = view
+        self.beside: frozenset[Door] = frozenset()
+        """Doors that keep jobs in the same workspace and show them themselves."""
         self._lock = threading.RLock()
         self._followed: dict[str, FollowedRun] = {}
         self._services: dict[str, tuple[ServiceRow, ...]] = {}
@@ -95,6 +80,31 @@ class ExperimentSource(Source):
         yield from followed.load()
         with self._lock:
             self._followed[group] = followed
+
+    def counts(self, group: str) -> Mapping[JobState, int]:
+        run = self._run(group)
+        return self.view.counts(run) if run is not None else {}
+
+    def about(self, group: str) -> Mapping[str, Any]:
+        return {}
+
+    def listed(self) -> Iterator[Sequence[Row]]:
+        known: set[str] = set()
+        for run in self.view.find_runs(None):
+            rows = [row for row in self.view.jobs(run) if row.key not in known]
+            known.update(row.key for row in rows)
+            yield rows
+
+    def every(self) -> Iterator[Sequence[Row]]:
+        yield self.view.all_jobs(key for key in self.view.job_keys() if not self._is_shown_elsewhere(key))
+
+    def find(self, name: str) -> Sequence[str]:
+        return [row_key(Door.EXPERIMENTS, *key) for key in self.view.find(name)]
+
+    def _is_shown_elsewhere(self, key: JobKey) -> bool:
+        """Whether the job is the evaluation of a candidate that the source of searches shows."""
+        owner = self.view.owner(key) if self.beside else None
+        return owner is not None and owner.door in self.beside
 
     def feed(self) -> Feed:
         return RunsFeed(self)
@@ -167,18 +177,13 @@ class ExperimentSource(Source):
     # One job
 
     def detail(self, key: str) -> Detail:
-        job_key = self._key(key)
-        detail = self.view.detail(job_key)
-        group, owner = "", ""
-        if detail.job.experiment_id and detail.job.run_id:
-            run = next(iter(self.view.runs_of(job_key)))
-            group, owner = run_group(run), run_owner(run.experiment_id, run.run_id)
-        return Detail(job_row(detail.job, group, owner), job_detail(self.view, detail, group))
+        detail = self.view.detail(self._key(key))
+        return Detail(detail.job, job_detail(self.view, detail))
 
     def parameters(self, key: str) -> Mapping[str, Any]:
-        job_key = _parsed(key)
+        job_key = self.parsed(key)
         files, layout = self.view.machine.files, self.view.layout
-        returned = result_of(files, layout.job(*job_key), self.view.look(job_key).marker)
+        returned = result_of(files, layout.job(*job_key), self.view.row(job_key, self.view.look(job_key)))
         return {**ResultReader(files, layout).parameters(job_key), **flat_result(returned)}
 
     def why(self, key: str) -> Why:
@@ -215,7 +220,7 @@ class ExperimentSource(Source):
 
     def _key(self, key: str) -> JobKey:
         """The job that a key names, if there is one: in a directory, or in the list of a run."""
-        found = _parsed(key)
+        found = self.parsed(key)
         try:
             directory = self.view.layout.job(*found).directory
             if is_real_directory(self.view.machine.files, directory) or self.view.runs_of(found):
@@ -223,6 +228,15 @@ class ExperimentSource(Source):
         except (OSError, InvalidName):
             pass  # what cannot be a name names nothing
         raise NotFound(f"no job has the key {key!r:.200}; /api/jobs lists them")
+
+    @staticmethod
+    def parsed(key: str) -> JobKey:
+        """The job that a key names."""
+        door, _, name = key.partition(":")
+        task_id, _, job_id = name.rpartition("/")
+        if door != Door.EXPERIMENTS.value or not task_id or not is_job_id(job_id):
+            raise NotFound(f"{key!r:.200} names no job: a key is experiments:TASK/ID")
+        return JobKey(task_id, job_id)
 
     # The past, and results
 
@@ -246,20 +260,19 @@ class ExperimentSource(Source):
         run = self._run(group)
         if run is None:
             return
-        layout = self.view.layout
-        ended = [job for job in self.view.jobs(run) if job.state is JobState.DONE]
-        jobs = {job.job_id: job for job in ended}
+        files, layout = self.view.machine.files, self.view.layout
+        jobs = {job.id: job for job in self.view.jobs(run) if job.state is JobState.DONE}
         finished = [
-            Finished(job.task_id, job.job_id, job.state, {}, layout.job(*job.key), job.marker)
-            for job in ended
+            Finished(job.task, job.id, job.state, {}, result_of(files, layout.job(*job.job_key), job))
+            for job in jobs.values()
         ]
         now = self.view.machine.clock.now()
-        for row in result_rows(self.view.machine.files, finished):
+        for row in result_rows(finished):
             job = jobs[row["job"]]
             values = {name: value for name, value in row.items() if name.startswith("result")}
             kept = {name: value for name, value in values.items() if value is not None}
-            kept["took_s"] = job.duration_s(now)
-            yield Result(row_key(Door.EXPERIMENTS, *job.key), job.task_id, job.state, job.tags, kept)
+            kept["took_s"] = job.elapsed_s(now)
+            yield Result(job.key, job.task, job.state, job.tags, kept)
 
     # Panels
 
@@ -280,24 +293,22 @@ class ExperimentSource(Source):
         files, layout = self.view.machine.files, self.view.layout
         orphans = self.view.orphans()
         sizes = [
-            directory_size(files, layout.job(*job.key).directory) for job in orphans[:MOST_ORPHANS_SIZED]
+            directory_size(files, layout.job(*job.job_key).directory) for job in orphans[:MOST_ORPHANS_SIZED]
         ]
         alarms = {key: text for run in followed for key, text in run.alarms()}
         return {
-            "strays": [self._stray(job.key) for job in self.view.strays()],
+            "unowned": self.view.unowned(),
             "orphans": {"jobs": len(orphans), "bytes": sum(sizes)},
             "alarms": [{"key": key, "text": text} for key, text in alarms.items()],
             "bad_lines": self._skipped + sum(run.bad_lines for run in followed),
         }
 
-    def _stray(self, key: JobKey) -> Row:
-        job = self.view.job(key)
-        runs = self.view.runs_of(key)
-        return job_row(job, run_group(runs[0]) if runs else "")
-
     # Acting
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
+        if action in (Action.PAUSE, Action.RESUME):
+            word = "a run cannot be paused: end it with Ctrl-C, and run the script again to go on"
+            return [Acted(target.key, ActedAs.REFUSED, word) for target in targets]
         known: dict[JobKey, int] = {}
         acted: list[Acted] = []
         for target in targets:
@@ -314,10 +325,7 @@ class ExperimentSource(Source):
                 used = partial(users, self.view)
                 acted += map(_told, delete(self.view, known, really=not dry_run, used=used, seen=known))
             case _:
-                acted += [
-                    Acted(row_key(Door.EXPERIMENTS, *key), ActedAs.REFUSED, f"jobs have no {action.value}")
-                    for key in known
-                ]
+                raise AssertionError(action)
         return acted
 
     def _kill(self, key: JobKey, attempt: int, dry_run: bool, by: str) -> Acted:
@@ -330,11 +338,3 @@ class ExperimentSource(Source):
 def _told(acted: JobActed) -> Acted:
     outcome = ActedAs[acted.outcome.name]
     return Acted(row_key(Door.EXPERIMENTS, *acted.key), outcome, acted.detail, acted.attempt)
-
-
-def _parsed(key: str) -> JobKey:
-    door, _, name = key.partition(":")
-    task_id, _, job_id = name.rpartition("/")
-    if door != Door.EXPERIMENTS.value or not task_id or not is_job_id(job_id):
-        raise NotFound(f"{key!r:.200} names no job: a key is experiments:TASK/ID")
-    return JobKey(task_id, job_id)

@@ -11,7 +11,8 @@ from tenuto.errors import TenutoError
 from tenuto.experiments.followed_run import FollowedRun
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import is_real_directory, subdirectories
-from tenuto.jobs.source import Changes, Group, Row
+from tenuto.jobs.row import Group, Row
+from tenuto.jobs.source import Changes
 from tenuto.lifecycle.events import (
     Event,
     JobEvent,

@@ -9,14 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.experiments.runs import RunsView, RunView
+from tenuto.experiments.runs import RunsView, RunView, run_group
 from tenuto.experiments.standing import concerning, is_settled, standings, with_tokens
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.ownership import is_of_no_run, owner_of
+from tenuto.jobs.row import Row
 from tenuto.jobs.sight import Depth, Sight
-from tenuto.jobs.view import JobDetail, JobsView, JobView
-from tenuto.lifecycle.owner_names import OwnerName
+from tenuto.jobs.view import JobDetail, JobsView
+from tenuto.lifecycle.owner_names import OwnerName, run_owner
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace.jobslist import JobLine, lines_about, listed_jobs, read_jobs
 from tenuto.workspace.layout import is_job_id
@@ -100,12 +101,12 @@ class WorkspaceView(RunsView, JobsView):
             seen[line.job_id] = self.look(key) if may_be_earlier else sight
         return Counter(sight.state for sight in self.standings(lines, seen, run).values())
 
-    def jobs(self, run: RunView) -> list[JobView]:
+    def jobs(self, run: RunView) -> list[Row]:
         """The jobs of a run, in the order they were submitted."""
         lines = self.lines(run)
         seen = {line.job_id: self.look(JobKey(line.task_id, line.job_id)) for line in lines}
         standing = self.standings(lines, seen, run)
-        return [self.job_view(line, standing[line.job_id], run) for line in lines]
+        return [self.listed_row(line, standing[line.job_id], run) for line in lines]
 
     def failed_jobs(self, name: str | None) -> dict[JobKey, int]:
         """The failed jobs of a run, or of the last run of each experiment, and the attempts that failed.
@@ -113,13 +114,13 @@ class WorkspaceView(RunsView, JobsView):
         Not those whose directories a person removed: there is nothing left to run them from.
         """
         return {
-            job.key: job.attempt
+            job.job_key: job.attempt
             for run in self.find_runs(name)
             for job in self.jobs(run)
             if job.state is JobState.ERROR and job.reason is not JobFailureStatus.DELETED
         }
 
-    def _some_jobs(self, run: RunView, wanted: Collection[str]) -> list[JobView]:
+    def _some_jobs(self, run: RunView, wanted: Collection[str]) -> list[Row]:
         """Some jobs of a run, in their order; beside them only those are looked at that these wait for."""
         seen: dict[str, Sight] = {}
 
@@ -131,10 +132,10 @@ class WorkspaceView(RunsView, JobsView):
         if len(wanted) <= _FEW:
             few = [line for line in self._lines_about(run, wanted) if line.job_id in wanted]
             if all(is_settled(line, look(line), live=run.live) for line in few):
-                return [self.job_view(line, seen[line.job_id], run) for line in few]
+                return [self.listed_row(line, seen[line.job_id], run) for line in few]
         lines = concerning(self.lines(run), wanted, look, live=run.live)
         standing = self.standings(lines, seen, run)
-        return [self.job_view(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
+        return [self.listed_row(line, standing[line.job_id], run) for line in lines if line.job_id in wanted]
 
     def _lines_about(self, run: RunView, job_ids: Collection[str]) -> list[JobLine]:
         """The lines of some jobs of a run, and of those that depend on them; no other is decoded."""
@@ -151,45 +152,32 @@ class WorkspaceView(RunsView, JobsView):
         standing = standings(lines, seen, live=run.live)
         return with_tokens(self.machine, lines, standing) if run.live else standing
 
-    def job_view(self, line: JobLine, sight: Sight, run: RunView) -> JobView:
+    def listed_row(self, line: JobLine, sight: Sight, run: RunView) -> Row:
         """A job as it stands in its run."""
-        return self._with_progress(
-            JobView(
-                line.task_id,
-                line.job_id,
-                sight.state,
-                sight.reason,
-                sight.message,
-                sight.attempt,
-                tags=line.tags,
-                depends_on=line.depends_on,
-                transient=line.transient,
-                submittime=line.submittime,
-                starttime=sight.starttime,
-                endtime=sight.endtime,
-                experiment_id=run.experiment_id,
-                run_id=run.run_id,
-                alarm=sight.alarm,
-                marker=sight.marker,
-                max_retries=line.max_retries,
-            )
+        return self.row(JobKey(line.task_id, line.job_id), sight, run_group(run))._replace(
+            tags=line.tags,
+            depends_on=line.depends_on,
+            transient=line.transient,
+            owner=run_owner(run.experiment_id, run.run_id),
+            submitted=line.submittime,
+            tokens=line.tokens,
         )
 
     # Jobs of the workspace
 
-    def all_jobs(self, keys: Iterable[JobKey] | None = None) -> list[JobView]:
+    def all_jobs(self, keys: Iterable[JobKey] | None = None) -> list[Row]:
         """Every job that has a directory, also those of no run; each as its newest run sees it."""
         wanted = list(self.job_keys() if keys is None else keys)
         missing = set(wanted)
-        known: dict[JobKey, JobView] = {}
+        known: dict[JobKey, Row] = {}
         for run in self.all_runs():
             if not missing:
                 break
             here = {line.job_id for line in self.lines(run) if JobKey(line.task_id, line.job_id) in missing}
             for job in self._some_jobs(run, here) if here else ():
-                if job.key in missing:
-                    known[job.key] = job
-                    missing.discard(job.key)
+                if job.job_key in missing:
+                    known[job.job_key] = job
+                    missing.discard(job.job_key)
         return [known.get(key) or self.job_alone(key) for key in wanted]
 
     def listed(self, *, live_only: bool = False) -> set[JobKey]:
@@ -205,13 +193,13 @@ class WorkspaceView(RunsView, JobsView):
         listed = {JobKey(line.task_id, line.job_id) for line in self.lines(run)}
         return listed.union(job_keys(self._files, self.layout.run(run.experiment_id, run.run_id).jobs))
 
-    def orphans(self) -> list[JobView]:
+    def orphans(self) -> list[Row]:
         """Finished jobs of no run: their runs were pruned. Those of a search or a service are none."""
         listed = self.listed()
         jobs = (self.job_alone(key) for key in self.job_keys() if key not in listed)
-        return [job for job in jobs if job.state.finished() and not is_of_no_run(self.owner(job.key))]
+        return [job for job in jobs if job.state.finished() and not is_of_no_run(self.owner(job.job_key))]
 
-    def strays(self) -> list[JobView]:
+    def unowned(self) -> list[Row]:
         """Running jobs that no live run waits for: their run was left or killed.
 
         Those of a search or a service are none: their owner finds them again when it is started.
@@ -242,11 +230,11 @@ class WorkspaceView(RunsView, JobsView):
 
     # One job
 
-    def job(self, key: JobKey) -> JobView:
+    def job(self, key: JobKey) -> Row:
         """One job, as its newest run sees it."""
         runs = self.runs_of(key)
         found = self._some_jobs(runs[0], {key.job_id}) if runs else []
-        return next((job for job in found if job.key == key), None) or self.job_alone(key)
+        return next((job for job in found if job.job_key == key), None) or self.job_alone(key)
 
     def detail(self, key: JobKey) -> JobDetail:
         """Everything about one job, as its newest run sees it."""
@@ -257,17 +245,18 @@ class WorkspaceView(RunsView, JobsView):
         own = about.get(key.job_id)
         needs = own.depends_on if own is not None else ()
         dependents = [line.job_id for line in about.values() if key.job_id in line.depends_on]
-        jobs = {job.job_id: job for job in self._some_jobs(runs[0], {key.job_id, *needs, *dependents})}
+        jobs = {job.id: job for job in self._some_jobs(runs[0], {key.job_id, *needs, *dependents})}
         job = jobs.get(key.job_id, alone.job)
         if job.state is alone.job.state:
-            job = job._replace(starttime=alone.job.starttime or job.starttime)
-        jobs = {**{one.job_id: one for one in alone.dependencies}, **jobs}
-        wanted = dict.fromkeys((*needs, *(one.job_id for one in alone.dependencies)))
+            job = job._replace(started=alone.job.started or job.started)
+        jobs = {**{one.id: one for one in alone.dependencies}, **jobs}
+        wanted = dict.fromkeys((*needs, *(one.id for one in alone.dependencies)))
         return alone._replace(
             job=job,
             dependencies=tuple(jobs[one] for one in wanted if one in jobs),
             dependents=tuple(jobs[one] for one in dependents if one in jobs),
             asked_by=tuple(run.name for run in runs),
+            max_retries=own.max_retries if own is not None else 0,
         )
 
     def _task_is_sound(self, task_id: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 _PLACED = re.compile(r"(?P<error>.*) \((?P<place>[^()]+:\d+)\)", re.DOTALL)

@@ -137,7 +137,7 @@ def _remembering(asked: Compare, read: Read[Item]) -> Callable[[Item], bool]:
 
     def holds(item: Item) -> bool:
         value = read(item)
-        if not isinstance(value, str | Enum):
+        if not isinstance(value, str | Enum | tuple):
             return _compare(asked, value)
         verdict = verdicts.get(value)
         if verdict is None:
@@ -194,6 +194,9 @@ def compiled_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _compare(asked: Compare, value: Any) -> bool:
+    if isinstance(value, tuple):  # names of one thing
+        every = all if asked.operator == "!=" else any
+        return every(_compare(asked, one) for one in value)
     match asked.operator:
         case "=":
             return _equal(asked, value)

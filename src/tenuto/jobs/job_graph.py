@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tenuto.jobs.view import JobView
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 
 
@@ -30,14 +30,14 @@ class GraphNode(NamedTuple):
         return next((state for state in order if self.states.get(state)), max(self.states))
 
 
-def job_nodes(jobs: Sequence[JobView]) -> list[GraphNode]:
+def job_nodes(jobs: Sequence[Row]) -> list[GraphNode]:
     """A node for each job, in the order the jobs were submitted."""
-    known = {job.job_id for job in jobs}
+    known = {job.id for job in jobs}
     return [
         GraphNode(
-            job.job_id,
-            job.task_id,
-            " ".join(f"{name}={value}" for name, value in job.tags.items()) or job.job_id[:8],
+            job.id,
+            job.task,
+            " ".join(f"{name}={value}" for name, value in job.tags.items()) or job.name,
             {job.state: 1},
             tuple(one for one in job.depends_on if one in known),
         )
@@ -45,15 +45,15 @@ def job_nodes(jobs: Sequence[JobView]) -> list[GraphNode]:
     ]
 
 
-def task_nodes(jobs: Sequence[JobView]) -> list[GraphNode]:
+def task_nodes(jobs: Sequence[Row]) -> list[GraphNode]:
     """A node for each task, which waits for the tasks of the jobs that its own wait for."""
-    task_of = {job.job_id: job.task_id for job in jobs}
+    task_of = {job.id: job.task for job in jobs}
     states: dict[str, Counter[JobState]] = {}
     needs: dict[str, dict[str, None]] = {}
     for job in jobs:
-        states.setdefault(job.task_id, Counter())[job.state] += 1
+        states.setdefault(job.task, Counter())[job.state] += 1
         needed = (task_of[one] for one in job.depends_on if one in task_of)
-        needs.setdefault(job.task_id, {}).update(dict.fromkeys(needed))
+        needs.setdefault(job.task, {}).update(dict.fromkeys(needed))
     return [
         GraphNode(
             task, task, _counted(counts), dict(counts), tuple(one for one in needs[task] if one != task)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, unique
 from typing import NamedTuple, TypeVar
 
-from tenuto.jobs.source import Group, Row, RowId
+from tenuto.jobs.row import Group, Row, RowId
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 K = TypeVar("K")

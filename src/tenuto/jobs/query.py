@@ -7,21 +7,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from tenuto.jobs.fields import FIELDS
 from tenuto.jobs.filters import Filter, Read, names, parse_filter, predicate
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
-from tenuto.monitor.plain import experiment_of
 
 CHOICES = {
     "state": [state.name.lower() for state in JobState],
     "reason": [reason.name.lower() for reason in JobFailureStatus],
+    "kind": [door.kind for door in Door],
 }
-"""The words that two fields can have, so that a slip is an error and not an empty list."""
-MORE_FIELDS = "key group door door_state owner where eta energy_kwh alarm".split()
+"""The words that some fields can have, so that a slip is an error and not an empty list."""
 KEPT_ANSWERS = 16
 
 Parameters = Callable[[str], Mapping[str, Any]]
@@ -34,6 +34,8 @@ class Question(NamedTuple):
     group: str | None = None
     filter: str = ""
     sort: str = ""
+    regex: bool = False
+    """True if the filter may hold regular expressions, which can run for ever."""
 
 
 class Answer(NamedTuple):
@@ -43,23 +45,31 @@ class Answer(NamedTuple):
     rows: Sequence[Row]
 
 
+@lru_cache(maxsize=10_000)
+def group_names(group: str) -> tuple[str, ...]:
+    """What a person may call a group: ``fits``, ``fits/20261118_1``, or its key."""
+    name = group.partition(":")[2]
+    return tuple(dict.fromkeys((name.rpartition("/")[0] or name, name, group)))
+
+
 _OF_A_ROW: Mapping[str, Read[Row]] = {
     "state": attrgetter("state"),
     "task": attrgetter("task"),
     "id": attrgetter("id"),
     "reason": attrgetter("reason"),
     "message": attrgetter("message"),
-    "experiment": lambda row: experiment_of(row.group)[0],
-    "run": lambda row: experiment_of(row.group)[1],
+    "name": attrgetter("name"),
+    "experiment": attrgetter("experiment"),
+    "run": attrgetter("run"),
     "attempt": attrgetter("attempt"),
     "submitted": attrgetter("submitted"),
     "started": attrgetter("started"),
     "ended": attrgetter("ended"),
     "progress": attrgetter("progress"),
     "key": attrgetter("key"),
-    "group": attrgetter("group"),
-    "door": lambda row: row.door.value,
-    "door_state": lambda row: row.door_state or None,
+    "group": lambda row: group_names(row.group),
+    "kind": lambda row: row.door.kind,
+    "status": lambda row: row.status or None,
     "owner": lambda row: row.owner or None,
     "where": lambda row: row.where or None,
     "energy_kwh": attrgetter("energy_kwh"),
@@ -70,7 +80,7 @@ _AT_AN_INSTANT: Mapping[str, Callable[[Row, datetime], Any]] = {
     "duration": Row.elapsed_s,
     "eta": Row.left_s,
 }
-_TEXTS = frozenset({"task", "id", "message", "experiment", "run", "key", "group", "alarm"})
+_TEXTS = frozenset({"task", "id", "name", "message", "experiment", "run", "key", "group", "alarm"})
 """Fields that are sorted as texts, also where one looks like a number."""
 
 
@@ -81,9 +91,9 @@ def row_fields(row: Row, now: datetime) -> dict[str, Any]:
     }
 
 
-def read_question(filter: str) -> Filter | None:
-    """The tree of a filter without regular expressions; `FilterError` points at the character."""
-    return parse_filter(filter, choices=CHOICES, regex=False) if filter.strip() else None
+def read_question(filter: str, *, regex: bool = False) -> Filter | None:
+    """The tree of a filter; `FilterError` points at the character. `regex`: of a person who is trusted."""
+    return parse_filter(filter, choices=CHOICES, regex=regex) if filter.strip() else None
 
 
 def order_key(value: Any) -> tuple[int, Any] | None:
@@ -113,11 +123,11 @@ def ordered(rows: Sequence[Row], value: Read[Row], *, as_text: bool = False, des
 
 def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Answer:
     """The rows that match, in the order asked for."""
-    tree = read_question(question.filter)
+    tree = read_question(question.filter, regex=question.regex)
     name = question.sort.removeprefix("-")
     every = rows if isinstance(rows, list) else list(rows)
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
-    tags = {tag for row in every for tag in row.tags} if asked - _KNOWN else set()
+    tags = {tag for row in every for tag in row.tags} if asked - set(FIELDS) else set()
     readers = {one: _reader(one, tags, now, parameters) for one in asked}
     found = every if tree is None else list(filter(predicate(tree, readers), every))
     if name:
@@ -126,7 +136,8 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     return Answer(len(every), found)
 
 
-_KNOWN = {*FIELDS, *MORE_FIELDS}
+FIELDS = (*_OF_A_ROW, *_AT_AN_INSTANT)
+"""What a filter may ask of any job; besides, its tags, its parameters and what it gave."""
 
 
 def _reader(name: str, tags: Collection[str], now: datetime, parameters: Parameters) -> Read[Row]:
@@ -146,6 +157,18 @@ def _reader(name: str, tags: Collection[str], now: datetime, parameters: Paramet
         return known[row.key]
 
     return parameter
+
+
+def unknown_names(rows: Sequence[Row], question: Question, parameters: Parameters) -> list[str]:
+    """The names in a question that no row has: no field, tag, parameter or result."""
+    tree = read_question(question.filter, regex=question.regex)
+    asked = {*(names(tree) if tree is not None else ()), question.sort.removeprefix("-")} - {"", *FIELDS}
+    unsure = asked - {tag for row in rows for tag in row.tags}
+    for row in rows:
+        if not unsure:
+            break
+        unsure -= parameters(row.key).keys()
+    return sorted(unsure)
 
 
 class Answers:

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
-from tenuto.jobs.view import JobView
+from tenuto.jobs.row import Row
 from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobState
-from tenuto.workspace.attempt_files import read_result
+from tenuto.workspace.attempt_files import read_large_result
 from tenuto.workspace.layout import JobPaths, Layout
-from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Files
 
 RESULT = "result"
@@ -30,7 +29,7 @@ _LESS_IS_BETTER = (
 class ResultRow(NamedTuple):
     """A job that is done, and what it returned."""
 
-    job: JobView
+    job: Row
     parameters: Mapping[str, Any]
     """path -> value, also those of the jobs that it used, such as `trained.lr`."""
     result: Any
@@ -53,12 +52,12 @@ def is_result(name: str) -> bool:
     return name == RESULT or name.startswith(f"{RESULT}.")
 
 
-def result_of(files: Files, paths: JobPaths, marker: Marker | None) -> Any:
+def result_of(files: Files, paths: JobPaths, job: Row) -> Any:
     """What a job returned; None if it returned nothing, or nothing that can be read."""
-    if marker is None or marker.reason is not None:
-        return None
+    if not job.has_large_result:
+        return job.result
     try:
-        return readable(read_result(files, paths, marker))
+        return readable(read_large_result(files, paths))
     except (OSError, ValueError):
         return None  # the directory was removed, or the file damaged
 
@@ -103,17 +102,17 @@ class ResultReader:
         self._layout = layout
         self._stored: dict[JobKey, Stored] = {}
 
-    def rows(self, jobs: Iterable[JobView]) -> list[ResultRow]:
+    def rows(self, jobs: Iterable[Row]) -> list[ResultRow]:
         """The rows of the jobs that are done, in their order."""
         return [
-            ResultRow(job, self.parameters(job.key), self.result(job))
+            ResultRow(job, self.parameters(job.job_key), self.result(job))
             for job in jobs
             if job.state is JobState.DONE
         ]
 
-    def result(self, job: JobView) -> Any:
+    def result(self, job: Row) -> Any:
         """What a job returned."""
-        return result_of(self._files, self._layout.job(*job.key), job.marker)
+        return result_of(self._files, self._layout.job(*job.job_key), job)
 
     def parameters(self, key: JobKey) -> dict[str, Any]:
         """The parameters of a job, and those of the jobs it used below the parameter that names them."""
@@ -169,7 +168,7 @@ def _varies(rows: Sequence[ResultRow], name: str) -> bool:
     by_task: dict[str, set[str | None]] = {}
     for row in rows:
         if name in row.parameters:
-            by_task.setdefault(row.job.task_id, set()).add(_text(row.parameters[name]))
+            by_task.setdefault(row.job.task, set()).add(_text(row.parameters[name]))
     return any(len(values) > 1 for values in by_task.values())
 
 

@@ -4,7 +4,8 @@ Pure: no row looks at a directory.
 
 from __future__ import annotations
 
-from tenuto.jobs.source import Row, row_key
+from tenuto.jobs.row import Row, row_key
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.events import (
     Event,
     JobExplainedEvent,
@@ -33,7 +34,7 @@ def identity_row(job: Job, group: str = "") -> Row:
 
 def row_of(job: Job) -> Row:
     """A job of an experiment of this process as it stands."""
-    standing = job.standing
+    standing, is_done = job.standing, job.state is JobState.DONE
     return identity_row(job)._replace(
         state=standing.state,
         reason=standing.reason,
@@ -42,6 +43,8 @@ def row_of(job: Job) -> Row:
         submitted=standing.submittime,
         started=standing.starttime,
         ended=standing.endtime,
+        result=readable(job.marker.result) if is_done and job.marker is not None else None,
+        has_large_result=is_done and job.marker is not None and job.marker.result_stored,
     )
 
 

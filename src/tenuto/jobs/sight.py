@@ -7,9 +7,10 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from enum import Enum, unique
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenuto.errors import TenutoError
+from tenuto.launchers.results import readable
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.workspace import job_directory
 from tenuto.workspace.derive import Evidence
@@ -34,6 +35,9 @@ class Sight(NamedTuple):
     starttime: datetime | None = None
     endtime: datetime | None = None
     marker: Marker | None = None
+    result: Any = None
+    """What a job that is done gave, as plain JSON; None also for a result too large for its marker."""
+    has_large_result: bool = False
     alarm: str | None = None
     is_there: bool = True
     """False if the job has no directory."""
@@ -140,6 +144,8 @@ def _by_marker(state: JobState, marker: Marker) -> Sight:
         starttime=marker.starttime,
         endtime=marker.endtime,
         marker=marker,
+        result=readable(marker.result) if state is JobState.DONE else None,
+        has_large_result=marker.result_stored and state is JobState.DONE,
     )
 
 

@@ -1,137 +1,21 @@
-"""How a door shows its jobs to a monitor: the values that pass, and the protocol of a source.
-Pure and light: no files, no door, nothing of the monitor.
+"""How a door shows its jobs: the protocol of a source, and the values that pass besides rows.
+Pure and light: no files, no door, no face.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, unique
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from tenuto.jobs.row import Detail, Group, Result, Row, RowId, Why
 from tenuto.lifecycle.events import Event
-from tenuto.lifecycle.owner_names import Door, OwnerName
-from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.lifecycle.owner_names import Door
+from tenuto.lifecycle.states import JobFailureStatus, JobState
 
 CHUNK_ROWS = 500
 """How many rows `Source.rows` gives at most at a time."""
-
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
-
-
-def row_key(door: Door, task: str, job_id: str) -> str:
-    """The key of a row: ``experiments:my.Train/1f3a``; one string for every row of the job."""
-    return sys.intern(f"{door.value}:{task}/{job_id}")
-
-
-def group_key(owner: OwnerName) -> str:
-    """The key of a group: ``experiments:NAME/RUN``, ``service:NAME``, ``search:NAME``."""
-    return str(owner).replace("/", ":", 1)
-
-
-class Row(NamedTuple):
-    """One job in one group."""
-
-    key: str
-    """Of the job: ``DOOR:TASK/ID``. The same job in two groups has two rows."""
-    group: str
-    """``DOOR:NAME`` or ``DOOR:NAME/RUN``."""
-    door: Door
-    task: str
-    id: str
-    state: JobState = JobState.UNSCHEDULED
-    door_state: str = ""
-    """The state in the door's own word, where the door has one."""
-    reason: JobFailureStatus | None = None
-    message: str | None = None
-    attempt: int = 0
-    tags: Mapping[str, str] = _EMPTY
-    depends_on: tuple[str, ...] = ()
-    """The ids of the jobs that the job waits for."""
-    transient: TransientMode = TransientMode.NONE
-    owner: str = ""
-    """The person or owner that asked for the job."""
-    where: str = ""
-    """The machine or node that runs the job."""
-    submitted: datetime | None = None
-    started: datetime | None = None
-    ended: datetime | None = None
-    progress: float | None = None
-    """From 0 to 1, of a job that runs and says so."""
-    progress_desc: str | None = None
-    eta_at: datetime | None = None
-    """When the job expects to end."""
-    energy_kwh: float | None = None
-    alarm: str | None = None
-    """Something that a person should look at."""
-    tokens: Mapping[str, int] = _EMPTY
-    """The units of tokens that each attempt of the job holds."""
-
-    @property
-    def reused(self) -> bool:
-        """True if the job was done before it was asked for."""
-        if self.state is not JobState.DONE:
-            return False
-        if self.submitted is None:
-            return self.started is None
-        return self.ended is not None and self.ended <= self.submitted
-
-    def elapsed_s(self, now: datetime) -> float | None:
-        """How long the job ran, or has been running."""
-        end = self.ended or (now if self.state.running() else None)
-        if self.started is None or end is None:
-            return None
-        return max((end - self.started).total_seconds(), 0.0)
-
-    def left_s(self, now: datetime) -> float | None:
-        """How long the job expects to go on."""
-        return None if self.eta_at is None else max((self.eta_at - now).total_seconds(), 0.0)
-
-
-class ServiceRow(NamedTuple):
-    """A service beside the jobs of a group."""
-
-    id: str
-    state: str
-    url: str | None = None
-    description: str = ""
-    message: str | None = None
-
-
-class Group(NamedTuple):
-    """A run of an experiment, a service, or a search."""
-
-    group: str
-    door: Door
-    name: str
-    run: str = ""
-    state: str = ""
-    """In the door's own word."""
-    live: bool = False
-    """True while the owner of the group is at work."""
-    started: datetime | None = None
-    ended: datetime | None = None
-    host: str = ""
-    pid: int = 0
-    total: int | None = None
-    """How many jobs the group has, if that is known before they are looked at."""
-    message: str | None = None
-    tags: tuple[str, ...] = ()
-    services: tuple[ServiceRow, ...] = ()
-    reused: int | None = None
-    """How many jobs were taken from before; this and the next are known when a group has ended."""
-    failed: int | None = None
-    carbon: Mapping[str, Any] | None = None
-    """What the jobs used, as plain JSON values."""
-
-
-class RowId(NamedTuple):
-    """Which row."""
-
-    group: str
-    key: str
 
 
 class Moment(NamedTuple):
@@ -154,33 +38,6 @@ class Changes(NamedTuple):
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.gone or self.groups or self.events)
-
-
-class Detail(NamedTuple):
-    """Everything about one job, as plain JSON values under the names of the HTTP interface."""
-
-    row: Row
-    fields: Mapping[str, Any] = _EMPTY
-
-
-class Why(NamedTuple):
-    """Why a job is where it is, in sentences."""
-
-    because: tuple[str, ...] = ()
-    reuse: str = ""
-    nearest: Mapping[str, Any] | None = None
-    code: tuple[str, ...] = ()
-    next: tuple[str, ...] = ()
-
-
-class Result(NamedTuple):
-    """What one job gave."""
-
-    key: str
-    task: str
-    state: JobState
-    tags: Mapping[str, str] = _EMPTY
-    values: Mapping[str, Any] = _EMPTY
 
 
 class Panels(NamedTuple):
@@ -279,6 +136,26 @@ class Source(Protocol):
 
     def rows(self, group: str) -> Iterator[Sequence[Row]]:
         """The jobs of a group as they are now, `CHUNK_ROWS` at most at a time, in order of submission."""
+        ...
+
+    def counts(self, group: str) -> Mapping[JobState, int]:
+        """How many jobs of a group are in which state; looks at as little as it can."""
+        ...
+
+    def about(self, group: str) -> Mapping[str, Any]:
+        """What only this door knows of a group, as plain JSON values."""
+        ...
+
+    def listed(self) -> Iterator[Sequence[Row]]:
+        """The jobs of the groups that a person means without naming one, each once: the newest groups."""
+        ...
+
+    def every(self) -> Iterator[Sequence[Row]]:
+        """All jobs of the door, each once."""
+        ...
+
+    def find(self, name: str) -> Sequence[str]:
+        """The keys of the jobs that a person calls so; none where the door has no such job."""
         ...
 
     def feed(self) -> Feed:

@@ -5,22 +5,23 @@ Reads only. It needs no scheduler, and survives whatever lies on the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tenuto.errors import Ambiguous, NotFound
 from tenuto.jobs.directories import job_keys
 from tenuto.jobs.inquiry import Inquiry
-from tenuto.jobs.job_progress import Progress, last_progress
+from tenuto.jobs.job_progress import last_progress
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.parameters import Stored, read_stored
+from tenuto.jobs.row import Row, row_key
 from tenuto.jobs.sight import REMOVED, Depth, Sight, look
-from tenuto.launchers.results import readable
-from tenuto.lifecycle.states import JobFailureStatus, JobState, TransientMode
+from tenuto.lifecycle.owner_names import Door
+from tenuto.lifecycle.states import JobState
 from tenuto.workspace.carbon import Measured, read_carbon
 from tenuto.workspace.derive import Evidence
-from tenuto.workspace.layout import JobPaths, Layout
+from tenuto.workspace.layout import JobPaths, Layout, is_job_id, name_of_directory
 from tenuto.workspace.markers import Marker
 from tenuto.workspace.ports import Machine
 from tenuto.workspace.records import LaunchRecord
@@ -29,65 +30,26 @@ _CANDIDATES_SHOWN = 8
 _MOST_LOGS = 1000
 
 
-class JobView(NamedTuple):
-    """One job, as far as a list shows it."""
-
-    task_id: str
-    job_id: str
-    state: JobState
-    reason: JobFailureStatus | None = None
-    message: str | None = None
-    attempt: int = 0
-    tags: Mapping[str, str] = {}
-    depends_on: tuple[str, ...] = ()
-    transient: TransientMode = TransientMode.NONE
-    submittime: datetime | None = None
-    starttime: datetime | None = None
-    endtime: datetime | None = None
-    experiment_id: str | None = None
-    run_id: str | None = None
-    alarm: str | None = None
-    marker: Marker | None = None
-    progress: Progress | None = None
-    """Only of a job that runs."""
-    max_retries: int = 0
-    """How often a resumable job is restarted when its time is up."""
-
-    @property
-    def key(self) -> JobKey:
-        return JobKey(self.task_id, self.job_id)
-
-    @property
-    def small_result(self) -> Any:
-        """What the task returned; None also for a result too large for a list (see `results.result_of`)."""
-        is_done = self.state is JobState.DONE and self.marker is not None
-        return readable(self.marker.result) if is_done and self.marker is not None else None
-
-    def duration_s(self, now: datetime) -> float | None:
-        """How long it ran, or has been running."""
-        if self.starttime is None:
-            return None
-        end = self.endtime or (now if self.state.running() else None)
-        return None if end is None else max((end - self.starttime).total_seconds(), 0.0)
-
-
 class JobDetail(NamedTuple):
     """Everything about one job."""
 
-    job: JobView
+    job: Row
     stored: Stored
-    dependencies: tuple[JobView, ...]
-    dependents: tuple[JobView, ...]
+    dependencies: tuple[Row, ...]
+    dependents: tuple[Row, ...]
     """Known where the job's run is known."""
     asked_by: tuple[str, ...]
     """The names of the runs that asked for it, newest first."""
     launch: LaunchRecord | None
     evidence: Evidence | None
+    marker: Marker | None
     paths: JobPaths
     earlier_logs: int
     """How many earlier attempts left a log."""
     carbon: Mapping[int, Measured] = {}
     """attempt -> what it used."""
+    max_retries: int = 0
+    """How often a resumable job is restarted when its time is up."""
 
 
 class JobsView:
@@ -133,30 +95,56 @@ class JobsView:
             raise Ambiguous(f"{len(found)} jobs are called {name!r}: {names}{more}; give more of the id")
         return found[0]
 
+    def key_of(self, directory: str) -> JobKey | None:
+        """The job of this workspace whose directory that is."""
+        parent, _, job_id = directory.rpartition("/")
+        root, _, task = parent.rpartition("/")
+        task_id = name_of_directory(task) if root == self.layout.jobs else None
+        return JobKey(task_id, job_id) if task_id is not None and is_job_id(job_id) else None
+
     def look(self, key: JobKey, depth: Depth = Depth.ROW) -> Sight:
         """What the directory of a job shows."""
         return look(self.machine, self.layout.job(*key), depth, ask=self.inquiry)
 
-    def job(self, key: JobKey) -> JobView:
+    def job(self, key: JobKey) -> Row:
         """One job; a door adds what it knows of it."""
         return self.job_alone(key)
 
-    def job_alone(self, key: JobKey) -> JobView:
+    def job_alone(self, key: JobKey) -> Row:
         """One job, as its directory shows it."""
         sight = self.look(key)
-        return self._with_progress(
-            JobView(
-                key.task_id,
-                key.job_id,
-                sight.state,
-                sight.reason,
-                sight.message if sight.is_there else REMOVED,
-                sight.attempt,
-                starttime=sight.starttime,
-                endtime=sight.endtime,
-                alarm=sight.alarm,
-                marker=sight.marker,
-            )
+        return self.row(key, sight if sight.is_there else sight._replace(message=REMOVED))
+
+    def row(self, key: JobKey, sight: Sight, group: str = "") -> Row:
+        """A job as its directory shows it; of a job that runs, how far it says it is."""
+        row = Row(
+            key=row_key(Door.EXPERIMENTS, *key),
+            group=group,
+            door=Door.EXPERIMENTS,
+            task=key.task_id,
+            id=key.job_id,
+            state=sight.state,
+            reason=sight.reason,
+            message=sight.message,
+            attempt=sight.attempt,
+            where=sight.where,
+            started=sight.starttime,
+            ended=sight.endtime,
+            alarm=sight.alarm,
+            result=sight.result,
+            has_large_result=sight.has_large_result,
+        )
+        if row.state is not JobState.RUNNING:
+            return row
+        place = self.layout.job_journal(*key)
+        said = last_progress(self._files, place, row.attempt, row.started)
+        if said is None:
+            return row
+        left_s = said.left_s(said.reported)
+        return row._replace(
+            progress=said.fraction,
+            progress_desc=said.words or None,
+            eta_at=None if left_s is None else said.reported + timedelta(seconds=left_s),
         )
 
     def detail(self, key: JobKey) -> JobDetail:
@@ -169,7 +157,7 @@ class JobsView:
         )
         evidence = sight.evidence
         if evidence is not None and sight.state is job.state:
-            job = job._replace(starttime=sight.starttime or job.starttime)
+            job = job._replace(started=sight.starttime or job.started)
         return JobDetail(
             job=job,
             stored=stored,
@@ -178,16 +166,11 @@ class JobsView:
             asked_by=(),
             launch=evidence.launch if evidence and isinstance(evidence.launch, LaunchRecord) else None,
             evidence=evidence,
+            marker=sight.marker,
             paths=paths,
             earlier_logs=self.earlier_logs(paths),
             carbon=read_carbon(self._files, paths),
         )
-
-    def _with_progress(self, job: JobView) -> JobView:
-        if job.state is not JobState.RUNNING:
-            return job
-        place = self.layout.job_journal(job.task_id, job.job_id)
-        return job._replace(progress=last_progress(self._files, place, job.attempt, job.starttime))
 
     def earlier_logs(self, paths: JobPaths) -> int:
         """How many earlier attempts left a log."""
@@ -201,33 +184,3 @@ class JobsView:
 
 def _is_task(key: JobKey, name: str) -> bool:
     return key.task_id == name or key.task_id.endswith(f".{name}") or key.task_id.rpartition(".")[2] == name
-
-
-def plain_job(job: JobView, now: datetime) -> dict[str, Any]:
-    """A job as the plain values that `--json` prints; the keys are documented in docs/cli.md."""
-    return {
-        "task": job.task_id,
-        "id": job.job_id,
-        "state": job.state.name.lower(),
-        "reason": job.reason.name.lower() if job.reason else None,
-        "message": job.message,
-        "experiment": job.experiment_id,
-        "run": job.run_id,
-        "attempt": job.attempt,
-        "tags": dict(job.tags),
-        "depends_on": list(job.depends_on),
-        "transient": job.transient.name.lower(),
-        "submitted": _iso(job.submittime),
-        "started": _iso(job.starttime),
-        "ended": _iso(job.endtime),
-        "duration_s": job.duration_s(now),
-        "progress": job.progress.fraction if job.progress else None,
-        "progress_desc": job.progress.desc if job.progress else None,
-        "eta_s": job.progress.left_s(now) if job.progress else None,
-        "alarm": job.alarm,
-        "result": job.small_result,
-    }
-
-
-def _iso(instant: datetime | None) -> str | None:
-    return instant.isoformat() if instant else None

@@ -55,7 +55,7 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"{job.reason.name}: {job.reason.meaning}"
     if job.message:
         yield job.message
-    marker = job.marker
+    marker = detail.marker
     if marker is not None and marker.signal is not None:
         yield f"its process was ended by signal {marker.signal}"
     elif marker is not None and marker.exit_code:
@@ -68,7 +68,7 @@ def _because(detail: JobDetail) -> Iterator[str]:
         yield f"it started {how}, since its module {why}{remedy_of(why)} (docs/warm.md)"
     for dependency in detail.dependencies:
         if job.state is not JobState.DONE and dependency.state is not JobState.DONE:
-            yield f"it depends on {dependency.key}, which is {dependency.state.name.lower()}"
+            yield f"it depends on {dependency.job_key}, which is {dependency.state.name.lower()}"
     if job.state in (JobState.DONE, JobState.RUNNING) and not job.message:
         yield job.state.meaning
     if job.state is JobState.UNSCHEDULED and not detail.asked_by:
@@ -89,11 +89,11 @@ def _where(view: JobsView, detail: JobDetail) -> Iterator[str]:
 
 
 def _next_steps(detail: JobDetail) -> Iterator[str]:
-    short = detail.job.job_id[:8]
+    short = detail.job.name
     if detail.job.state is JobState.ERROR:
         stranded = [one for one in detail.dependencies if one.state is JobState.ERROR]
         if stranded:
-            yield f"tenuto why {stranded[0].job_id[:8]}"
+            yield f"tenuto why {stranded[0].name}"
         elif detail.launch is not None:
             yield f"tenuto logs --err {short}"
             yield f"tenuto retry {short}"
@@ -111,15 +111,15 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
     if own.problem is not None:
         return None, f"its parameters are not known: {own.problem}"
     began = detail.launch.requested if detail.launch else None
-    if began is None and detail.job.marker is not None:
-        began = detail.job.marker.starttime
+    if began is None and detail.marker is not None:
+        began = detail.marker.starttime
 
     def was_there(key: JobKey) -> bool:
         sight = view.look(key)
         ended = sight.endtime
         return sight.state is JobState.DONE and (began is None or (ended is not None and ended <= began))
 
-    files, key = view.machine.files, detail.job.key
+    files, key = view.machine.files, detail.job.job_key
     latest = began.timestamp() if began is not None else inf
     earlier = newest(files, view.layout, key.task_id, done_by=latest)[: MOST_EARLIER + 1]
     best = JobComparison(files, view.layout).nearest(key, earlier, was_there)
@@ -137,7 +137,7 @@ def _nearest(view: JobsView, detail: JobDetail) -> tuple[Nearest | None, str]:
 
 
 def _code(view: JobsView, detail: JobDetail, nearest: Nearest | None) -> Iterator[str]:
-    marker = detail.job.marker
+    marker = detail.marker
     own = marker.provenance if marker else {}
     file, digest = own.get("file"), own.get("sha256")
     if file and digest:

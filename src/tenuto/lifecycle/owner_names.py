@@ -16,6 +16,11 @@ class Door(Enum):
     SERVICE = "service"
     SEARCH = "search"
 
+    @property
+    def kind(self) -> str:
+        """What a job of the door is called: experiment, service or search."""
+        return "experiment" if self is Door.EXPERIMENTS else str(self.value)
+
 
 class OwnerName(NamedTuple):
     """An owner in parts; as text ``experiments/NAME/RUN``, ``service/NODE`` or ``search/NAME``."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tenuto.jobs.row import PlainService
 from tenuto.monitor import shapes
 
 _SHARED = (
     shapes.Job,
     shapes.Group,
-    shapes.Service,
+    PlainService,
     shapes.Attempt,
     shapes.Failure,
     shapes.Token,
@@ -24,6 +25,7 @@ _SHARED = (
     shapes.Delta,
     shapes.Reset,
 )
+_NAMES: dict[Any, str] = {shapes.Job: "job", shapes.Group: "group", PlainService: "service"}
 
 
 def answers_table() -> str:
@@ -34,7 +36,7 @@ def answers_table() -> str:
 
 def shapes_table() -> str:
     """The values inside answers, and their fields."""
-    rows = [f"| {shape.__name__.lower()} | {_fields(shape)} |" for shape in _SHARED]
+    rows = [f"| {_NAMES.get(shape) or shape.__name__.lower()} | {_fields(shape)} |" for shape in _SHARED]
     return "\n".join(["| Value | Fields |", "|---|---|", *rows])
 
 

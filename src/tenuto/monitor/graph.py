@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 

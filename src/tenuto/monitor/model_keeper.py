@@ -14,7 +14,8 @@ from contextlib import suppress
 
 from tenuto.clock import Clock
 from tenuto.jobs.model import Model
-from tenuto.jobs.source import Changes, Feed, Group, Row, Source
+from tenuto.jobs.row import Group, Row
+from tenuto.jobs.source import Changes, Feed, Source
 from tenuto.lifecycle.events import Event
 from tenuto.monitor.pace import Pace
 

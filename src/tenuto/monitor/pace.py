@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from tenuto.jobs.model import CountKind, Model
-from tenuto.jobs.source import Row
+from tenuto.jobs.row import Row
 from tenuto.lifecycle.states import JobState
 
 RATE_S = 60

@@ -11,7 +11,8 @@ from typing import Any
 
 from tenuto.clock import Clock
 from tenuto.errors import NotFound
-from tenuto.jobs.source import Group, Row, Source
+from tenuto.jobs.row import Group, Row
+from tenuto.jobs.source import Source
 from tenuto.monitor import shapes
 from tenuto.monitor.archive import archive_at
 
@@ -48,7 +49,7 @@ class Panels:
             return None
         orphans = [one.get("orphans") or {} for one in found]
         return {
-            "strays": [item for one in found for item in one.get("strays", ())],
+            "unowned": [item for one in found for item in one.get("unowned", ())],
             "orphans": {
                 "jobs": sum(one.get("jobs", 0) for one in orphans),
                 "bytes": sum(one.get("bytes", 0) for one in orphans),

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import BadQuestion
-from tenuto.jobs.source import Moment, Row, Source
+from tenuto.jobs.row import Row
+from tenuto.jobs.source import Moment, Source
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 from tenuto.monitor.history import History, Note, Standing, Wait

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from tenuto.clock import Clock, SystemRandomness
 from tenuto.errors import MonitorUnavailable, NotFound
 from tenuto.jobs import model
-from tenuto.jobs.source import Group, Row, Source
+from tenuto.jobs.row import Group, Row, plain_group, plain_row
+from tenuto.jobs.source import Source
 from tenuto.lifecycle.events import Event
 from tenuto.monitor import shapes
 from tenuto.monitor.model_keeper import ModelKeeper
-from tenuto.monitor.plain import plain_group, plain_row
 from tenuto.monitor.state_provider import Listener
 
 MOST_DELTA_ROWS = 500

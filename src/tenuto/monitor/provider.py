@@ -12,7 +12,8 @@ from tenuto.clock import Clock, SystemClock
 from tenuto.errors import BadQuestion, NotAllowed, NotFound
 from tenuto.jobs.causes import grouped
 from tenuto.jobs.query import Answers, Question, find
-from tenuto.jobs.source import Action, Row, Source, Target
+from tenuto.jobs.row import Row, plain_row
+from tenuto.jobs.source import Action, Source, Target
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
@@ -20,7 +21,7 @@ from tenuto.monitor.model_keeper import newest_first
 from tenuto.monitor.panels import Panels
 from tenuto.monitor.past import Past, parse_instant, token_lanes
 from tenuto.monitor.picture import Picture
-from tenuto.monitor.plain import plain_acted, plain_failure, plain_row
+from tenuto.monitor.plain import plain_acted, plain_failure
 from tenuto.monitor.results import table
 
 MOST_RUNNING = 20
@@ -60,7 +61,7 @@ class LocalProvider(Picture):
         return {
             "version": self.version,
             "workspace": self.workspace,
-            "doors": list(self._sources),
+            "kinds": [source.door.kind for source in self._sources.values()],
             "read_only": self.read_only,
             **self._stamp(),
         }
@@ -95,10 +96,10 @@ class LocalProvider(Picture):
             self._overview = (stamp["seq"], overview)
         return overview
 
-    def groups(self, door: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
+    def groups(self, kind: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
         with self._lock:
             every = newest_first(self._model.groups())
-            found = [group for group in every if door in (None, group.door.value)]
+            found = [group for group in every if kind in (None, group.door.kind)]
             shown = found[offset : offset + limit]
             plain = [self._plain_group(group) for group in shown]
             return {**self._stamp(), "groups": plain, "total": len(found), "offset": offset}
@@ -266,10 +267,10 @@ class LocalProvider(Picture):
     def care(self) -> shapes.Care:
         care = _open_door(self._panels.care(), "care")
         now = self._clock.now()
-        strays = [plain_row(one, now) if isinstance(one, Row) else one for one in care.get("strays", ())]
+        unowned = [plain_row(one, now) if isinstance(one, Row) else one for one in care.get("unowned", ())]
         return {
             **self._stamp(),
-            "strays": strays,
+            "unowned": unowned,
             "orphans": care["orphans"],
             "alarms": list(care.get("alarms", ())),
             "bad_lines": int(care.get("bad_lines", 0)),

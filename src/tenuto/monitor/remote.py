@@ -79,8 +79,8 @@ class RemoteProvider:
     def overview(self, at: str | None = None) -> shapes.Overview:
         return cast(shapes.Overview, self._get("/api/overview", at=at))
 
-    def groups(self, door: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
-        return cast(shapes.Groups, self._get("/api/groups", door=door, offset=offset, limit=limit))
+    def groups(self, kind: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
+        return cast(shapes.Groups, self._get("/api/groups", kind=kind, offset=offset, limit=limit))
 
     def jobs(
         self,

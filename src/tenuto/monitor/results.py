@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tenuto.jobs.source import Result
+from tenuto.jobs.row import Result
 from tenuto.monitor import shapes
 
 FIXED = ("key", "task", "id", "state")

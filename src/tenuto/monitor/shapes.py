@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from tenuto.jobs.row import PlainGroup, PlainRow
+
 
 class Stamp(TypedDict):
     """Which picture an answer shows."""
@@ -15,72 +17,12 @@ class Stamp(TypedDict):
     now: str
 
 
-class Job(TypedDict):
-    """One job in one group: the fields of ``tenuto jobs --json``, and where the job belongs."""
-
-    key: str
-    group: str
-    door: str
-    task: str
-    id: str
-    state: str
-    door_state: str
-    reason: str | None
-    message: str | None
-    experiment: str | None
-    run: str | None
-    attempt: int
-    tags: dict[str, str]
-    depends_on: list[str]
-    transient: str
-    owner: str
-    where: str
-    submitted: str | None
-    started: str | None
-    ended: str | None
-    duration_s: float | None
-    progress: float | None
-    progress_desc: str | None
-    eta_s: float | None
-    energy_kwh: float | None
-    alarm: str | None
+Job = PlainRow
+"""One job in one group."""
 
 
-class Service(TypedDict):
-    """A service beside the jobs of a group."""
-
-    id: str
-    state: str
-    url: str | None
-    description: str
-    message: str | None
-
-
-class Group(TypedDict):
-    """A run of an experiment, a service or a search."""
-
-    group: str
-    door: str
-    name: str
-    experiment: str | None
-    run: str | None
-    state: str
-    live: bool
-    started: str | None
-    ended: str | None
-    host: str | None
-    pid: int | None
-    jobs: int | None
-    reused: int | None
-    failed: int | None
-    message: str | None
-    carbon: dict[str, Any] | None
-    tags: list[str]
-    counts: dict[str, int]
-    total: int
-    known: int
-    eta_s: float | None
-    services: list[Service]
+Group = PlainGroup
+"""A run of an experiment, a service or a search."""
 
 
 class About(Stamp):
@@ -88,7 +30,7 @@ class About(Stamp):
 
     version: str
     workspace: str
-    doors: list[str]
+    kinds: list[str]
     read_only: bool
 
 
@@ -358,7 +300,7 @@ class Orphans(TypedDict):
 class Care(Stamp):
     """What a person may want to clean up."""
 
-    strays: list[Job]
+    unowned: list[Job]
     orphans: Orphans
     alarms: list[Alarm]
     bad_lines: int

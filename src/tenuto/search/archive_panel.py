@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 
 from tenuto.database import Database
-from tenuto.jobs.source import row_key
+from tenuto.jobs.row import row_key
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.owner_names import Door
 from tenuto.search.archive import Archive

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tenuto.jobs.source import Group, Row, row_key
+from tenuto.jobs.row import Group, Row, row_key
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
+from tenuto.search.export import candidate_of
 
 S = EvolutionStatus
 STATES: Mapping[EvolutionStatus, tuple[JobState, JobFailureStatus | None]] = {
@@ -31,6 +32,15 @@ MEANINGS = {
     S.FAILED: "it could not be evaluated",
     S.CANCELLED: "a person, or the end of the search, did not want it",
 }
+
+
+def counted_states(statuses: Mapping[EvolutionStatus, int]) -> dict[JobState, int]:
+    """How many candidates are in which state of a job."""
+    found: dict[JobState, int] = {}
+    for status, number in statuses.items():
+        state = STATES[status][0]
+        found[state] = found.get(state, 0) + number
+    return found
 
 
 def result_of(kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +75,7 @@ def name_of(key: str) -> str:
     return key.removeprefix(PREFIX)
 
 
-def key_of(name: str, number: int) -> str:
+def key_of(name: str, number: int | str) -> str:
     """The key of a candidate's row."""
     return row_key(Door.SEARCH, name, str(number))
 
@@ -106,7 +116,7 @@ def row_of(row: Any) -> Row:
         f"{PREFIX}{row.search_id}",
         Door.SEARCH,
         row.search_id,
-        str(row.number),
+        f"{row.search_id}#{row.number}",
         state,
         row.status,
         reason if state is JobState.ERROR else None,
@@ -117,4 +127,5 @@ def row_of(row: Any) -> Row:
         submitted=instant(row.created_at),
         started=instant_or_none(row.started_at),
         ended=instant_or_none(row.completed_at),
+        result=result_of(candidate_of(row._mapping)) if state is JobState.DONE else None,
     )

@@ -51,8 +51,8 @@ class SearchOverview:
     shape: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the keys are promised."""
-        hidden = ("direction", "shape")
+        """What a group does not say of itself, for programs; the keys are promised."""
+        hidden = ("name", "message", "created", "started", "ended", "direction", "shape")
         return {key: getattr(self, key) for key in self.__slots__ if key not in hidden}
 
 

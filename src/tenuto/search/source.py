@@ -15,23 +15,8 @@ from sqlalchemy import Connection, select
 from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
-from tenuto.jobs.source import (
-    CHUNK_ROWS,
-    Acted,
-    ActedAs,
-    Action,
-    Changes,
-    Detail,
-    Feed,
-    Group,
-    Log,
-    Moment,
-    Panels,
-    Result,
-    Row,
-    Target,
-    Why,
-)
+from tenuto.jobs.row import Detail, Group, Result, Row, Why
+from tenuto.jobs.source import CHUNK_ROWS, Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Target
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
@@ -41,6 +26,7 @@ from tenuto.search.monitor_rows import (
     MEANINGS,
     STATES,
     attempt_of,
+    counted_states,
     group_of,
     instant,
     key_of,
@@ -48,6 +34,7 @@ from tenuto.search.monitor_rows import (
     result_of,
     row_of,
 )
+from tenuto.search.search_overview import overview
 from tenuto.search.store import Store
 from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
 from tenuto.workspace.layout import Layout
@@ -78,6 +65,30 @@ class SearchSource:
             yield [row_of(row) for row in chunk]
             after = chunk[-1].number
 
+    def counts(self, group: str) -> Mapping[JobState, int]:
+        return counted_states(self._store.statuses(name_of(group)))
+
+    def about(self, group: str) -> Mapping[str, Any]:
+        return overview(self._store, name_of(group)).as_json()
+
+    def listed(self) -> Iterator[Sequence[Row]]:
+        groups = self.groups()
+        last = max((group.ended for group in groups if group.ended is not None), default=None)
+        for group in groups:
+            if group.live or group.ended == last:
+                yield from self.rows(group.group)
+
+    def every(self) -> Iterator[Sequence[Row]]:
+        for group in self.groups():
+            yield from self.rows(group.group)
+
+    def find(self, name: str) -> Sequence[str]:
+        search, _, number = name.rpartition("#")
+        try:
+            return [key_of(search, self._candidate(key_of(search, number)).number)] if search else ()
+        except NotFound:
+            return ()
+
     def feed(self) -> Feed:
         return SearchFeed(self._database)
 
@@ -90,7 +101,7 @@ class SearchSource:
         children = near.where(jobs.parent == number).order_by(jobs.number).limit(MOST_CHILDREN)
         of = self._database.read(lambda c: [c.execute(query).all() for query in (parent, children)])
         fields = {
-            "directory": row.directory,
+            "directory": self._directory(row),
             "parameters": dict(self.parameters(key)),
             "dependencies": [row_of(one) for one in of[0]],
             "dependents": [row_of(one) for one in of[1]],
@@ -188,6 +199,11 @@ class SearchSource:
         if dry_run or self._store.set_state(name, state):
             return Acted(target.key, ActedAs.ASKED)
         return Acted(target.key, ActedAs.REFUSED, f"it cannot be {action.value}d now")
+
+    def _directory(self, row: Any) -> str | None:
+        """The directory of a candidate's job in this workspace; None if it has none here."""
+        path = self._layout.job(row.task_id, row.job_id).directory
+        return path if os.path.isdir(path) else None
 
     def _candidate(self, key: str) -> Any:
         name, _, number = name_of(key).rpartition("/")

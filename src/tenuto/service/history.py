@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import func, select
 
-from tenuto.database import Database
+from tenuto.database import Database, now_ms
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service.node_notes import NodeNote, noted_nodes
 from tenuto.service.rows import JobRow, Move
@@ -47,6 +47,21 @@ class History:
         """Jobs of a service, the oldest first, with ids above this."""
         query = select(jobs).where(jobs.c.service == service, jobs.c.id > after)
         query = query.order_by(jobs.c.id).limit(limit)
+        return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
+
+    def counts(self, service: str) -> list[tuple[ServiceState, bool, int]]:
+        """(state, whether it ended with exit code 0, number of jobs) of a service."""
+        is_done = func.coalesce(jobs.c.exit_code == 0, False)
+        query = select(jobs.c.state, is_done, func.count()).where(jobs.c.service == service)
+        query = query.group_by(jobs.c.state, is_done)
+        found = self._database.read(lambda connection: connection.execute(query).all())
+        return [(ServiceState(row[0]), bool(row[1]), row[2]) for row in found]
+
+    def recent(self, age_ms: int) -> list[JobRow]:
+        """The jobs that have not ended, or ended at most so long ago; the oldest first."""
+        final = [state.value for state in ServiceState if state.is_final]
+        query = select(jobs).where(jobs.c.state.not_in(final) | (jobs.c.ended_at > now_ms() - age_ms))
+        query = query.order_by(jobs.c.id)
         return self._database.read(lambda connection: [job_of(row) for row in connection.execute(query)])
 
     def get(self, job_id: int) -> JobRow | None:

@@ -14,24 +14,8 @@ from tenuto.clock import SystemClock
 from tenuto.database import Database
 from tenuto.database.late_ids import LateIds
 from tenuto.errors import NotFound
-from tenuto.jobs.source import (
-    CHUNK_ROWS,
-    Acted,
-    ActedAs,
-    Action,
-    Changes,
-    Detail,
-    Feed,
-    Group,
-    Log,
-    Moment,
-    Panels,
-    Result,
-    Row,
-    Target,
-    Why,
-    row_key,
-)
+from tenuto.jobs.row import Detail, Group, Result, Row, Why, row_key
+from tenuto.jobs.source import CHUNK_ROWS, Acted, ActedAs, Action, Changes, Feed, Log, Moment, Panels, Target
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.service import ServiceState
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -55,8 +39,14 @@ _STATES: Mapping[ServiceState, tuple[JobState, JobFailureStatus | None]] = {
     ServiceState.KILLED: (JobState.ERROR, JobFailureStatus.CANCELLED),
     ServiceState.CLEANED: (JobState.ERROR, JobFailureStatus.DELETED),
 }
+_REFUSED = {
+    Action.RETRY: "a payload is never run again: upload it anew",
+    Action.CLEAN: "the server removes its files by itself, max_age after its end",
+}
 _STREAMS = {"out": "stdout", "err": "stderr"}
 _MOST = 1 << 30
+RECENT_MS = 24 * 3600 * 1000
+"""How long an ended job is listed without being asked for."""
 _READ_AGAIN = 100
 """Moves before a feed was opened in which a gap may still be filled."""
 
@@ -98,6 +88,36 @@ class ServiceSource:
             yield [_row(row) for row in chunk]
             after = chunk[-1].id
 
+    def counts(self, group: str) -> Mapping[JobState, int]:
+        found: dict[JobState, int] = {}
+        for state, is_done, number in self._history.counts(_service(group)):
+            shown = JobState.DONE if state is ServiceState.CLEANED and is_done else _STATES[state][0]
+            found[shown] = found.get(shown, 0) + number
+        return found
+
+    def about(self, group: str) -> Mapping[str, Any]:
+        panels = self.panels("queue")
+        queue = panels.queue["services"] if panels.queue is not None else ()
+        return {"queue": next((one for one in queue if one["service"] == _service(group)), None)}
+
+    def listed(self) -> Iterator[Sequence[Row]]:
+        yield [_row(row) for row in self._history.recent(RECENT_MS)]
+
+    def every(self) -> Iterator[Sequence[Row]]:
+        for group in self.groups():
+            yield from self.rows(group.group)
+
+    def find(self, name: str) -> Sequence[str]:
+        service, _, number = name.rpartition("#")
+        if not service or not number.isdecimal() or len(number) >= 19:
+            return ()
+        row = self._history.get(int(number))
+        if row is None or not any(service == known for known, _, _ in self._history.services()):
+            return ()
+        if row.service != service:
+            raise NotFound(f"job {number} is of another service: {row.service}#{number}")
+        return [_key(service, row.id)]
+
     def feed(self) -> Feed:
         return ServiceFeed(self._history)
 
@@ -106,7 +126,7 @@ class ServiceSource:
         shown = _row(row)
         sender = f"-F user_id={quote(row.user_id)} -F service={quote(row.service)}"
         fields: dict[str, Any] = {
-            "directory": row.directory,
+            "directory": self._places.job(row.directory).directory,
             "parameters": dict(self.parameters(key)),
             "attempts": [_attempt(row, shown)] if shown.attempt else [],
             "commands": [
@@ -160,12 +180,16 @@ class ServiceSource:
         return [self._act(action, target, dry_run) for target in targets]
 
     def _act(self, action: Action, target: Target, dry_run: bool) -> Acted:
+        if action in (Action.PAUSE, Action.RESUME):
+            return Acted(
+                target.key, ActedAs.REFUSED, "a service cannot be paused: stop its server to drain it"
+            )
         try:
             row = self._job(target.key)
         except NotFound:
             return Acted(target.key, ActedAs.GONE)
         if action is not Action.KILL:
-            return Acted(target.key, ActedAs.REFUSED, "an upload is run once: upload it again")
+            return Acted(target.key, ActedAs.REFUSED, _REFUSED[action], row.claim)
         if row.state.is_final:
             return Acted(target.key, ActedAs.NOT_RUNNING, f"it is {row.state.value}", row.claim)
         if row.claim != target.attempt:
@@ -290,7 +314,7 @@ def _row(row: JobRow) -> Row:
         f"{Door.SERVICE.value}:{row.service}",
         Door.SERVICE,
         row.service,
-        str(row.id),
+        f"{row.service}#{row.id}",
         state,
         row.state.value,
         reason,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,25 +14,19 @@ from typing import Any
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import NotFound
+from tenuto.jobs.row import Detail, Group, Result, Row, RowId, Why, row_key
 from tenuto.jobs.source import (
     CHUNK_ROWS,
     Acted,
     ActedAs,
     Action,
     Changes,
-    Detail,
     Feed,
-    Group,
     Log,
     Moment,
     Panels,
-    Result,
-    Row,
-    RowId,
     Source,
     Target,
-    Why,
-    row_key,
 )
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -158,6 +153,22 @@ class FakeSource(Source):
             rows = [row for row in self._rows.values() if row.group == group]
         for start in range(0, len(rows), CHUNK_ROWS):
             yield rows[start : start + CHUNK_ROWS]
+
+    def counts(self, group: str) -> Mapping[JobState, int]:
+        return Counter(row.state for chunk in self.rows(group) for row in chunk)
+
+    def about(self, group: str) -> Mapping[str, Any]:
+        return {}
+
+    def listed(self) -> Iterator[Sequence[Row]]:
+        return self.every()
+
+    def every(self) -> Iterator[Sequence[Row]]:
+        for group in self.groups():
+            yield from self.rows(group.group)
+
+    def find(self, name: str) -> Sequence[str]:
+        return [row.key for chunk in self.every() for row in chunk if row.id.startswith(name)]
 
     def feed(self) -> Feed:
         self._check()

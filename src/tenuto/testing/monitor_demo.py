@@ -11,7 +11,8 @@ import threading
 from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
-from tenuto.jobs.source import Group, Moment, Panels, Row, ServiceRow
+from tenuto.jobs.row import Group, Row, ServiceRow
+from tenuto.jobs.source import Moment, Panels
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -77,7 +78,7 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
             }
         ],
         care={
-            "strays": running[:1], "orphans": {"jobs": 31, "bytes": 1_200_000_000},
+            "unowned": running[:1], "orphans": {"jobs": 31, "bytes": 1_200_000_000},
             "alarms": [{"key": prepare.key, "text": "both markers of one attempt"}], "bad_lines": 0,
         },
     )  # fmt: skip

@@ -148,8 +148,11 @@ def keep_result(
 
 def read_result(files: Files, paths: JobPaths, marker: Marker) -> Any:
     """What the task returned. Raises `ValueError` or `OSError` if `.tenuto/result.json` was tampered with."""
-    if not marker.result_stored:
-        return marker.result
+    return read_large_result(files, paths) if marker.result_stored else marker.result
+
+
+def read_large_result(files: Files, paths: JobPaths) -> Any:
+    """What `.tenuto/result.json` holds: a result too large for a marker."""
     return from_json(files.read(paths.result, STORED_RESULT_LIMIT))
 
 

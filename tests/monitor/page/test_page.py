@@ -18,7 +18,7 @@ from tenuto.cli.commands import jobs as jobs_command
 from tenuto.clock import SystemClock
 from tenuto.experiments.source import ExperimentSource
 from tenuto.jobs.filters import parse_filter
-from tenuto.jobs.source import Group, Row
+from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import Settings

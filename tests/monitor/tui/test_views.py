@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.jobs.source import Group
+from tenuto.jobs.row import Group
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.fake_source import FakeSource, fake_row

@@ -7,21 +7,27 @@ from functools import partial
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.chosen_jobs import chosen, need_one_of, question_of
 from tenuto.cli.commands.kill import wait_for_end
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, size_text, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
-from tenuto.cli.selection import matching, need_one_of, read_filter
+from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.experiments.pruning import askers, users
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.directories import directory_size
 from tenuto.jobs.former import move, planned_moves
 from tenuto.jobs.outcome import JobActed, Outcome, Seen
 from tenuto.jobs.removal import delete
+from tenuto.jobs.row import SHOWN_DIGITS
 from tenuto.jobs.stop import kill
 from tenuto.jobs.text import counted
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 
 MOST_SHOWN = 50
+_REMEDY = {
+    Door.SEARCH: "`tenuto search remove NAME` removes a whole search",
+    Door.SERVICE: "the server removes their files by itself, max_age after their end",
+}
 SPARED = (Outcome.IN_USE, Outcome.STALE)
 
 
@@ -29,7 +35,7 @@ SPARED = (Outcome.IN_USE, Outcome.STALE)
 @click.argument("filter_", metavar="[FILTER]...", nargs=-1)
 @click.option("--orphans", is_flag=True, help="Only finished jobs of no run: their runs were pruned.")
 @click.option(
-    "--strays", is_flag=True, help="Only running jobs that no live run waits for; they are stopped."
+    "--unowned", is_flag=True, help="Only running jobs that no live run waits for; they are stopped."
 )
 @click.option(
     "--renamed", is_flag=True, help="Move results of renamed tasks, which runs found, to the present names."
@@ -42,7 +48,7 @@ def command(
     ctx: click.Context,
     filter_: tuple[str, ...],
     orphans: bool,
-    strays: bool,
+    unowned: bool,
     renamed: bool,
     yes: bool,
     workspace: str | None,
@@ -54,27 +60,31 @@ def command(
     spared; the exit code is 1 if something was. Without --yes nothing is deleted.
     """
     need_one_of(
-        ctx, (filter_, orphans, strays, renamed), "say which: a FILTER such as state=error, or --orphans"
+        ctx, (filter_, orphans, unowned, renamed), "say which: a FILTER such as state=error, or --orphans"
     )
-    if renamed and (filter_ or orphans or strays):
+    if renamed and (filter_ or orphans or unowned):
         raise click.UsageError("--renamed goes alone: it deletes nothing", ctx)
-    if orphans and strays:
-        raise click.UsageError("--orphans or --strays, not both: what has ended does not run", ctx)
-    wanted = read_filter(filter_)
-    view = open_workspace(workspace)
+    if orphans and unowned:
+        raise click.UsageError("--orphans or --unowned, not both: what has ended does not run", ctx)
+    question = question_of(filter_)
+    catalogue = open_catalogue(workspace)
+    view = catalogue.view
     if renamed:
         moves = list(planned_moves(view.machine, view.layout))
         acted = [move(view.machine, view.layout, one, really=yes) for one in moves]
         return _told(acted, yes, as_json, "moved")
-    jobs = view.orphans() if orphans else view.strays() if strays else view.all_jobs()
-    chosen = list(matching(view, jobs, wanted))
-    seen = {job.key: job.attempt for job in chosen}
-    done = sum(job.state is JobState.DONE for job in chosen)
+    jobs = view.orphans() if orphans else view.unowned() if unowned else catalogue.jobs(every=True)
+    found = chosen(catalogue, question, jobs)
+    own = [job for job in found if job.door is Door.EXPERIMENTS]
+    seen = {job.job_key: job.attempt for job in own}
+    done = sum(job.state is JobState.DONE for job in own)
+    for door in {job.door for job in found} - {Door.EXPERIMENTS}:
+        note(f"{sum(job.door is door for job in found)} of a {door.kind} stay: {_REMEDY[door]}")
     if done and not as_json:
-        note(f"{counted(done, 'job')} of {len(chosen)} {'is' if done == 1 else 'are'} done, with results")
+        note(f"{counted(done, 'job')} of {len(own)} {'is' if done == 1 else 'are'} done, with results")
     acted = (
         _end_and_delete(view, seen, yes)
-        if strays
+        if unowned
         else delete(view, seen, really=yes, used=partial(askers if orphans else users, view), seen=seen)
     )
     return _told(acted, yes, as_json, "deleted")
@@ -103,8 +113,9 @@ def _end_and_delete(view: WorkspaceView, seen: Seen, really: bool) -> list[JobAc
 
 def _plain(one: JobActed) -> dict[str, object]:
     return {
-        "task": one.key.task_id,
         "id": one.key.job_id,
+        "name": one.key.job_id[:SHOWN_DIGITS],
+        "task": one.key.task_id,
         "outcome": one.outcome.name.lower(),
         "detail": one.detail,
         "bytes": one.size,

@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import click
 
+from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, say, size_text, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.errors import NotFound
 from tenuto.jobs.job_files import JobFile, job_files
 from tenuto.jobs.text import safe
+from tenuto.workspace.layout import JobPaths
 from tenuto.workspace.ports import FileKind
 
 
 @click.command()
 @click.argument("job", shell_complete=complete_jobs)
 @click.option("-a", "--all", "every", is_flag=True, help="Also the files that Tenuto keeps there.")
+@kind_option
 @workspace_option
 @json_option
-def command(job: str, every: bool, workspace: str | None, as_json: bool) -> None:
+def command(job: str, every: bool, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """List the files that JOB left in its directory.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
     """
-    view = open_workspace(workspace)
-    paths = view.layout.job(*view.find_one(job))
+    catalogue = open_catalogue(workspace)
+    detail = catalogue.detail(job, kind=kind)
+    directory = detail.fields.get("directory")
+    if directory is None:
+        raise NotFound(
+            f"{detail.row.name} has no directory here: it was not run in this workspace, or is gone"
+        )
     try:
-        found = list(job_files(view.machine.files, paths))
+        key = catalogue.job_key(detail)
+        paths = catalogue.view.layout.job(*key) if key is not None else JobPaths(directory, "")
+        found = list(job_files(catalogue.view.machine.files, paths))
     except OSError as error:
-        raise NotFound(f"the files of {paths.directory} cannot be listed: {error.strerror}") from None
+        raise NotFound(f"the files of {directory} cannot be listed: {error.strerror}") from None
     shown = [one for one in found if every or one.made_by_task]
     if as_json:
-        print_json({"directory": paths.directory, "files": [_plain(one) for one in shown]})
+        print_json({"directory": directory, "files": [_plain(one) for one in shown]})
         return
-    say(safe(paths.directory))
+    say(safe(directory))
     if shown:
         rows: list[list[Cell]] = [[_size(one), one.path] for one in shown]
         table([Column("size", right=True), Column("file", least=16)], rows)

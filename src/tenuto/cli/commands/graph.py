@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from tenuto.cli.chosen_jobs import chosen, jobs_of, question_of, run_option
 from tenuto.cli.console import note, print_json, say
 from tenuto.cli.graphs import dot, svg, text_lines
-from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.selection import jobs_of_runs, matching, read_filter, run_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.jobs.job_graph import job_nodes, task_nodes
 
 MOST_JOBS = 60
@@ -33,7 +33,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Draw which job waits for which: by default of the last run of each experiment.
+    """Draw which job waits for which: by default of those that `tenuto jobs` lists.
 
     With more than 60 jobs there is a node for each task, unless --all asks for all of them.
     """
@@ -41,9 +41,9 @@ def command(
         raise click.UsageError("--dot, --svg and --json exclude each other")
     if tasks and every:
         raise click.UsageError("--tasks and --all exclude each other")
-    wanted = read_filter(filter_)
-    view = open_workspace(workspace)
-    jobs = matching(view, jobs_of_runs(view, run), wanted)
+    question = question_of(filter_)
+    catalogue = open_catalogue(workspace)
+    jobs = chosen(catalogue, question, jobs_of(catalogue, run)[::-1])
     by_task = tasks or (len(jobs) > MOST_JOBS and not every)
     nodes = task_nodes(jobs) if by_task else job_nodes(jobs)
     if as_json:

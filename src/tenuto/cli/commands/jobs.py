@@ -7,21 +7,22 @@ from datetime import datetime
 
 import click
 
-from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option
-from tenuto.cli.selection import (
+from tenuto.catalogue import Catalogue
+from tenuto.cli.chosen_jobs import (
     all_option,
-    in_order,
-    jobs_of_runs,
+    chosen,
+    jobs_of,
     limit_option,
-    matching,
-    read_filter,
+    question_of,
     run_option,
+    shown_limit,
 )
-from tenuto.jobs.key import JobKey
-from tenuto.jobs.result_table import ResultReader, ResultRow, cell_text, result_text, varying_parameters
+from tenuto.cli.console import Cell, Column, ago, note, print_json, state_cell, table
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.jobs.result_table import ResultRow, cell_text, result_text, varying_parameters
+from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration
-from tenuto.jobs.view import JobsView, JobView, plain_job
+from tenuto.lifecycle.owner_names import Door
 
 MOST_TAG_COLUMNS = 12
 MOST_NAMES = 3
@@ -48,56 +49,55 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """List jobs: by default those of the last run of each experiment.
+    """List jobs, the newest first: of the last run of each experiment, of open searches, of services.
 
+    Searches that ended are left out but for the last, jobs of a service after a day; --all shows everything.
     FILTER is such as: state=running and lr<0.1 and task~train. Quote it, since shells know < and >.
     """
     if run is not None and every:
         raise click.UsageError("--run and --all exclude each other")
-    wanted = read_filter(filter_)
-    view = open_workspace(workspace)
-    jobs = view.all_jobs() if every else jobs_of_runs(view, run)
-    found = matching(view, jobs, wanted)
-    if sort is not None:
-        found = in_order(view, found, sort)
-    shown = found[:limit]
-    now = view.machine.clock.now()
+    question = question_of(filter_, sort)
+    catalogue = open_catalogue(workspace)
+    jobs = jobs_of(catalogue, run, every=every)
+    found = chosen(catalogue, question, jobs)
+    shown = found[: shown_limit(limit, as_json=as_json)]
+    now = catalogue.now()
     if as_json:
-        print_json([plain_job(job, now) for job in shown])
+        print_json([plain_row(job, now) for job in shown])
         return
     if not shown:
         note(
-            f"none of {len(jobs)} jobs matches" if jobs else "there are no jobs; --all shows those of no run"
+            f"none of {len(jobs)} jobs matches" if jobs else "there are no jobs; --all shows older ones, too"
         )
         return
-    show_jobs(shown, now, varying_names(view, shown))
+    show_jobs(shown, now, varying_names(catalogue, shown))
     if len(shown) < len(found):
-        note(f"{len(found) - len(shown)} more; raise --limit to see them")
+        note(f"{len(shown)} of {len(found)} jobs; raise --limit to see more")
 
 
-Names = Mapping[JobKey, Mapping[str, str]]
-"""Of jobs without tags, the parameters in which they differ."""
+Names = Mapping[str, Mapping[str, str]]
+"""Key -> of jobs without tags, the parameters in which they differ."""
 _NO_NAMES: Names = {}
 
 
-def varying_names(view: JobsView, jobs: list[JobView]) -> Names:
+def varying_names(catalogue: Catalogue, jobs: list[Row]) -> Names:
     """The parameters that tell jobs without tags from others of their task; none for very many jobs."""
-    untagged = [job for job in jobs if not job.tags]
+    untagged = [job for job in jobs if not job.tags and job.door is not Door.SERVICE]
     if not 1 < len(untagged) <= MOST_NAMED_JOBS:
         return {}
-    stored = ResultReader(view.machine.files, view.layout)
-    rows = [ResultRow(job, stored.parameters(job.key), None) for job in untagged]
+    read = catalogue.own_parameters()
+    rows = [ResultRow(job, read(job), None) for job in untagged]
     names = varying_parameters(rows)[:MOST_NAMES]
     return {row.job.key: {name: cell_text(row.parameters.get(name)) for name in names} for row in rows}
 
 
-def show_jobs(jobs: list[JobView], now: datetime, names: Names = _NO_NAMES) -> None:
+def show_jobs(jobs: list[Row], now: datetime, names: Names = _NO_NAMES) -> None:
     """A table of jobs, with a column for each tag, and for the parameters that `names` gives."""
     tags = list(dict.fromkeys(name for job in jobs for name in job.tags))[:MOST_TAG_COLUMNS]
     tags += [
         name for name in dict.fromkeys(name for one in names.values() for name in one) if name not in tags
     ]
-    several_runs = len({job.run_id for job in jobs}) > 1
+    several_runs = len({job.group for job in jobs}) > 1
     columns = [
         Column("id"),
         Column("task", least=8),
@@ -106,7 +106,7 @@ def show_jobs(jobs: list[JobView], now: datetime, names: Names = _NO_NAMES) -> N
         Column("progress", right=True, rank=2),
         Column("took", right=True, rank=1),
         Column("ended", right=True, rank=40),
-        *([Column("run", rank=41)] if several_runs else []),
+        *([Column("group", rank=41)] if several_runs else []),
         Column("result", least=10, rank=2),
         Column("message", least=10, rank=2),
     ]
@@ -116,19 +116,19 @@ def show_jobs(jobs: list[JobView], now: datetime, names: Names = _NO_NAMES) -> N
 
 
 def _row(
-    job: JobView, said: Mapping[str, object], tags: list[str], now: datetime, several_runs: bool
+    job: Row, said: Mapping[str, object], tags: list[str], now: datetime, several_runs: bool
 ) -> list[Cell]:
     reason = job.reason.name if job.reason else ""
     message = ": ".join(filter(None, (reason, job.alarm or job.message)))
     return [
-        job.job_id[:8],
-        job.task_id,
+        job.name,
+        job.task,
         state_cell(job.state),
         *(str(said.get(tag, "")) for tag in tags),
-        f"{job.progress.fraction:.0%}" if job.progress else "",
-        duration(job.duration_s(now)),
-        ago(job.endtime, now),
-        *([f"{job.experiment_id or ''}/{job.run_id or ''}"] if several_runs else []),
-        result_text(job.small_result),
+        f"{job.progress:.0%}" if job.progress is not None else "",
+        duration(job.elapsed_s(now)),
+        ago(job.ended, now),
+        *([job.group.partition(":")[2]] if several_runs else []),
+        result_text(job.result),
         message,
     ]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import select
 import time
+from typing import NamedTuple
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
+from tenuto.cli.chosen_jobs import chosen, kind_option, named, need_one_of, question_of
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import Cell, Column, Styled, note, print_json, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option, yes_option
 from tenuto.cli.person import person
-from tenuto.cli.selection import jobs_of_runs, matching, named, need_one_of, read_filter
-from tenuto.jobs.key import JobKey
-from tenuto.jobs.outcome import Outcome
+from tenuto.jobs.row import Row
+from tenuto.jobs.source import ActedAs, Action
 from tenuto.jobs.stop import Killing, has_ended, kill
+from tenuto.lifecycle.owner_names import Door
 from tenuto.workspace.machine import this_machine
 
 SLACK_S = 15.0
@@ -26,13 +29,33 @@ ELSEWHERE_S = 10.0
 LOOK_S = 0.2
 
 
+class Killed(NamedTuple):
+    """What became of one job."""
+
+    row: Row
+    outcome: ActedAs
+    detail: str
+    attempt: int
+    ended: bool
+
+    @property
+    def is_fine(self) -> bool:
+        return self.outcome is ActedAs.ASKED and self.ended
+
+
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete_jobs)
-@click.option("--where", metavar="FILTER", help="The running jobs that a filter matches; needs --yes.")
-@click.option("--strays", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
+@click.option(
+    "--where",
+    metavar="FILTER",
+    help="The jobs that a filter matches: running ones, and waiting ones of searches and services; "
+    "needs --yes.",
+)
+@click.option("--unowned", is_flag=True, help="Running jobs that no live run waits for; needs --yes.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only if this attempt is the one that runs.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until they ended.")
 @yes_option
+@kind_option
 @workspace_option
 @json_option
 @click.pass_context
@@ -40,46 +63,90 @@ def command(
     ctx: click.Context,
     jobs: tuple[str, ...],
     where: str | None,
-    strays: bool,
+    unowned: bool,
     attempt: int | None,
     no_wait: bool,
     yes: bool,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> int:
-    """Stop running jobs: each is asked to end, gets its grace period, and is then killed.
+    """Stop jobs: each is asked to end, gets its grace period, and is then killed.
 
-    The exit code is 1 if one of them was not running or could not be stopped.
+    JOB is the beginning of an id, TASK/ID, or a task that has one job; NAME#N of a search or a service, also
+    one that waits. The exit code is 1 if one of them was not running or could not be stopped.
     """
-    need_one_of(ctx, (jobs, where, strays), "say which: a JOB, --where FILTER or --strays")
+    need_one_of(ctx, (jobs, where, unowned), "say which: a JOB, --where FILTER or --unowned")
     if attempt is not None and len(jobs) != 1:
         raise click.UsageError("--attempt is for one JOB", ctx)
-    view = open_workspace(workspace)
-    keys = named(view, jobs)
-    wanted = read_filter((where,)) if where else None
-    if wanted is not None:
-        running = [job for job in jobs_of_runs(view, None) if job.state.running()]
-        keys += [job.key for job in matching(view, running, wanted)]
-    if strays:
-        keys += [job.key for job in view.strays()]
-    keys = list(dict.fromkeys(keys))
-    if (where or strays) and not yes:
-        return _would_kill(keys, as_json)
-    message = f"killed by {person()} with tenuto kill"
-    killed = [kill(view, key, message, attempt=attempt) for key in keys]
-    waited = [(one, True if no_wait else wait_for_end(one)) for one in killed]
-    _show(waited, no_wait, as_json)
-    return exit_codes.OK if all(_is_fine(one, ended) for one, ended in waited) else exit_codes.FAILED
+    question = question_of((where,)) if where else None
+    catalogue = open_catalogue(workspace)
+    rows = named(catalogue, jobs, kind)
+    if question is not None:
+        rows += [row for row in chosen(catalogue, question, catalogue.jobs()) if _can_be_killed(row)]
+    if unowned:
+        rows += catalogue.view.unowned()
+    rows = list({row.key: row for row in rows}.values())
+    if (where or unowned) and not yes:
+        return _would_kill(rows, as_json)
+    killed = [
+        *_kill_here(catalogue, rows, attempt, no_wait),
+        *_kill_elsewhere(catalogue, rows, attempt, no_wait),
+    ]
+    _show(killed, no_wait, as_json)
+    return exit_codes.OK if all(one.is_fine for one in killed) else exit_codes.FAILED
 
 
-def _would_kill(keys: list[JobKey], as_json: bool) -> int:
+def _can_be_killed(row: Row) -> bool:
+    return row.state.running() if row.door is Door.EXPERIMENTS else not row.state.finished()
+
+
+def _would_kill(rows: list[Row], as_json: bool) -> int:
     if as_json:
-        print_json([{"task": key.task_id, "id": key.job_id, "outcome": "would_kill"} for key in keys])
+        print_json([{**_plain(row), "outcome": ActedAs.WOULD_KILL.value} for row in rows])
         return exit_codes.OK
-    if keys:
-        table([Column("id"), Column("task", least=8)], [[key.job_id[:8], key.task_id] for key in keys])
-    note(f"{len(keys)} would be killed; add --yes to do it" if keys else "nothing to kill")
+    if rows:
+        table([Column("id"), Column("task", least=8)], [[row.name, row.task] for row in rows])
+    note(f"{len(rows)} would be killed; add --yes to do it" if rows else "nothing to kill")
     return exit_codes.OK
+
+
+def _kill_here(catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wait: bool) -> list[Killed]:
+    """Stops jobs of experiments, all of them before one is waited for."""
+    message = f"killed by {person()} with tenuto kill"
+    asked = [
+        (row, kill(catalogue.view, row.job_key, message, attempt=attempt))
+        for row in rows
+        if row.door is Door.EXPERIMENTS
+    ]
+    return [
+        Killed(
+            row,
+            ActedAs[one.acted.outcome.name],
+            one.acted.detail or ("" if one.acted.outcome.name == "ASKED" else one.acted.outcome.value),
+            one.acted.attempt,
+            True if no_wait else wait_for_end(one),
+        )
+        for row, one in asked
+    ]
+
+
+def _kill_elsewhere(
+    catalogue: Catalogue, rows: list[Row], attempt: int | None, no_wait: bool
+) -> list[Killed]:
+    """Cancels candidates and jobs of services; their workers and nodes stop them."""
+    others = {row.key: row for row in rows if row.door is not Door.EXPERIMENTS}
+    seen = [row if attempt is None else row._replace(attempt=attempt) for row in others.values()]
+    deadline = time.monotonic() + SLACK_S
+    killed = []
+    for acted in catalogue.act(Action.KILL, seen, by=person()):
+        ended = no_wait or acted.outcome is not ActedAs.ASKED
+        while not ended and time.monotonic() < deadline:
+            ended = catalogue.source(acted.key).detail(acted.key).row.state.finished()
+            if not ended:
+                time.sleep(LOOK_S)
+        killed.append(Killed(others[acted.key], acted.outcome, acted.detail, acted.attempt, ended))
+    return killed
 
 
 def wait_for_end(killing: Killing) -> bool:
@@ -108,41 +175,35 @@ def _wait_for_marker(killing: Killing, patience_s: float) -> bool:
     return True
 
 
-def _is_fine(killing: Killing, ended: bool) -> bool:
-    return killing.acted.outcome is Outcome.ASKED and ended
+def _plain(row: Row) -> dict[str, object]:
+    return {"id": row.id, "name": row.name, "task": row.task}
 
 
-def _show(waited: list[tuple[Killing, bool]], no_wait: bool, as_json: bool) -> None:
+def _show(killed: list[Killed], no_wait: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             [
                 {
-                    "task": one.acted.key.task_id,
-                    "id": one.acted.key.job_id,
-                    "outcome": one.acted.outcome.name.lower(),
-                    "detail": one.acted.detail,
-                    "attempt": one.acted.attempt,
-                    "ended": None if no_wait else ended and one.acted.outcome is Outcome.ASKED,
+                    **_plain(one.row),
+                    "outcome": one.outcome.value,
+                    "detail": one.detail,
+                    "attempt": one.attempt,
+                    "ended": None if no_wait else one.is_fine,
                 }
-                for one, ended in waited
+                for one in killed
             ]
         )
         return
-    if not waited:
+    if not killed:
         note("nothing to kill")
         return
     rows: list[list[Cell]] = []
-    for one, ended in waited:
-        text = one.acted.outcome.value
-        if one.acted.outcome is Outcome.ASKED and not no_wait:
-            text = "stopped" if ended else "does not stop; look at its processes"
+    for one in killed:
+        text = one.outcome.value.replace("_", " ")
+        if one.outcome is ActedAs.ASKED and not no_wait:
+            text = "stopped" if one.ended else "does not stop; look at its processes"
         rows.append(
-            [
-                one.acted.key.job_id[:8],
-                one.acted.key.task_id,
-                Styled(text, "green" if _is_fine(one, ended) else "yellow"),
-                one.acted.detail,
-            ]
+            [one.row.name, one.row.task, Styled(text, "green" if one.is_fine else "yellow"), one.detail]
         )
     columns = [Column("id"), Column("task", least=8), Column("outcome", least=8), Column("", least=8, rank=1)]
     table(columns, rows)

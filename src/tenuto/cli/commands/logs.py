@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import codecs
+import time
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
+from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import note, print_json
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.log import Follower, read_tail
+from tenuto.jobs.row import Row
 from tenuto.jobs.text import safe_lines
 from tenuto.jobs.watch import JobWatch, News
 from tenuto.lifecycle.states import JobState
 
 LOOK_EVERY_S = 2.0
 """A runner that was killed leaves no sign in the directory."""
+LOOK_ELSEWHERE_S = 0.5
+"""How often a log is read that no directory of the workspace holds."""
 LONGEST_LINE = 8192
 TAIL_LIMIT = 1 << 20
 
@@ -29,18 +35,25 @@ TAIL_LIMIT = 1 << 20
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--err", is_flag=True, help="What it printed to standard error.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="Last lines.")
+@kind_option
 @workspace_option
 @json_option
-def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None, as_json: bool) -> int:
+def command(
+    job: str, follow: bool, err: bool, lines: int, kind: str | None, workspace: str | None, as_json: bool
+) -> int:
     """Show what JOB printed; of a failed job also what it printed to standard error.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job. With --follow the exit code is 1 if
-    the job failed.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
+    With --follow the exit code is 1 if the job failed.
     """
     if follow and as_json:
         raise click.UsageError("--follow and --json exclude each other")
-    view = open_workspace(workspace)
-    key = view.find_one(job)
+    catalogue = open_catalogue(workspace)
+    detail = catalogue.detail(job, kind=kind)
+    key = catalogue.job_key(detail)
+    if key is None:
+        return _show_elsewhere(catalogue, detail.row, "err" if err else "out", follow, lines, as_json)
+    view = catalogue.view
     paths = view.layout.job(*key)
     path = paths.err if err else paths.out
     tail = read_tail(view.machine.files, path, limit=TAIL_LIMIT)
@@ -49,7 +62,7 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
     if as_json:
         whole = tail is not None and tail.is_whole and len(kept) == len(found)
         text = "\n".join(kept) + "\n" * bool(kept)
-        print_json({"task": key.task_id, "id": key.job_id, "path": path, "text": text, "whole": whole})
+        print_json(_plain(detail.row, path, text, whole))
         return exit_codes.OK
     for line in kept:
         click.echo(safe_lines(line))
@@ -57,10 +70,49 @@ def command(job: str, follow: bool, err: bool, lines: int, workspace: str | None
         has_more = not err and _show_errors(view, key, lines)
         if not found and not has_more:
             other = "it printed nothing" if tail else "it has printed nothing yet"
-            why = hint(f"tenuto why {key.job_id[:8]}")
+            why = hint(f"tenuto why {detail.row.name}")
             note(f"{other}; try {'without --err' if err else '--err'}, or: {why}")
         return exit_codes.OK
     return _follow(view, key, Follower(view.machine.files, path, tail))
+
+
+def _plain(row: Row, path: str | None, text: str, whole: bool) -> dict[str, object]:
+    return {"id": row.id, "name": row.name, "task": row.task, "path": path, "text": text, "whole": whole}
+
+
+def _show_elsewhere(
+    catalogue: Catalogue, row: Row, stream: str, follow: bool, lines: int, as_json: bool
+) -> int:
+    """Shows what a job printed that has no directory in the workspace: a payload's, or another machine's."""
+    source = catalogue.source(row.key)
+    log = source.log(row.key, stream, 0)
+    size = log.size()
+    offset = max(size - TAIL_LIMIT, 0)
+    found = log.read(offset, TAIL_LIMIT).decode("utf-8", "replace").splitlines()
+    kept = found[max(len(found) - lines, 0) :]
+    if as_json:
+        text = "\n".join(kept) + "\n" * bool(kept)
+        print_json(_plain(row, None, text, not offset and len(kept) == len(found)))
+        return exit_codes.OK
+    for line in kept:
+        click.echo(safe_lines(line))
+    if not found and not follow:
+        note(f"it printed nothing that is kept here; try --err, or: {hint(f'tenuto why {row.name}')}")
+    printed = _Lines()
+    while follow:
+        has_ended = log.ended()
+        data = log.read(size, TAIL_LIMIT)
+        size += len(data)
+        printed.print(data)
+        if has_ended and not data:
+            printed.end()
+            row = source.detail(row.key).row
+            note(f"{row.name} is {row.state.name.lower()}")
+            return exit_codes.FAILED if row.state is JobState.ERROR else exit_codes.OK
+        if not data:
+            time.sleep(LOOK_ELSEWHERE_S)
+            log = source.log(row.key, stream, 0)
+    return exit_codes.OK
 
 
 def _show_errors(view: WorkspaceView, key: JobKey, lines: int) -> bool:

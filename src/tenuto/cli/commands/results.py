@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
+from tenuto.cli.chosen_jobs import all_option, chosen, jobs_of, limit_option, question_of, run_option
 from tenuto.cli.console import Cell, Column, note, print_json, say, table, window_width
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.plots import Point, bars, histogram, scatter
 from tenuto.cli.program import hint
-from tenuto.cli.selection import all_option, jobs_of_runs, limit_option, matching, read_filter, run_option
 from tenuto.errors import NotFound
 from tenuto.jobs.result_table import (
-    ResultReader,
     ResultRow,
     best_column,
     cell_text,
@@ -70,7 +69,7 @@ def command(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Show what jobs returned, the best first: by default those of the last run of each experiment.
+    """Show what jobs gave, the best first: by default those that `tenuto jobs` lists.
 
     FILTER is such as: result.accuracy>0.9 and lr<0.1. Quote it, since shells know < and >.
     """
@@ -78,32 +77,32 @@ def command(
         raise click.UsageError("--run and --all exclude each other")
     if as_json + as_csv + (plot is not None) > 1:
         raise click.UsageError("--json, --csv and --plot exclude each other")
-    wanted = read_filter(filter_)
-    view = open_workspace(workspace)
-    jobs = view.all_jobs() if every else jobs_of_runs(view, run)
-    found = matching(view, jobs, wanted)
-    read = ResultReader(view.machine.files, view.layout).rows(found)
+    question = question_of(filter_)
+    catalogue = open_catalogue(workspace)
+    jobs = jobs_of(catalogue, run, every=every)
+    found = chosen(catalogue, question, jobs)
+    read = catalogue.result_rows(found[::-1])
     rows = [row for row in read if row.result is not None]
     if not rows and not (as_json or as_csv):
         note(_nothing(len(jobs), found, read))
         return
     rows, by = _ordered(rows, sort)
     shown = rows[:limit]
-    chosen = _chosen(columns, rows)
+    names = _chosen(columns, rows)
     if plot is not None:
         _plot(plot, shown)
     elif as_json:
         print_json([_plain(row) for row in shown])
     elif as_csv:
-        click.echo(_csv(shown, chosen), nl=False)
+        click.echo(_csv(shown, names), nl=False)
     else:
-        _show(shown, chosen)
+        _show(shown, names)
         _tell(rows, shown, len(read), by)
 
 
 def _nothing(jobs: int, found: Sequence[Any], read: Sequence[ResultRow]) -> str:
     if not jobs:
-        return "there are no jobs; --all shows those of no run"
+        return "there are no jobs; --all shows older ones, too"
     if not found:
         return f"none of {jobs} jobs matches"
     if not read:
@@ -143,7 +142,7 @@ def _known(name: str, rows: Sequence[ResultRow]) -> None:
 
 
 def _show(rows: Sequence[ResultRow], chosen: list[str] | None) -> None:
-    several_tasks = len({row.job.task_id for row in rows}) > 1
+    several_tasks = len({row.job.task for row in rows}) > 1
     names = chosen or [*tag_columns(rows), *varying_parameters(rows), *result_columns(rows)]
     results = set(result_columns(rows))
     heads = [Column("id"), *([Column("task", least=8)] if several_tasks else [])]
@@ -153,8 +152,8 @@ def _show(rows: Sequence[ResultRow], chosen: list[str] | None) -> None:
         heads.append(Column(name, right=is_number, least=0 if is_number else 5, rank=rank))
     lines: list[list[Cell]] = [
         [
-            row.job.job_id[:8],
-            *([row.job.task_id] if several_tasks else []),
+            row.job.name,
+            *([row.job.task] if several_tasks else []),
             *(cell_text(row.get(name)) for name in names),
         ]
         for row in rows
@@ -174,11 +173,13 @@ def _tell(rows: Sequence[ResultRow], shown: Sequence[ResultRow], done: int, by: 
 
 def _plain(row: ResultRow) -> dict[str, Any]:
     return {
-        "task": row.job.task_id,
-        "id": row.job.job_id,
+        "id": row.job.id,
+        "name": row.job.name,
+        "kind": row.job.door.kind,
+        "task": row.job.task,
         "state": JobState.DONE.name.lower(),
-        "experiment": row.job.experiment_id,
-        "run": row.job.run_id,
+        "experiment": row.job.experiment,
+        "run": row.job.run,
         "tags": dict(row.job.tags),
         "parameters": dict(row.parameters),
         "result": row.result,
@@ -195,8 +196,8 @@ def _csv(rows: Sequence[ResultRow], chosen: list[str] | None) -> str:
         cells = [row.get(name) for name in names]
         writer.writerow(
             [
-                row.job.task_id,
-                row.job.job_id,
+                row.job.task,
+                row.job.id,
                 *(repr(cell) if isinstance(cell, float) else cell_text(cell) for cell in cells),
             ]
         )

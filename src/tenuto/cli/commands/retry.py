@@ -5,16 +5,20 @@ from __future__ import annotations
 import click
 
 from tenuto.cli import exit_codes
+from tenuto.cli.chosen_jobs import kind_option, named, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
 from tenuto.cli.console import note, print_json, say, state_cell, styled
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
+from tenuto.cli.person import person
 from tenuto.cli.program import hint
-from tenuto.cli.selection import named, need_one_of
 from tenuto.jobs.outcome import Outcome
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
+from tenuto.jobs.row import SHOWN_DIGITS
+from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
 from tenuto.launchers.choice import SLURM, Launchers
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
@@ -30,8 +34,9 @@ from tenuto.settings import load_settings
     "--run",
     metavar="RUN",
     shell_complete=complete_runs,
-    help="The run for --failed; by default each experiment's last.",
+    help="The run or search for --failed; by default each experiment's last run.",
 )
+@kind_option
 @workspace_option
 @json_option
 @click.pass_context
@@ -41,14 +46,16 @@ def command(
     failed: bool,
     attempt: int | None,
     run: str | None,
+    kind: str | None,
     workspace: str | None,
     as_json: bool,
 ) -> int:
     """Run failed jobs again, now, and wait for them.
 
     Each is started from its own directory with the parameters that it holds, so its script is not needed.
-    A job that never started has none there: for it, run the experiment again. The exit code is 1 if one fails
-    again or cannot be run. Ctrl-C leaves them running.
+    A job that never started has none there: for it, run the experiment again. A candidate (NAME#N, or
+    --failed --run NAME) is tried again by `tenuto evolve` or a worker; a job of a service is never run again. The
+    exit code is 1 if one fails again or cannot be run. Ctrl-C leaves them running.
     """
     need_one_of(ctx, (jobs, failed), "say which: a JOB, or --failed")
     if run is not None and not failed:
@@ -56,8 +63,21 @@ def command(
     if attempt is not None and (failed or len(jobs) != 1):
         raise click.UsageError("--attempt is for one JOB", ctx)
     settings = load_settings()
-    view = open_workspace(workspace, settings)
-    keys = named(view, jobs)
+    catalogue = open_catalogue(workspace, settings)
+    view = catalogue.view
+    rows = named(catalogue, jobs, kind)
+    group = catalogue.group(run, kind=kind) if run is not None else None
+    if group is not None and group.door is not Door.EXPERIMENTS:
+        rows += [row for row in catalogue.jobs_of(group) if row.state is JobState.ERROR]
+        failed = False
+    others = [
+        row if attempt is None else row._replace(attempt=attempt)
+        for row in rows
+        if row.door is not Door.EXPERIMENTS
+    ]
+    acted = catalogue.act(Action.RETRY, others, by=person())
+    names = {row.key: row.name for row in others}
+    keys = [row.job_key for row in rows if row.door is Door.EXPERIMENTS]
     seen = {} if attempt is None else dict.fromkeys(keys, attempt)
     if failed:
         seen |= view.failed_jobs(run)
@@ -68,9 +88,12 @@ def command(
     launcher = launchers.named(SLURM if settings.launcher == SLURM else "spawn")
     prepared = prepare(view, keys, scheduler, launcher, seen=seen)
     if not as_json:
+        for one in acted:
+            is_retried = one.outcome is ActedAs.RETRIED
+            note(f"{names[one.key]} is {'to be tried again' if is_retried else f'not run: {one.detail}'}")
         for refused in prepared.refused:
             note(f"{refused.key} is not run: {refused.detail}")
-        if not keys:
+        if not keys and not others:
             note("nothing failed")
     owner = Retrying(_ignore if as_json else _tell)
     try:
@@ -83,9 +106,25 @@ def command(
     finally:
         launchers.close()
     if as_json:
-        print_json(_plain(prepared, submitted))
+        print_json(_plain(prepared, submitted) + [_plain_other(one, names[one.key]) for one in acted])
     done = all(job.state is JobState.DONE for job in submitted)
-    return exit_codes.OK if done and not prepared.refused else exit_codes.FAILED
+    is_fine = done and not prepared.refused and all(one.outcome is ActedAs.RETRIED for one in acted)
+    return exit_codes.OK if is_fine else exit_codes.FAILED
+
+
+def _plain_other(one: Acted, name: str) -> dict[str, object]:
+    """A candidate, or a job of a service."""
+    is_retried = one.outcome is ActedAs.RETRIED
+    return {
+        "id": name,
+        "name": name,
+        "task": name.rpartition("#")[0],
+        "state": "waiting" if is_retried else "refused",
+        "outcome": one.outcome.value,
+        "reason": None,
+        "message": one.detail or None,
+        "attempt": one.attempt,
+    }
 
 
 def _ignore(event: Event) -> None:
@@ -102,8 +141,9 @@ def _tell(event: Event) -> None:
 def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, object]]:
     ran: list[dict[str, object]] = [
         {
-            "task": job.task_id,
             "id": job.job_id,
+            "name": job.job_id[:SHOWN_DIGITS],
+            "task": job.task_id,
             "state": job.state.name.lower(),
             "outcome": Outcome.RETRIED.name.lower(),
             "reason": job.failure_status.name.lower() if job.failure_status else None,
@@ -114,8 +154,9 @@ def _plain(prepared: PreparedRetries, submitted: list[Job]) -> list[dict[str, ob
     ]
     refused: list[dict[str, object]] = [
         {
-            "task": one.key.task_id,
             "id": one.key.job_id,
+            "name": one.key.job_id[:SHOWN_DIGITS],
+            "task": one.key.task_id,
             "state": "refused",
             "outcome": one.outcome.name.lower(),
             "reason": None,

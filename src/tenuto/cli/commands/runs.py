@@ -8,15 +8,15 @@ from tenuto.cli import exit_codes
 from tenuto.cli.commands.jobs import show_jobs, varying_names
 from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, moment, note, print_json, say, size_text, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option, yes_option
+from tenuto.cli.options import json_option, open_catalogue, open_workspace, workspace_option, yes_option
 from tenuto.cli.program import hint
 from tenuto.errors import ExperimentLocked, NotFound
 from tenuto.experiments.pruning import prune_runs
 from tenuto.experiments.run_record import RunState, add_tags, remove_tags
 from tenuto.experiments.runs import RunView, plain_run
 from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.row import plain_row
 from tenuto.jobs.text import duration, energy, safe
-from tenuto.jobs.view import plain_job
 from tenuto.lifecycle.states import JobState
 from tenuto.settings import load_settings
 
@@ -78,13 +78,14 @@ def untag_command(run: str, tags: tuple[str, ...], workspace: str | None) -> int
 @json_option
 def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     """Show one RUN and its jobs: EXPERIMENT (its last run), EXPERIMENT/RUN, or a run id."""
-    view = open_workspace(workspace)
+    catalogue = open_catalogue(workspace)
+    view = catalogue.view
     found = view.run(run)
     now = view.machine.clock.now()
     jobs = view.jobs(found)
     commits = view.commits(found)
     if as_json:
-        print_json({**plain_run(found), "git": commits, "job_list": [plain_job(job, now) for job in jobs]})
+        print_json({**plain_run(found), "git": commits, "job_list": [plain_row(job, now) for job in jobs]})
         return
     say(f"{safe(found.name)}  {found.state.value}{' (live)' if found.live else ''}")
     say(f"started {moment(found.started)} by process {found.pid} on {safe(str(found.host))}")
@@ -103,7 +104,7 @@ def show_command(run: str, workspace: str | None, as_json: bool) -> None:
     )
     if jobs:
         say("")
-        show_jobs([job._replace(run_id=None) for job in jobs], now, varying_names(view, jobs))
+        show_jobs(jobs, now, varying_names(catalogue, jobs))
 
 
 @command.command("prune")

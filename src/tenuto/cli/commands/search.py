@@ -1,11 +1,11 @@
-"""`tenuto search`: list, show, steer, export and remove searches."""
+"""`tenuto search`: what only a search has."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json as jsons
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from tenuto.cli.options import json_option, looks_like_workspace, workspace_opti
 from tenuto.cli.session import tell
 from tenuto.errors import NotFound, SettingsError
 from tenuto.jobs.text import safe, truncate
-from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd, SearchState
+from tenuto.lifecycle.evolution import EvolutionStatus, SearchEnd
 from tenuto.search.export import artifacts_of, candidate_rows
-from tenuto.search.line_reporter import number as shown_number
 from tenuto.search.manual_candidate import add_candidate
 from tenuto.search.opening import FILE_NAME, default_workspace, has_searches, open_database
 from tenuto.search.search_overview import SearchOverview, overview, workers
@@ -33,7 +32,10 @@ ARTIFACT_COLUMNS = 200
 
 @click.group()
 def command() -> None:
-    """List, show, steer, export and remove searches.
+    """What only a search has: its best, its workers, candidates of your own, its end.
+
+    `tenuto status`, `jobs`, `why`, `kill`, `retry`, `pause` and `resume` know searches, too: see
+    `tenuto status NAME` and `tenuto why NAME#N`.
 
     Exit codes: 0 done; 1 nothing was changed; 2 wrong usage; 3 no such search.
     """
@@ -71,45 +73,6 @@ def opened(workspace: str | None, name: str | None = None) -> Iterator[Store]:
         yield store
     finally:
         database.close()
-
-
-@command.command("list")
-@workspace_option
-@json_option
-def list_searches(workspace: str | None, as_json: bool) -> None:
-    """List the searches of a workspace."""
-    with opened(workspace) as store:
-        found = [overview(store, name) for name in store.names()]
-    if as_json:
-        click.echo(jsons.dumps([one.as_json() for one in found]))
-        return
-    for one in found:
-        best = (
-            ""
-            if one.best is None
-            else f", best {shown_number(one.best['objective'])} (#{one.best['number']})"
-        )
-        ended = f" ({one.reason})" if one.reason else ""
-        click.echo(
-            f"{safe(one.name)}  {one.state.lower()}{ended}: {one.scheduled} candidates, {one.unfinished} in "
-            f"flight, {one.failed} failed{best}"
-        )
-
-
-@command.command()
-@click.argument("name")
-@workspace_option
-@json_option
-def show(name: str, workspace: str | None, as_json: bool) -> None:
-    """Show where a search stands."""
-    with opened(workspace, name) as store:
-        found = overview(store, name)
-    if as_json:
-        click.echo(jsons.dumps(found.as_json()))
-        return
-    for key, value in found.as_json().items():
-        if value is not None:
-            click.echo(f"{key:<12}{safe(value if isinstance(value, str) else jsons.dumps(value))}")
 
 
 @command.command()
@@ -217,19 +180,6 @@ def remove(ctx: click.Context, name: str, yes: bool, workspace: str | None) -> N
     tell(f"{safe(name)} is removed")
 
 
-def steering(verb: str, help: str, act: Callable[[Store, str], int | bool], done: str) -> None:
-    """Adds a command that changes a whole search."""
-
-    @command.command(verb, help=help)
-    @click.argument("name")
-    @workspace_option
-    @click.pass_context
-    def steer(ctx: click.Context, name: str, workspace: str | None) -> None:
-        with opened(workspace, name) as store:
-            changed = act(store, name)
-        _tell_changed(ctx, name, bool(changed), done)
-
-
 def _tell_changed(ctx: click.Context, name: str, is_changed: bool, done: str) -> None:
     if not is_changed:
         tell(f"{safe(name)}: nothing was changed")
@@ -237,55 +187,15 @@ def _tell_changed(ctx: click.Context, name: str, is_changed: bool, done: str) ->
     tell(f"{safe(name)}: {done}")
 
 
-steering(
-    "pause",
-    "Make and start no more candidates until it is resumed.",
-    lambda store, name: store.set_state(name, SearchState.PAUSED),
-    "paused; what runs goes on",
-)
-steering(
-    "resume",
-    "Let a paused search go on.",
-    lambda store, name: store.set_state(name, SearchState.RUNNING),
-    "resumed",
-)
-steering(
-    "drain",
-    "End a search: what waits is cancelled, what runs is waited for.",
-    lambda store, name: store.drain(name, SearchEnd.STOPPED, "drained by a person"),
-    "ends when what runs has ended",
-)
-
-NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="[N]...")
-
-
 @command.command()
 @click.argument("name")
-@NUMBERS
 @workspace_option
 @click.pass_context
-def cancel(ctx: click.Context, name: str, numbers: tuple[int, ...], workspace: str | None) -> None:
-    """Cancel candidates by their numbers, or all that are unfinished; running ones are stopped."""
+def drain(ctx: click.Context, name: str, workspace: str | None) -> None:
+    """End a search: what waits is cancelled, what runs is waited for."""
     with opened(workspace, name) as store:
-        count = store.cancel(name, numbers or None)
-    _tell_changed(ctx, name, count > 0, f"{count} cancelled")
-
-
-@command.command()
-@click.argument("name")
-@NUMBERS
-@click.option("--failed", is_flag=True, help="All that failed.")
-@workspace_option
-@click.pass_context
-def retry(
-    ctx: click.Context, name: str, numbers: tuple[int, ...], failed: bool, workspace: str | None
-) -> None:
-    """Try failed or cancelled candidates again; `tenuto evolve` or a worker runs them."""
-    if bool(numbers) == failed:
-        raise click.UsageError("give numbers, or --failed")
-    with opened(workspace, name) as store:
-        count = store.retry(name, None if failed else numbers)
-    _tell_changed(ctx, name, count > 0, f"{count} to be tried again")
+        is_changed = store.drain(name, SearchEnd.STOPPED, "drained by a person")
+    _tell_changed(ctx, name, is_changed, "ends when what runs has ended")
 
 
 @command.command()

@@ -2,105 +2,121 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from datetime import datetime
 
 import click
 
+from tenuto.catalogue import Catalogue
+from tenuto.cli.chosen_jobs import kind_option
+from tenuto.cli.completions import complete_runs
 from tenuto.cli.console import Cell, Column, Styled, ago, note, print_json, say, table
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
-from tenuto.experiments.run_record import RunState
-from tenuto.experiments.runs import RunView, plain_run
-from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.key import JobKey
+from tenuto.jobs.result_table import cell_text
+from tenuto.jobs.row import Group, PlainGroup, Row, plain_group, plain_row
 from tenuto.jobs.text import duration, safe
-from tenuto.jobs.view import JobView, plain_job
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 
 MOST_RUNNING = 20
-Others = dict[str, dict[JobKey, JobState]]
-"""The jobs of searches and services, by their owners."""
-_COLOURS = {RunState.RUNNING: "cyan", RunState.DONE: "green", RunState.FAILED: "red"}
+_COLOURS = {"running": "cyan", "done": "green", "failed": "red"}
+
+Counted = list[tuple[Group, Mapping[JobState, int]]]
 
 
 @click.command()
+@click.argument("group", required=False, shell_complete=complete_runs)
+@kind_option
 @workspace_option
 @json_option
-def command(workspace: str | None, as_json: bool) -> None:
-    """Show the experiments of a workspace, their last runs, its searches and services, and what runs now."""
-    view = open_workspace(workspace)
-    runs = view.find_runs(None)
-    counted = [(run, view.counts(run)) for run in runs]
-    running = [
-        job
-        for run, counts in counted
-        if any(state.running() for state in counts)
-        for job in view.jobs(run)
-        if job.state.running()
-    ]
-    others = view.jobs_of_no_run()
-    running += [
-        view.job_alone(key) for jobs in others.values() for key, state in jobs.items() if state.running()
-    ]
-    running = list({job.key: job for job in reversed(running)}.values())[::-1]
-    if as_json:
-        print_json(_plain(view, counted, others, running))
+def command(group: str | None, kind: str | None, workspace: str | None, as_json: bool) -> None:
+    """Show the last runs of experiments, searches and services, and what runs now.
+
+    With GROUP: all that is known of one experiment's last run, run, search or service.
+    """
+    catalogue = open_catalogue(workspace)
+    if group is not None:
+        _show_group(catalogue, catalogue.group(group, kind=kind), as_json)
         return
-    say(f"workspace {safe(view.layout.root)}")
-    if not runs and not others:
+    counted = [(one, catalogue.counts(one)) for one in _newest(catalogue.groups(kind))]
+    running = _running(catalogue, counted)
+    now = catalogue.now()
+    if as_json:
+        print_json(
+            {
+                "workspace": catalogue.view.layout.root,
+                "groups": [_plain(one, counts) for one, counts in counted],
+                "running": [plain_row(row, now) for row in running],
+            }
+        )
+        return
+    say(f"workspace {safe(catalogue.view.layout.root)}")
+    if not counted:
         note("no experiment was run here yet")
         return
-    if runs:
-        _show_runs(view, counted)
-    _show_others(others)
-    _show_running(view, running)
+    _show_groups(counted, now)
+    _show_running(running, now)
     _show_hints(counted, running)
 
 
-def _plain(
-    view: WorkspaceView,
-    counted: list[tuple[RunView, Counter[JobState]]],
-    others: Others,
-    running: list[JobView],
-) -> dict[str, Any]:
-    now = view.machine.clock.now()
-    return {
-        "workspace": view.layout.root,
-        "runs": [
-            {**plain_run(run), "counts": {state.name.lower(): counts[state] for state in JobState}}
-            for run, counts in counted
-        ],
-        "owners": [
-            {"owner": owner, "counts": {state.name.lower(): counts[state] for state in JobState}}
-            for owner, counts in _counts(others)
-        ],
-        "running": [plain_job(job, now) for job in running],
+def _newest(groups: list[Group]) -> list[Group]:
+    """The groups without all but the last run of each experiment."""
+    return list({(group.door, group.name): group for group in reversed(groups)}.values())[::-1]
+
+
+def _running(catalogue: Catalogue, counted: Counted) -> list[Row]:
+    busy = {
+        group.door for group, counts in counted if any(state.running() and counts[state] for state in counts)
     }
+    return [
+        row
+        for source in catalogue.sources
+        if source.door in busy
+        for chunk in source.listed()
+        for row in chunk
+        if row.state.running()
+    ]
 
 
-def _show_runs(view: WorkspaceView, counted: list[tuple[RunView, Counter[JobState]]]) -> None:
-    now = view.machine.clock.now()
+def _plain(group: Group, counts: Mapping[JobState, int]) -> PlainGroup:
+    return plain_group(group, counts, sum(counts.values()), None, is_loaded=True)
+
+
+def _show_group(catalogue: Catalogue, group: Group, as_json: bool) -> None:
+    plain = {**_plain(group, catalogue.counts(group)), **catalogue.source(group.group).about(group.group)}
+    if as_json:
+        print_json(plain)
+        return
+    for name, value in plain.items():
+        if value not in (None, "", [], {}):
+            say(f"{name:<12} {safe(cell_text(value))}")
+
+
+def _show_groups(counted: Counted, now: datetime) -> None:
     rows: list[list[Cell]] = []
-    for run, counts in counted:
-        waiting = counts[JobState.WAITING] + counts[JobState.READY]
+    kinds = {group.door for group, _ in counted}
+    for group, counts in counted:
+        number = {state: counts.get(state, 0) for state in JobState}
         rows.append(
             [
-                run.experiment_id,
-                run.run_id,
-                Styled(run.state.value, _COLOURS.get(run.state, "yellow")),
-                _count(counts[JobState.DONE], "green"),
-                _count(counts[JobState.RUNNING] + counts[JobState.SCHEDULED], "cyan"),
-                _count(waiting, "yellow"),
-                _count(counts[JobState.ERROR], "red"),
-                _count(counts[JobState.UNSCHEDULED], None),
-                ago(run.started, now),
+                *([group.door.kind] if kinds != {Door.EXPERIMENTS} else []),
+                group.name,
+                group.run,
+                Styled(group.state, _COLOURS.get(group.state.lower(), "yellow")),
+                _count(number[JobState.DONE], "green"),
+                _count(number[JobState.RUNNING] + number[JobState.SCHEDULED], "cyan"),
+                _count(number[JobState.WAITING] + number[JobState.READY], "yellow"),
+                _count(number[JobState.ERROR], "red"),
+                _count(number[JobState.UNSCHEDULED], None),
+                ago(group.started, now),
             ]
         )
     say("")
     table(
         [
-            Column("experiment", least=8),
+            *([Column("kind", rank=2)] if kinds != {Door.EXPERIMENTS} else []),
+            Column("experiment" if kinds == {Door.EXPERIMENTS} else "name", least=8),
             Column("last run", rank=3),
             Column("state", rank=1),
             Column("done", right=True),
@@ -114,54 +130,25 @@ def _show_runs(view: WorkspaceView, counted: list[tuple[RunView, Counter[JobStat
     )
 
 
-def _counts(others: Others) -> list[tuple[str, Counter[JobState]]]:
-    return [(owner, Counter(jobs.values())) for owner, jobs in others.items()]
-
-
-def _show_others(others: Others) -> None:
-    """The searches and services of the workspace: how many of their jobs are in which state."""
-    if not others:
-        return
-    rows: list[list[Cell]] = [
-        [
-            owner,
-            _count(counts[JobState.DONE], "green"),
-            _count(counts[JobState.RUNNING] + counts[JobState.SCHEDULED], "cyan"),
-            _count(counts[JobState.ERROR], "red"),
-        ]
-        for owner, counts in _counts(others)
-    ]
-    say("")
-    columns = [
-        Column("owner", least=8),
-        *(Column(name, right=True) for name in ("done", "running", "failed")),
-    ]
-    table(columns, rows)
-
-
 def _count(number: int, colour: str | None) -> Styled:
     return Styled(str(number), colour if number else None, dim=not number)
 
 
-def _show_running(view: WorkspaceView, running: list[JobView]) -> None:
+def _show_running(running: list[Row], now: datetime) -> None:
     if not running:
         return
-    now = view.machine.clock.now()
-    rows: list[list[Cell]] = []
-    for job in running[:MOST_RUNNING]:
-        elapsed = job.duration_s(now)
-        left = job.progress.left_s(now) if job.progress else None
-        rows.append(
-            [
-                job.job_id[:8],
-                job.task_id,
-                f"{job.progress.fraction:.0%}" if job.progress else "–",
-                duration(elapsed),
-                duration(left),
-                " ".join(f"{name}={value}" for name, value in job.tags.items()),
-                job.progress.words if job.progress else "",
-            ]
-        )
+    rows: list[list[Cell]] = [
+        [
+            job.name,
+            job.task,
+            f"{job.progress:.0%}" if job.progress is not None else "–",
+            duration(job.elapsed_s(now)),
+            duration(job.left_s(now)),
+            " ".join(f"{name}={value}" for name, value in job.tags.items()),
+            job.progress_desc or "",
+        ]
+        for job in running[:MOST_RUNNING]
+    ]
     say("")
     say(f"running now: {len(running)}")
     table(
@@ -180,18 +167,13 @@ def _show_running(view: WorkspaceView, running: list[JobView]) -> None:
         say(f"and {len(running) - MOST_RUNNING} more: {hint('tenuto jobs state=running')}")
 
 
-def _show_hints(counted: list[tuple[RunView, Counter[JobState]]], running: list[JobView]) -> None:
+def _show_hints(counted: Counted, running: list[Row]) -> None:
     say("")
-    strays = [
-        job
-        for run, _ in counted
-        if not run.live
-        for job in running
-        if (job.experiment_id, job.run_id) == (run.experiment_id, run.run_id)
-    ]
-    if strays:
-        kill = hint("tenuto kill --strays")
-        say(f"no run waits for {len(strays)} of them: run the experiment again, or {kill}")
-    if any(counts[JobState.ERROR] for _, counts in counted):
+    left = {group.group for group, _ in counted if not group.live and group.door is Door.EXPERIMENTS}
+    unowned = [row for row in running if row.group in left]
+    if unowned:
+        kill = hint("tenuto kill --unowned")
+        say(f"no run waits for {len(unowned)} of them: run the experiment again, or {kill}")
+    if any(counts.get(JobState.ERROR) for _, counts in counted):
         say(f"what failed: {hint('tenuto jobs state=error')}")
         say(f"why, and again: {hint('tenuto why ID')}, {hint('tenuto retry ID')}")

@@ -13,8 +13,7 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import print_json
-from tenuto.cli.doors import LOOPBACK, open_doors
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, workspace_option
 from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.query import read_question
@@ -105,14 +104,14 @@ def _provider(
             remote.close()
         return
     settings = load_settings()
-    view = open_workspace(workspace, settings)
-    with open_doors(view, settings) as sources:
-        groups = [group.group for source in sources for group in source.groups()]
-        local = LocalProvider(sources, workspace=view.layout.root, version=__version__, read_only=read_only)
-        try:
-            yield local, groups
-        finally:
-            local.close()
+    catalogue = open_catalogue(workspace, settings)
+    groups = [group.group for group in catalogue.groups()]
+    root = catalogue.view.layout.root
+    local = LocalProvider(catalogue.sources, workspace=root, version=__version__, read_only=read_only)
+    try:
+        yield local, groups
+    finally:
+        local.close()
 
 
 def _code_of(url: str) -> Callable[[], str | None] | None:

@@ -15,15 +15,15 @@ import click
 from tenuto import __version__
 from tenuto.cli import exit_codes
 from tenuto.cli.console import note, print_json
-from tenuto.cli.doors import LOOPBACK, open_doors, settings_with_service
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import LOOPBACK, json_option, open_catalogue, open_workspace, workspace_option
 from tenuto.cli.person import person
 from tenuto.errors import NotFound
 from tenuto.jobs.tcp_ports import LOCALHOST
 from tenuto.light import late
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.web.registrations import new_code, registrations
-from tenuto.settings import state_directory
+from tenuto.settings import Settings, load_settings, state_directory
+from tenuto.settings.urls import Url
 
 if TYPE_CHECKING:
     from tenuto.monitor.web import http_server
@@ -82,11 +82,14 @@ def command(
     if host not in LOOPBACK and not allow_remote:
         raise click.UsageError(_REACHABLE.format(host=host), ctx)
     settings = settings_with_service(service_db)
-    view = open_workspace(workspace, settings)
+    catalogue = open_catalogue(workspace, settings)
     code = _first_code(code_file, ctx)
-    with _listening(host, port, ctx) as listening, open_doors(view, settings) as sources:
+    with _listening(host, port, ctx) as listening:
         provider = LocalProvider(
-            sources, workspace=view.layout.root, version=__version__, read_only=read_only
+            catalogue.sources,
+            workspace=catalogue.view.layout.root,
+            version=__version__,
+            read_only=read_only,
         )
         server = http_server.WebServer(
             provider, listening, host=host, allowed_hosts=allowed, registry=registry, by=person()
@@ -96,6 +99,15 @@ def command(
         finally:
             provider.close()
     return exit_codes.OK
+
+
+def settings_with_service(database: str | None) -> Settings:
+    """The settings, with this database of a service; `NotFound` if it is a file that is not there."""
+    settings = load_settings({} if database is None else {"service.database": database})
+    path = settings.service.database
+    if database is not None and not isinstance(path, Url) and not Path(path).exists():
+        raise NotFound(f"there is no database {database}: give the file or URL that `tenuto serve --db` has")
+    return settings
 
 
 def _listening(host: str, port: int | None, ctx: click.Context) -> socket.socket:
@@ -139,7 +151,7 @@ def _tell(provider: LocalProvider, server: http_server.WebServer, code: str) -> 
             "port": server.address.port,
             "pid": os.getpid(),
             "workspace": about["workspace"],
-            "doors": about["doors"],
+            "kinds": about["kinds"],
             "read_only": about["read_only"],
         }
     )

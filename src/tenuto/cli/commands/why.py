@@ -7,21 +7,23 @@ from typing import Any
 
 import click
 
+from tenuto.catalogue import Catalogue
+from tenuto.cli.chosen_jobs import kind_option
 from tenuto.cli.completions import complete_jobs
 from tenuto.cli.console import moment, print_json, say, state_cell, styled, window_width
-from tenuto.cli.options import json_option, open_workspace, workspace_option
+from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.program import hint
 from tenuto.experiments.job_past import explain_job
 from tenuto.experiments.workspace_view import WorkspaceView
-from tenuto.jobs.difference import ABSENT, plain_side
+from tenuto.jobs.difference import ABSENT
 from tenuto.jobs.result_table import flat_result, result_of
+from tenuto.jobs.row import Row, plain_row
 from tenuto.jobs.text import duration, energy, safe, truncate
-from tenuto.jobs.view import JobDetail, JobView, plain_job
+from tenuto.jobs.view import JobDetail
 from tenuto.jobs.why import JobExplanation
 from tenuto.launchers.instructions import CarbonPlan, Instructions
 from tenuto.lifecycle.events import CarbonMetricsData
-from tenuto.lifecycle.states import JobState
-from tenuto.workspace.carbon import plain_metrics, total
+from tenuto.workspace.carbon import total
 
 MOST_PARAMETERS = 40
 MOST_JOBS = 10
@@ -29,56 +31,69 @@ MOST_JOBS = 10
 
 @click.command()
 @click.argument("job", shell_complete=complete_jobs)
+@kind_option
 @workspace_option
 @json_option
-def command(job: str, workspace: str | None, as_json: bool) -> None:
+def command(job: str, kind: str | None, workspace: str | None, as_json: bool) -> None:
     """Say why JOB is in its state, and why no earlier result was reused for it.
 
-    JOB is the beginning of its id, TASK/ID, or a task that has one job.
+    JOB is the beginning of its id, TASK/ID, or a task that has one job; NAME#N of a search or a service.
     """
-    view = open_workspace(workspace)
-    why = explain_job(view, view.find_one(job))
+    catalogue = open_catalogue(workspace)
+    key = catalogue.key(job, kind=kind)
     if as_json:
-        print_json(_plain(view, why))
+        print_json(_plain(catalogue, key))
+    elif catalogue.source(key) is catalogue.experiments:
+        _show(catalogue.view, explain_job(catalogue.view, catalogue.experiments.parsed(key)))
     else:
-        _show(view, why)
+        _show_other(catalogue, key)
 
 
-def _plain(view: WorkspaceView, why: JobExplanation) -> dict[str, Any]:
-    now = view.machine.clock.now()
-    detail = why.detail
-    used = _used(detail)
-    nearest = None
-    if why.nearest is not None:
-        nearest = {
-            "task": why.nearest.key.task_id,
-            "id": why.nearest.key.job_id,
-            "changed": [
-                {"parameter": one.path, "here": plain_side(one.here), "there": plain_side(one.there)}
-                for one in why.nearest.changed
-            ],
-        }
+def _plain(catalogue: Catalogue, key: str) -> dict[str, Any]:
+    source, now = catalogue.source(key), catalogue.now()
+    detail, why = source.detail(key), source.why(key)
+    fields = dict(detail.fields)
+    for name in ("dependencies", "dependents"):
+        fields[name] = [plain_row(one, now) for one in fields.get(name, ())]
     return {
-        **plain_job(detail.job, now),
-        "result": _result(view, detail),
-        "directory": detail.paths.directory,
+        **plain_row(detail.row, now),
+        **fields,
         "because": list(why.because),
         "reuse": why.reuse,
-        "nearest": nearest,
+        "nearest": dict(why.nearest) if why.nearest is not None else None,
         "code": list(why.code),
-        "next": list(why.next_steps),
-        "parameters": dict(detail.stored.parameters),
-        "dependencies": [plain_job(one, now) for one in detail.dependencies],
-        "dependents": [plain_job(one, now) for one in detail.dependents],
-        "runs": list(detail.asked_by),
-        "earlier_logs": detail.earlier_logs,
-        "carbon": plain_metrics(used) if used else None,
+        "next": list(why.next),
     }
 
 
-def _result(view: WorkspaceView, detail: JobDetail) -> Any:
-    is_done = detail.job.state is JobState.DONE
-    return result_of(view.machine.files, detail.paths, detail.job.marker) if is_done else None
+def _show_other(catalogue: Catalogue, key: str) -> None:
+    """A candidate, or a job of a service."""
+    source, now = catalogue.source(key), catalogue.now()
+    detail, why = source.detail(key), source.why(key)
+    row = detail.row
+    say(f"{safe(row.name)} is {styled(state_cell(row.state))}")
+    for sentence in why.because:
+        _bullet(sentence)
+    if row.started is not None:
+        ended = f", ended {moment(row.ended)}" if row.ended else ""
+        _bullet(f"started {moment(row.started)}{ended}, took {duration(row.elapsed_s(now))}")
+    for title, values in (
+        ("result", flat_result(row.result)),
+        ("parameters", detail.fields.get("parameters")),
+    ):
+        if values:
+            _heading(title)
+            for name, value in list(values.items())[:MOST_PARAMETERS]:
+                _bullet(f"{name} = {_worded(value)}")
+    if row.where or detail.fields.get("directory"):
+        _heading("where")
+        for place in (row.where, detail.fields.get("directory")):
+            if place:
+                _bullet(place)
+    if why.next:
+        _heading("next")
+        for step in why.next:
+            _bullet(hint(step))
 
 
 def _used(detail: JobDetail) -> CarbonMetricsData | None:
@@ -108,20 +123,20 @@ def _show_energy(detail: JobDetail) -> None:
 def _show(view: WorkspaceView, why: JobExplanation) -> None:
     detail, job = why.detail, why.detail.job
     now = view.machine.clock.now()
-    say(f"{safe(job.task_id)} {job.job_id[:12]} is {styled(state_cell(job.state))}")
+    say(f"{safe(job.task)} {job.id[:12]} is {styled(state_cell(job.state))}")
     for sentence in why.because:
         _bullet(sentence)
-    if job.starttime is not None:
-        ended = f", ended {moment(job.endtime)}" if job.endtime else ""
-        _bullet(f"started {moment(job.starttime)}{ended}, took {duration(job.duration_s(now))}")
+    if job.started is not None:
+        ended = f", ended {moment(job.ended)}" if job.ended else ""
+        _bullet(f"started {moment(job.started)}{ended}, took {duration(job.elapsed_s(now))}")
     if job.progress is not None:
-        left = job.progress.left_s(now)
+        left = job.left_s(now)
         eta = f", ETA {duration(left)}" if left is not None else ""
-        _bullet(f"progress {job.progress.fraction:.0%}{eta} {job.progress.words}".rstrip())
+        _bullet(f"progress {job.progress:.0%}{eta} {job.progress_desc or ''}".rstrip())
     _show_energy(detail)
     if detail.launch is not None and detail.launch.retry_count:
         _bullet(f"started again {detail.launch.retry_count} times because it ran out of time")
-    result = _result(view, detail)
+    result = result_of(view.machine.files, detail.paths, job)
     if result is not None:
         _heading("result")
         for name, value in list(flat_result(result).items())[:MOST_PARAMETERS]:
@@ -162,12 +177,12 @@ def _bullet(text: str) -> None:
     say(f"  {safe(text)}")
 
 
-def _jobs(title: str, jobs: tuple[JobView, ...]) -> None:
+def _jobs(title: str, jobs: tuple[Row, ...]) -> None:
     if not jobs:
         return
     _heading(title)
     for job in jobs[:MOST_JOBS]:
-        say(f"  {safe(str(job.key))} {styled(state_cell(job.state))}")
+        say(f"  {safe(str(job.job_key))} {styled(state_cell(job.state))}")
     if len(jobs) > MOST_JOBS:
         _bullet(f"and {len(jobs) - MOST_JOBS} more")
 

@@ -23,7 +23,6 @@ from tenuto.monitor.tui.words import (
     key_group_name,
     number,
     percent,
-    short_id,
     short_task,
     state_words,
     told,
@@ -63,7 +62,7 @@ def columns(tags: Sequence[str], room: int) -> list[Column[Job]]:
         Column[Job]("ENERGY", 7, lambda job: energy(job["energy_kwh"]), right=True, rank=61),
     ]
     return [
-        Column("ID", 8, lambda job: short_id(job["id"]), sort="id"),
+        Column("ID", 8, lambda job: job["name"], sort="id"),
         Column("TASK", 12, lambda job: short_task(job["task"]), grows=room < 60, sort="task"),
         Column("STATE", 22 if room >= 110 else 13, _state(room), style=_state_style, sort="state"),
         Column("%", 4, lambda job: percent(job["progress"]), right=True, rank=10, sort="progress"),

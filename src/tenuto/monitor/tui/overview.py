@@ -129,10 +129,10 @@ class Overview(View):
             self.focus = "groups"
 
     def _attention(self, overview: shapes.Overview) -> list[tuple[str, str]]:
-        strays = self._care["strays"] if self._care and self.host.at is None else []
+        unowned = self._care["unowned"] if self._care and self.host.at is None else []
         found = []
-        if strays:
-            words = "1 running job belongs" if len(strays) == 1 else f"{len(strays):,} running jobs belong"
+        if unowned:
+            words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
             found.append(("", f"{words} to no live run"))
         return found + [(one["key"], one["text"]) for one in overview["alarms"]]
 
@@ -222,7 +222,7 @@ class Overview(View):
         elif key == "R" and self.focus == "failures" and row is not None:
             self._retry(row)
         elif key == "K" and self.focus == "attention" and row is not None and not row[0] and self._care:
-            self.host.act("kill", self._care["strays"])
+            self.host.act("kill", self._care["unowned"])
         else:
             return False
         return True

@@ -89,7 +89,7 @@ def failure_line(one: shapes.Failure, room: int) -> Line:
 
 
 def alarm_line(one: tuple[str, str], room: int) -> Line:
-    """What asks for attention; strays have a key that kills them."""
+    """What asks for attention; unowned have a key that kills them."""
     key, text = one
     action = [span("  K kill them ", "key")] if not key else []
     return spread([Span("! ", "alarm"), span(f"{key_name(key)}  " if key else ""), span(text)], action, room)

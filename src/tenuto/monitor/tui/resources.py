@@ -48,7 +48,7 @@ class ResourcesView(View):
     """Panels under each other; arrows scroll."""
 
     name = "resources"
-    hints = "↑ ↓ scroll  K kill the strays  Esc back"
+    hints = "↑ ↓ scroll  K kill the unowned  Esc back"
     period_s = 2.0
 
     def __init__(self, host: Host) -> None:
@@ -83,7 +83,7 @@ class ResourcesView(View):
 
     def jobs(self) -> Sequence[shapes.Job]:
         care = self._known.care if self._known else None
-        return care["strays"] if care else []
+        return care["unowned"] if care else []
 
     def press(self, key: str) -> bool:
         steps = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": self._height, "pageup": -self._height}
@@ -242,10 +242,10 @@ def _carbon(found: shapes.Carbon, room: int) -> Iterator[Line]:
 
 def _care(found: shapes.Care, room: int) -> Iterator[Line]:
     yield rule("care", room)
-    strays = found["strays"]
-    words = "1 running job belongs" if len(strays) == 1 else f"{len(strays):,} running jobs belong"
-    names = "  ".join(key_name(job["key"]) for job in strays[:_MOST])
-    yield [span(f" {words} to no live run  ", "alarm" if strays else ""), span(names)]
+    unowned = found["unowned"]
+    words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
+    names = "  ".join(key_name(job["key"]) for job in unowned[:_MOST])
+    yield [span(f" {words} to no live run  ", "alarm" if unowned else ""), span(names)]
     orphans = found["orphans"]
     yield [span(f" {number(orphans['jobs'])} finished jobs belong to no run, {size(orphans['bytes'])}")]
     if found["bad_lines"]:

@@ -34,7 +34,7 @@ def glyph(state: str) -> str:
 
 def state_words(job: shapes.Job) -> str:
     """A state as its sign and word, and the word of the door where it says more."""
-    own = job["door_state"]
+    own = job["status"]
     more = f" ({own})" if own and own.lower() != job["state"] else ""
     return f"{glyph(job['state'])} {job['state']}{more}"
 
@@ -133,7 +133,7 @@ def group_name(group: shapes.Group, now: str | None = None) -> str:
     """``sweep/1402``, ``svc haddock``, ``evo packing``: a run of today by its time."""
     run = group["run"]
     if not run:
-        return _DOORS.get(group["door"], "") + group["name"]
+        return _DOORS.get(group["kind"], "") + group["name"]
     return f"{group['name']}/{short_run(run, now)}"
 
 

@@ -191,9 +191,9 @@ def _add_lists(app: FastAPI, provider: LocalProvider) -> None:
 
     @app.get("/api/groups")
     def groups(
-        door: MaybeText = None, offset: Offset = 0, limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100
+        kind: MaybeText = None, offset: Offset = 0, limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100
     ) -> Response:
-        return Json(provider.groups(door, offset, limit))
+        return Json(provider.groups(kind, offset, limit))
 
     @app.get("/api/jobs")
     def jobs(

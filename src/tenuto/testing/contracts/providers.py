@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tenuto.errors import BadQuestion, FilterError, NotFound
-from tenuto.jobs.source import Group
+from tenuto.jobs.row import Group
 from tenuto.lifecycle.states import JobState
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
@@ -55,7 +55,7 @@ class ProviderContract:
     def test_answers_say_which_picture_they_show(self, provider: StateProvider) -> None:
         for answer in (provider.about(), provider.overview(), provider.jobs(), provider.groups()):
             assert {"epoch", "seq", "now"} <= answer.keys()
-        assert provider.about()["doors"] == ["experiments"]
+        assert provider.about()["kinds"] == ["experiments"]
 
     def test_the_overview_counts_every_job(self, provider: StateProvider) -> None:
         (group,) = provider.overview()["groups"]

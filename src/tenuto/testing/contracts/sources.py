@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tenuto.errors import TenutoError
-from tenuto.jobs.source import CHUNK_ROWS, ActedAs, Action, Row, Source, Target
+from tenuto.jobs.row import Row
+from tenuto.jobs.source import CHUNK_ROWS, ActedAs, Action, Source, Target
 from tenuto.lifecycle.states import JobState
 
 

@@ -15,7 +15,7 @@ const MOST_ANCESTORS = 12;
 /** @param {Place} place @returns {Promise<View>} */
 export async function archive({ main, query }) {
   const at = query.get("at");
-  const groups = /** @type {Groups} */ (await get("groups", { door: "search", limit: 200 })).groups.filter((group) => group.door === "search");
+  const groups = /** @type {Groups} */ (await get("groups", { kind: "search", limit: 200 })).groups.filter((group) => group.kind === "search");
   const group = groups.find((one) => one.group === query.get("group"))?.group ?? groups[0]?.group ?? "";
   put(main, h("h1", {}, "Archive"));
   if (!group) {

@@ -17,7 +17,7 @@ const MOST_TAGS = 6;
 
 /** @type {Column[]} */
 const FIRST = [
-  { name: "id", label: "Id", width: 92, sort: "id", text: (job) => shortId(job.id) },
+  { name: "id", label: "Id", width: 92, sort: "id", text: (job) => job.name },
   { name: "task", label: "Task", width: 130, sort: "task", text: (job) => shortTask(job.task) },
   { name: "state", label: "State", width: 120, sort: "state", text: stateWords },
   { name: "progress", label: "%", width: 56, number: true, sort: "progress", text: (job) => percent(job.progress) },

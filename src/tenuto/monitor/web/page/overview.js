@@ -78,7 +78,7 @@ function card(group, at) {
     if (news === drawn) return;
     drawn = news;
     put(title, groupTitle(now));
-    put(state, now.door === "experiments" ? now.state : `${now.door}, ${now.state}`);
+    put(state, now.kind === "experiment" ? now.state : `${now.kind}, ${now.state}`);
     put(stack, stateBar(now.counts));
     put(
       facts,
@@ -102,7 +102,7 @@ function card(group, at) {
 async function drawPulse(place, group) {
   try {
     const history = /** @type {History} */ (await get("history", { group: group.group, points: 60 }));
-    const archive = group.door === "search" ? /** @type {Archive | null} */ (await getIfAny("archive", { group: group.group })) : null;
+    const archive = group.kind === "search" ? /** @type {Archive | null} */ (await getIfAny("archive", { group: group.group })) : null;
     put(place,
       archive && h("p", { class: "soft" }, `best ${short(archive.best)} · ${percent(archive.filled / Math.max(archive.total, 1))} filled`),
       areas(history));

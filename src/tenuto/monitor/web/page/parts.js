@@ -12,7 +12,7 @@ export const stateMark = (state, words) =>
 
 /** @param {Job} job @param {string | null} [at] */
 export const jobLink = (job, at) =>
-  h("a", { href: address("job", { key: job.key, at }), "data-key": job.key }, `${shortTask(job.task)} ${shortId(job.id)}`);
+  h("a", { href: address("job", { key: job.key, at }), "data-key": job.key }, job.kind === "experiment" ? `${shortTask(job.task)} ${job.name}` : job.name);
 
 /** @param {string} key */
 export const keyLink = (key) => h("a", { href: address("job", { key }), "data-key": key }, nameOfKey(key));

@@ -106,7 +106,7 @@ function carbonTables(carbon) {
 
 /** @param {Care} care */
 const careFacts = (care) => h("ul", { class: "plain" },
-  h("li", {}, `${care.strays.length === 1 ? "1 running job belongs" : `${care.strays.length} running jobs belong`} to no live run `, care.strays.slice(0, MOST).map((job) => [jobLink(job), " "])),
+  h("li", {}, `${care.unowned.length === 1 ? "1 running job belongs" : `${care.unowned.length} running jobs belong`} to no live run `, care.unowned.slice(0, MOST).map((job) => [jobLink(job), " "])),
   h("li", {}, `${short(care.orphans.jobs)} finished jobs belong to no run, ${size(care.orphans.bytes)}`),
   care.bad_lines > 0 && h("li", {}, `${short(care.bad_lines)} lines of journals could not be read`),
   care.alarms.map((alarm) => h("li", {}, "! ", alarm.key && keyLink(alarm.key), " ", alarm.text)));

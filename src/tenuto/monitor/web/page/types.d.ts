@@ -5,8 +5,8 @@ export type State = "unscheduled" | "waiting" | "ready" | "scheduled" | "running
 export interface Stamp { epoch: string; seq: number; now: string }
 
 export interface Job {
-  key: string; group: string; door: string; task: string; id: string;
-  state: State; door_state: string; reason: string | null; message: string | null;
+  key: string; group: string; kind: string; name: string; task: string; id: string;
+  state: State; status: string; reason: string | null; message: string | null;
   experiment: string | null; run: string | null; attempt: number;
   tags: Record<string, string>; depends_on: string[]; transient: string; owner: string; where: string;
   submitted: string | null; started: string | null; ended: string | null; duration_s: number | null;
@@ -17,14 +17,14 @@ export interface Job {
 export interface Service { id: string; state: string; url: string | null; description: string; message: string | null }
 
 export interface Group {
-  group: string; door: string; name: string; run: string | null; state: string; live: boolean;
+  group: string; kind: string; name: string; run: string | null; state: string; live: boolean;
   started: string | null; ended: string | null; host: string | null; pid: number | null; message: string | null;
   carbon: Energy | null; counts: Record<State, number>; total: number; known: number; eta_s: number | null;
   services: Service[];
 }
 
 export interface Energy { co2_kg?: number; energy_kwh?: number; duration_s?: number; region?: string }
-export interface About extends Stamp { version: string; workspace: string; doors: string[]; read_only: boolean }
+export interface About extends Stamp { version: string; workspace: string; kinds: string[]; read_only: boolean }
 export interface Failure { reason: string; error: string; place: string; jobs: Job[]; total: number }
 export interface Alarm { key: string; text: string }
 export interface Token {
@@ -88,7 +88,7 @@ export interface Carbon extends Stamp {
   tasks: (Energy & { task: string; jobs: number })[];
 }
 export interface Care extends Stamp {
-  strays: Job[]; orphans: { jobs: number; bytes: number }; alarms: Alarm[]; bad_lines: number;
+  unowned: Job[]; orphans: { jobs: number; bytes: number }; alarms: Alarm[]; bad_lines: number;
 }
 export interface Outcome { key: string; outcome: string; detail: string; attempt: number }
 export interface Delta extends Stamp { jobs: Job[]; gone: { group: string; key: string }[]; groups: Group[]; many?: string[] }

@@ -16,7 +16,7 @@ export const glyph = (state) => GLYPHS.get(state) ?? "·";
 
 /** @param {Job} job */
 export function stateWords(job) {
-  const own = job.door_state && job.door_state.toLowerCase() !== job.state ? ` (${job.door_state})` : "";
+  const own = job.status && job.status.toLowerCase() !== job.state ? ` (${job.status})` : "";
   return `${glyph(job.state)} ${job.state}${own}`;
 }
 

@@ -1,0 +1,309 @@
+"""The catalogue of a workspace: its jobs, whichever door they came by, asked and steered in one way.
+Commands, the page, the terminal and notebooks stand on it; it shows nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tenuto.errors import Ambiguous, NotFound
+from tenuto.experiments.source import ExperimentSource
+from tenuto.experiments.workspace import Workspace
+from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.query import Question, find, group_names, unknown_names
+from tenuto.jobs.result_table import ResultReader, ResultRow, result_of
+from tenuto.jobs.row import Detail, Group, Row, Why
+from tenuto.jobs.source import Acted, Action, Source, Target
+from tenuto.lifecycle.owner_names import Door
+from tenuto.lifecycle.states import JobState
+from tenuto.light import late
+from tenuto.settings import Settings, load_settings
+from tenuto.settings.search import SEARCH_FILE
+from tenuto.settings.service import ServiceSettings
+from tenuto.settings.urls import Url
+from tenuto.workspace.machine import this_machine
+
+if TYPE_CHECKING:
+    from tenuto.search import opening as searches
+    from tenuto.search import source as search_source
+    from tenuto.service import configuration, tables
+    from tenuto.service import source as service_source
+else:
+    searches = late("tenuto.search.opening")
+    search_source = late("tenuto.search.source")
+    configuration = late("tenuto.service.configuration")
+    service_source = late("tenuto.service.source")
+    tables = late("tenuto.service.tables")
+
+PATIENCE_S = 5.0
+"""How long a reader waits for a database that does not answer."""
+_SHOWN = 8
+
+
+class Catalogue:
+    """The jobs of one workspace: of its experiments, and of its searches and services where there are any."""
+
+    def __init__(self, path: Path | str | WorkspaceView | None = None, *, settings: Settings | None = None):
+        """`path`: the workspace, or its name in the settings. `settings`: by default those that hold here."""
+        settings = settings or load_settings()
+        if not isinstance(path, WorkspaceView):
+            path = WorkspaceView(Workspace.named(path, settings).layout, this_machine())
+        self.view = path
+        self.experiments = ExperimentSource(path, settings)
+        self.missing: dict[str, str] = {}
+        """kind -> the package that is not installed, of doors that cannot be shown for want of it."""
+        self._databases = ExitStack()
+        self.sources: list[Source] = [self.experiments]
+        for door, is_used, opened in (
+            (Door.SEARCH, _has_searches, _search),
+            (Door.SERVICE, lambda _, settings: _has_service(settings), _service),
+        ):
+            if is_used(path, settings):
+                try:
+                    self.sources.append(opened(path, settings, self._databases))
+                except ModuleNotFoundError as error:
+                    self.missing[door.kind] = error.name or str(error)
+        self.experiments.beside = frozenset(source.door for source in self.sources[1:])
+
+    def close(self) -> None:
+        """Closes the databases that were opened."""
+        self._databases.close()
+
+    def __enter__(self) -> Catalogue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Looking
+
+    def now(self) -> datetime:
+        """The instant that durations are measured at."""
+        return self.view.machine.clock.now()
+
+    def groups(self, kind: str | None = None) -> list[Group]:
+        """The runs, services and searches of the workspace, the newest of each door first.
+
+        `kind`: ``experiment``, ``service`` or ``search``.
+        """
+        return [group for source in self._of(kind) for group in source.groups()]
+
+    def rows(self, filter: str = "", *, every: bool = False, sort: str = "") -> list[Row]:
+        """The jobs that a filter matches, the newest first.
+
+        `filter`: as in ``tenuto jobs``, such as ``state=error and lr<0.1``. `every`: also jobs of older runs,
+        of searches and of services that ended longer ago. `sort`: a field, tag, parameter or result;
+        ``-FIELD``: the largest first.
+        """
+        return list(self.search(Question(None, filter, sort, regex=True), self.jobs(every=every)))
+
+    def jobs(self, *, every: bool = False) -> list[Row]:
+        """The jobs that a person means without a filter, the newest first."""
+        chunks = (
+            chunk for source in self.sources for chunk in (source.every() if every else source.listed())
+        )
+        rows = [row for chunk in chunks for row in chunk]
+        return sorted(rows, key=_submitted, reverse=True)
+
+    def jobs_of(self, group: Group) -> list[Row]:
+        """The jobs of a group, the newest first."""
+        source = self.source(group.group)
+        rows = [row for chunk in source.rows(group.group) for row in chunk]
+        return sorted({row.key: row for row in rows}.values(), key=_submitted, reverse=True)
+
+    def group(self, name: str, *, kind: str | None = None) -> Group:
+        """The newest group that a person calls so: an experiment, one of its runs, a search or a service.
+
+        `kind`: which of them, where a search and a service have one name. Raises `NotFound` or `Ambiguous`.
+        """
+        groups = self.groups(kind)
+        found = [group for group in groups if name in group_names(group.group) or name == group.run]
+        if not found:
+            known = ", ".join(group_names(group.group)[1] for group in groups[:_SHOWN]) or "none"
+            raise NotFound(f"no run, search or service is called {name!r}; there are: {known}")
+        kinds = sorted({group.door.kind for group in found})
+        if len(kinds) > 1:
+            raise Ambiguous(f"{name!r} is a {' and a '.join(kinds)}: add --kind {' or --kind '.join(kinds)}")
+        return found[0]
+
+    def counts(self, group: Group) -> Mapping[JobState, int]:
+        """How many jobs of a group are in which state."""
+        return self.source(group.group).counts(group.group)
+
+    def search(self, question: Question, rows: Sequence[Row]) -> Sequence[Row]:
+        """Of these rows the ones that a question finds, in its order."""
+        return find(list(rows), question, self.now(), self.parameters).rows
+
+    def unknown(self, question: Question, rows: Sequence[Row]) -> list[str]:
+        """The names in a question that no row has."""
+        return unknown_names(rows, question, self.parameters)
+
+    def row(self, name: str, *, kind: str | None = None) -> Row:
+        """The one job that a person calls so; `NotFound` if none is, `Ambiguous` if several are.
+
+        `name`: the beginning of an id, ``TASK/ID`` or a task with one job; ``NAME#N`` of a search,
+        ``SERVICE#N`` of a service. `kind`: which of them, where a search and a service have one name.
+        """
+        key = self.key(name, kind=kind)
+        if self.source(key) is self.experiments:
+            return self.view.job(self.experiments.parsed(key))
+        return self.source(key).detail(key).row
+
+    def detail(self, name: str, *, kind: str | None = None) -> Detail:
+        """Everything about the one job that a person calls so."""
+        key = self.key(name, kind=kind)
+        return self.source(key).detail(key)
+
+    def job_key(self, detail: Detail) -> JobKey | None:
+        """Where the job's directory lies in this workspace: its own, or that of a candidate's evaluation."""
+        directory = detail.fields.get("directory")
+        return self.view.key_of(directory) if directory is not None else None
+
+    def why(self, name: str, *, kind: str | None = None) -> Why:
+        """Why the one job that a person calls so is where it is."""
+        key = self.key(name, kind=kind)
+        return self.source(key).why(key)
+
+    def key(self, name: str, *, kind: str | None = None) -> str:
+        """The key of the one job that a person calls so."""
+        found = [key for source in self._of(kind) for key in source.find(name)]
+        if not found:
+            raise NotFound(f"no job is called {name!r}; `tenuto jobs --all` lists them")
+        doors = {key.partition(":")[0] for key in found}
+        if len(doors) > 1:
+            kinds = " or ".join(f"--kind {Door(door).kind}" for door in sorted(doors))
+            raise Ambiguous(f"{name!r} names a job of several kinds: add {kinds}")
+        if len(found) > 1:
+            more = "" if len(found) <= _SHOWN else f", and {len(found) - _SHOWN} more"
+            names = ", ".join(_short(key) for key in found[:_SHOWN])
+            raise Ambiguous(f"{len(found)} jobs are called {name!r}: {names}{more}; give more of the id")
+        return found[0]
+
+    def parameters(self, key: str) -> Mapping[str, Any]:
+        """The parameters of a job and what it gave, by name."""
+        return self.source(key).parameters(key)
+
+    def own_parameters(self) -> Callable[[Row], Mapping[str, Any]]:
+        """Reads the parameters of jobs, those of experiments with the parameters of the jobs they used."""
+        reader = ResultReader(self.view.machine.files, self.view.layout)
+
+        def read(row: Row) -> Mapping[str, Any]:
+            if row.door is Door.EXPERIMENTS:
+                return reader.parameters(row.job_key)
+            return self.parameters(row.key)
+
+        return read
+
+    def result_rows(self, rows: Sequence[Row]) -> list[ResultRow]:
+        """What those of the jobs gave that are done, with their parameters, in their order."""
+        read, files, layout = self.own_parameters(), self.view.machine.files, self.view.layout
+        return [
+            ResultRow(row, read(row), result_of(files, layout.job(*row.job_key), row))
+            if row.door is Door.EXPERIMENTS
+            else ResultRow(row, read(row), row.result)
+            for row in rows
+            if row.state is JobState.DONE
+        ]
+
+    def results(self, filter: str = "", *, every: bool = False) -> list[dict[str, Any]]:
+        """One row for each job that is done: id, kind, group, task, its tags, parameters and what it gave.
+
+        `filter` and `every`: as of `rows`.
+        """
+        return [
+            {
+                "id": row.job.id,
+                "kind": row.job.door.kind,
+                "group": row.job.group.partition(":")[2],
+                "task": row.job.task,
+                **row.parameters,
+                **row.job.tags,
+                **row.values,
+            }
+            for row in self.result_rows(self.rows(filter, every=every))
+        ]
+
+    # Steering
+
+    def act(
+        self, action: Action | str, rows: Sequence[Row | str], *, dry_run: bool = False, by: str = "a script"
+    ) -> list[Acted]:
+        """Stops, retries or removes jobs, and says what became of each.
+
+        `action`: ``kill``, ``retry`` or ``clean``. `rows`: jobs, as rows or by name. `dry_run`: only says
+        what would happen. `by`: the person that is noted.
+        """
+        action = Action(action)
+        targets: dict[str, list[Target]] = {}
+        for one in rows:
+            row = one if isinstance(one, Row) else self.row(one)
+            targets.setdefault(row.key.partition(":")[0], []).append(Target(row.key, row.attempt))
+        return [
+            acted
+            for door, some in targets.items()
+            for acted in self._doors[door].act(action, some, dry_run=dry_run, by=by)
+        ]
+
+    def steer(self, action: Action | str, group: Group, *, by: str = "a script") -> Acted:
+        """Pauses or resumes a group, and says what became of that."""
+        (acted,) = self.source(group.group).act(Action(action), [Target(group.group)], dry_run=False, by=by)
+        return acted
+
+    # Where a question goes
+
+    @property
+    def _doors(self) -> dict[str, Source]:
+        return {source.door.value: source for source in self.sources}
+
+    def _of(self, kind: str | None) -> Iterator[Source]:
+        return (source for source in self.sources if kind in (None, source.door.kind))
+
+    def source(self, key: str) -> Source:
+        """The source that shows the job or group with this key."""
+        found = self._doors.get(key.partition(":")[0])
+        if found is None:
+            raise NotFound(f"no open door has {key!r:.200}")
+        return found
+
+
+def _submitted(row: Row) -> float:
+    """When a job was asked for; one that no group lists counts by its start."""
+    known = row.submitted or row.started or row.ended
+    return known.timestamp() if known is not None else 0.0
+
+
+def _short(key: str) -> str:
+    task, _, job_id = key.partition(":")[2].rpartition("/")
+    return f"{task}/{job_id[:12]}"
+
+
+def has_databases(settings: Settings) -> bool:
+    """Whether the settings name a service that has a database, or a database of searches."""
+    return settings.database.url is not None or _has_service(settings)
+
+
+def _has_service(settings: Settings) -> bool:
+    database = settings.service.database
+    is_declared = bool(settings.services) or settings.service != ServiceSettings()
+    return is_declared and (isinstance(database, Url) or Path(database).exists())
+
+
+def _has_searches(view: WorkspaceView, settings: Settings) -> bool:
+    return settings.database.url is not None or Path(view.layout.root, SEARCH_FILE).exists()
+
+
+def _search(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
+    root = view.layout.root
+    database = searches.open_database(settings, Path(root))
+    return search_source.SearchSource(databases.enter_context(closing(database)), root)
+
+
+def _service(view: WorkspaceView, settings: Settings, databases: ExitStack) -> Source:
+    database = tables.opened(configuration.database_of(settings.service), tables.MIGRATIONS, PATIENCE_S)
+    place = str(settings.service.data)
+    return service_source.ServiceSource(databases.enter_context(closing(database)), place, settings.services)
