@@ -4,6 +4,7 @@ Commands, the page, the terminal and notebooks stand on it; it shows nothing its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -17,9 +18,9 @@ from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.key import JobKey
 from tenuto.jobs.query import Question, find, group_names, unknown_names
 from tenuto.jobs.result_table import ResultReader, ResultRow, result_of
-from tenuto.jobs.row import Detail, Group, Row, Why
+from tenuto.jobs.row import Detail, Group, Row, Why, group_key
 from tenuto.jobs.source import Acted, Action, Source, Target
-from tenuto.lifecycle.owner_names import Door
+from tenuto.lifecycle.owner_names import Door, OwnerName
 from tenuto.lifecycle.states import JobState
 from tenuto.light import late
 from tenuto.settings import Settings, load_settings
@@ -134,6 +135,26 @@ class Catalogue:
     def counts(self, group: Group) -> Mapping[JobState, int]:
         """How many jobs of a group are in which state."""
         return self.source(group.group).counts(group.group)
+
+    def unlisted(self) -> list[tuple[Group, Mapping[JobState, int]]]:
+        """Owners of jobs here that no run and no open door lists, such as a node, and their counts."""
+        found = self.view.jobs_of_no_run()
+        owners = {name: OwnerName.parse(name) for name in found}
+        return [
+            (Group(group_key(owner), owner.door, owner.name), Counter(found[name].values()))
+            for name, owner in owners.items()
+            if owner.door not in self.experiments.beside
+        ]
+
+    def running_unlisted(self) -> list[Row]:
+        """The running jobs of those owners."""
+        return [
+            self.view.job_alone(key)
+            for name, jobs in self.view.jobs_of_no_run().items()
+            if OwnerName.parse(name).door not in self.experiments.beside
+            for key, state in jobs.items()
+            if state.running()
+        ]
 
     def search(self, question: Question, rows: Sequence[Row]) -> Sequence[Row]:
         """Of these rows the ones that a question finds, in its order."""

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from tenuto.cli.graphs import dot, svg, text_lines
 from tenuto.jobs.job_graph import job_nodes, layers, task_nodes
-from tenuto.jobs.view import JobView
+from tenuto.jobs.row import Row
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 
 from .conftest import ESCAPES, TENUTO, Shell
 
+
+def job(task: str, job_id: str, state: JobState, **more: Any) -> Row:
+    return Row(f"experiments:{task}/{job_id}", "", Door.EXPERIMENTS, task, job_id, state, **more)
+
+
 DIAMOND = [
-    JobView("m.Data", "d", JobState.DONE),
-    JobView("m.Train", "a", JobState.DONE, depends_on=("d",), tags={"lr": ESCAPES}),
-    JobView("m.Train", "b", JobState.ERROR, depends_on=("d",), tags={"lr": "<2>"}),
-    JobView("m.Compare", "c", JobState.WAITING, depends_on=("a", "b", "elsewhere")),
+    job("m.Data", "d", JobState.DONE),
+    job("m.Train", "a", JobState.DONE, depends_on=("d",), tags={"lr": ESCAPES}),
+    job("m.Train", "b", JobState.ERROR, depends_on=("d",), tags={"lr": "<2>"}),
+    job("m.Compare", "c", JobState.WAITING, depends_on=("a", "b", "elsewhere")),
 ]
 MODULE = """
 import sys
@@ -47,9 +54,9 @@ def test_a_graph_is_a_tree_from_what_waits_for_nothing() -> None:
 
 def test_tasks_that_wait_for_each_other_are_all_drawn() -> None:
     jobs = [
-        JobView("A", "a1", JobState.DONE, depends_on=()),
-        JobView("B", "b1", JobState.DONE, depends_on=("a1",)),
-        JobView("A", "a2", JobState.DONE, depends_on=("b1",)),
+        job("A", "a1", JobState.DONE, depends_on=()),
+        job("B", "b1", JobState.DONE, depends_on=("a1",)),
+        job("A", "a2", JobState.DONE, depends_on=("b1",)),
     ]
     nodes = task_nodes(jobs)
     assert [line.split()[1] for line in text_lines(nodes)][:2] == ["2", "B"]
@@ -59,7 +66,7 @@ def test_tasks_that_wait_for_each_other_are_all_drawn() -> None:
 
 @pytest.mark.slow
 def test_a_long_chain_is_drawn() -> None:
-    jobs = [JobView("T", str(n), JobState.DONE, depends_on=(str(n - 1),) if n else ()) for n in range(1500)]
+    jobs = [job("T", str(n), JobState.DONE, depends_on=(str(n - 1),) if n else ()) for n in range(1500)]
     assert len(list(text_lines(job_nodes(jobs)))) == 1500
     assert len(layers(job_nodes(jobs))) == 1500
 

@@ -15,14 +15,14 @@ from .calls import call_at_terminal
 from .conftest import ESCAPES, TENUTO, Shell
 
 JOB_KEYS = (
-    "task id state reason message experiment run attempt tags depends_on transient submitted started ended "
-    "duration_s progress progress_desc eta_s alarm result"
+    "id name kind key group task state status reason message experiment run attempt tags depends_on "
+    "transient owner where submitted started ended duration_s progress progress_desc eta_s energy_kwh alarm result"
 ).split()
 RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon tags".split()
 WHY_KEYS = [
     *JOB_KEYS,
-    *"directory because reuse nearest code next parameters dependencies dependents runs".split(),
-    *"earlier_logs carbon".split(),
+    *"directory parameters upstream dependencies dependents runs attempts most_attempts events".split(),
+    *"earlier_logs carbon commands because reuse nearest code next".split(),
 ]
 HARMFUL = ("\x1b", "\x9b", "\x07", "\r", "\u202e")
 
@@ -41,7 +41,7 @@ def on_terminal(shell: Shell, columns: int, *arguments: str) -> str:
 
 def test_status_counts_the_jobs_of_the_last_run(ended: Shell) -> None:
     status = ended.json("status")
-    (run,) = status["runs"]
+    (run,) = status["groups"]
     assert run["experiment"] == "sweep"
     assert run["state"] == "failed"
     assert {state: number for state, number in run["counts"].items() if number} == {"done": 5, "error": 2}
@@ -156,8 +156,8 @@ def test_logs_are_followed_until_the_job_ends(shell: Shell) -> None:
 def test_a_live_run_shows_what_runs_and_what_waits(shell: Shell) -> None:
     shell.hold()
     status = shell.json("status")
-    assert status["runs"][0]["live"] is True
-    assert status["runs"][0]["counts"]["waiting"] == 1
+    assert status["groups"][0]["live"] is True
+    assert status["groups"][0]["counts"]["waiting"] == 1
     (running,) = status["running"]
     assert running["progress"] == 0.25
     assert running["eta_s"] is not None
@@ -173,7 +173,7 @@ def test_a_run_whose_process_was_killed_counts_as_interrupted(shell: Shell) -> N
     process = shell.hold()
     process.kill()
     process.wait()
-    (run,) = shell.json("status")["runs"]
+    (run,) = shell.json("status")["groups"]
     assert run["state"] == "interrupted"
     assert run["live"] is False
     assert "no run waits for 1 of them" in shell.run("status").stdout
@@ -189,9 +189,9 @@ def test_a_run_whose_process_was_killed_counts_as_interrupted(shell: Shell) -> N
         (["runs"], RUN_KEYS),
         (["runs", "list", "sweep"], RUN_KEYS),
         (["runs", "show", "sweep"], [*RUN_KEYS, "git", "job_list"]),
-        (["status"], ["workspace", "runs", "owners", "running"]),
+        (["status"], ["workspace", "groups", "running"]),
         (["why", "Data"], WHY_KEYS),
-        (["logs", "Data"], ["task", "id", "path", "text", "whole"]),
+        (["logs", "Data"], ["id", "name", "task", "path", "text", "whole"]),
     ],
 )
 def test_the_keys_for_programs_are_frozen(ended: Shell, arguments: list[str], keys: Sequence[str]) -> None:

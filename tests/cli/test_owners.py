@@ -68,11 +68,11 @@ def test_jobs_of_a_search_are_neither_orphans_nor_strays(shell: Shell, submit: C
     assert shell.json("clean", "--unowned", "--yes") == []
     assert runs.state is JobState.RUNNING
     found = shell.json("status")
-    counts = {one["owner"]: one["counts"] for one in found["owners"]}
-    assert (counts["search/packing"]["done"], counts["service/local"]["running"]) == (1, 1)
+    counts = {one["group"]: one["counts"] for one in found["groups"]}
+    assert (counts["search:packing"]["done"], counts["service:local"]["running"]) == (1, 1)
     assert [job["id"] for job in found["running"]] == ["0b"]
     text = shell.run("status").stdout
-    assert "search/packing" in text
+    assert "packing" in text
     assert "running now: 1" in text
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenuto.cli.plots import Point, bars, histogram, scatter
 from tenuto.jobs.result_table import ResultRow, flat_result, less_is_better, sorted_rows, varying_parameters
+from tenuto.jobs.row import Row
 from tenuto.jobs.text import width
-from tenuto.jobs.view import JobView
+from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 
 from .conftest import ESCAPES, Shell
@@ -136,8 +138,12 @@ def test_plots_are_drawn(swept: Shell) -> None:
 # -- pure parts --------------------------------------------------------------------------------------
 
 
+def job(task: str, job_id: str, state: JobState, **more: Any) -> Row:
+    return Row(f"experiments:{task}/{job_id}", "", Door.EXPERIMENTS, task, job_id, state, **more)
+
+
 def row(result: object, tags: dict[str, str] | None = None, **parameters: object) -> ResultRow:
-    return ResultRow(JobView("T", "j", JobState.DONE, tags=tags or {}), parameters, result)
+    return ResultRow(job("T", "j", JobState.DONE, tags=tags or {}), parameters, result)
 
 
 def test_nested_results_are_spread() -> None:

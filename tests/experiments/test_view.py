@@ -186,7 +186,7 @@ def test_orphans_are_finished_jobs_that_no_run_lists(workspace: Builder) -> None
     workspace.job("kept")
     orphan = workspace.job("orphan")
     workspace.run(line("kept"))
-    assert [job.key for job in workspace.view.orphans()] == [orphan]
+    assert [job.job_key for job in workspace.view.orphans()] == [orphan]
 
 
 def test_a_job_whose_list_is_unreadable_but_linked_is_no_orphan(workspace: Builder) -> None:
@@ -234,10 +234,10 @@ def test_one_job_of_a_large_run_is_looked_at_without_the_others(workspace: Build
     view = WorkspaceView(workspace.layout, MACHINE._replace(files=files))
     for expected in [workspace.view.jobs(workspace.view.run("sweep"))[place] for place in (3, -3, -2, -1)]:
         files.calls = 0
-        assert view.job(expected.key) == expected
+        assert view.job(expected.job_key) == expected
         assert files.calls < 60, expected
         files.calls = 0
-        assert view.detail(expected.key).job.state is expected.state
+        assert view.detail(expected.job_key).job.state is expected.state
         assert files.calls < 120, expected
 
 
@@ -250,7 +250,7 @@ def test_a_transient_job_is_needed_through_a_transient_one_that_failed(workspace
     with contextlib.closing(lock_experiment(MACHINE, workspace.layout, "sweep")):
         everything = workspace.view.jobs(workspace.view.run("sweep"))
         assert everything[0].state is JobState.READY
-        assert workspace.view.job(everything[0].key) == everything[0]
+        assert workspace.view.job(everything[0].job_key) == everything[0]
 
 
 @given(st.data())
@@ -271,13 +271,13 @@ def test_one_job_looks_as_it_does_among_all(data: st.DataObject) -> None:
         lock = lock_experiment(MACHINE, workspace.layout, "sweep") if is_live else None
         try:
             everything = workspace.view.jobs(workspace.view.run("sweep"))
-            assert [workspace.view.job(job.key) for job in everything] == everything
+            assert [workspace.view.job(job.job_key) for job in everything] == everything
             for job in everything:
-                detail = workspace.view.detail(job.key)
-                needed = [one for one in everything if one.job_id in job.depends_on]
-                assert sorted(detail.dependencies, key=lambda one: one.job_id) == needed
+                detail = workspace.view.detail(job.job_key)
+                needed = [one for one in everything if one.id in job.depends_on]
+                assert sorted(detail.dependencies, key=lambda one: one.id) == needed
                 assert detail.job == job
-                assert list(detail.dependents) == [one for one in everything if job.job_id in one.depends_on]
+                assert list(detail.dependents) == [one for one in everything if job.id in one.depends_on]
         finally:
             if lock is not None:
                 lock.close()

@@ -92,7 +92,7 @@ class Builder:
         return JobKey("my.Train", job_id)
 
     def states(self, run: str = "sweep") -> dict[str, str]:
-        return {job.job_id: job.state.name for job in self.view.jobs(self.view.run(run))}
+        return {job.id: job.state.name for job in self.view.jobs(self.view.run(run))}
 
 
 def line(job_id: str, *depends_on: str, transient: TransientMode = TransientMode.NONE) -> JobLine:

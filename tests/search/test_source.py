@@ -52,7 +52,7 @@ class TestSearchSource(SourceContract):
 
 def test_rows_have_the_states_of_jobs_and_the_words_of_the_door(source: SearchSource, group: str) -> None:
     rows = all_rows(source, group)
-    assert [row.door_state for row in rows] == ["SUCCEEDED", "FAILED", "QUEUED", "PENDING"]
+    assert [row.status for row in rows] == ["SUCCEEDED", "FAILED", "QUEUED", "PENDING"]
     assert [row.state for row in rows] == [
         JobState.DONE,
         JobState.ERROR,
@@ -70,7 +70,7 @@ def test_a_feed_tells_what_moved(filled: Store, source: SearchSource, group: str
     assert not feed.read([group], 100)
     claimed(filled)
     changes = feed.read([group], 100)
-    assert [(row.id, row.state) for row in changes.rows] == [("3", JobState.RUNNING)]
+    assert [(row.id, row.state) for row in changes.rows] == [("s#3", JobState.RUNNING)]
     assert not feed.read([group], 100)
 
 
@@ -83,7 +83,7 @@ def test_a_feed_keeps_what_moves_while_a_search_is_being_read(
     claimed(filled)  # the third, whose row was read before
     assert not feed.read(["search:another"], 100).rows
     list(chunks)
-    assert [(row.id, row.state) for row in feed.read([group], 100).rows] == [("3", JobState.RUNNING)]
+    assert [(row.id, row.state) for row in feed.read([group], 100).rows] == [("s#3", JobState.RUNNING)]
     assert not feed.read([group], 100)
 
 
@@ -98,10 +98,10 @@ def test_a_feed_tells_of_a_move_that_commits_after_a_later_one(
         values = {"search_id": "s", "number": 4, "status": "PENDING", "attempt": 0, "at": 0}
         connection.execute(insert(evolution_moves).values(values))
         claimed(filled)  # by another transaction, which commits before this one
-        assert [row.id for row in feed.read([group], 100).rows] == ["3"]
+        assert [row.id for row in feed.read([group], 100).rows] == ["s#3"]
 
     filled.database.write(late)
-    assert [row.id for row in feed.read([group], 100).rows] == ["4"]
+    assert [row.id for row in feed.read([group], 100).rows] == ["s#4"]
     assert not feed.read([group], 100)
 
 
@@ -116,7 +116,7 @@ def test_a_person_cancels_retries_and_pauses(filled: Store, source: SearchSource
         ActedAs.ASKED,
     )
     after = all_rows(source, group)
-    assert [row.door_state for row in after] == ["SUCCEEDED", "PENDING", "CANCELLED", "PENDING"]
+    assert [row.status for row in after] == ["SUCCEEDED", "PENDING", "CANCELLED", "PENDING"]
     search = filled.search("s")
     assert search is not None
     assert search.state is SearchState.PAUSED

@@ -79,7 +79,7 @@ class TestServiceSource(SourceContract):
 
 def test_states_are_shown_in_both_words(source: ServiceSource, group: str) -> None:
     rows = all_rows(source, group)
-    assert [row.door_state for row in rows] == ["Completed", "Failed", "Running", "Queued"]
+    assert [row.status for row in rows] == ["Completed", "Failed", "Running", "Queued"]
     assert [row.state for row in rows] == [JobState.DONE, JobState.ERROR, JobState.RUNNING, JobState.WAITING]
     assert rows[1].reason is JobFailureStatus.FAILED
     assert rows[0].owner == "ada"
@@ -174,7 +174,7 @@ def test_a_feed_tells_of_jobs_that_moved(source: ServiceSource, group: str, data
     assert feed.read((group,), 100).rows == []
     Requests(database, "me").terminate(4)
     (row,) = feed.read((group,), 100).rows
-    assert (row.id, row.door_state) == ("4", "Killed")
+    assert (row.id, row.status) == ("dock#4", "Killed")
     assert feed.read((group,), 100).rows == []
 
 
@@ -198,7 +198,7 @@ def test_a_feed_tells_of_a_move_with_a_smaller_number_that_comes_later(history: 
     for job, number in ((2, last + 2), (1, last + 1)):
         values = {"id": number, "job_id": job, "state": "Queued", "message": "", "at": 0}
         history._database.write(lambda connection: connection.execute(moves.insert(), values))  # noqa: B023
-        assert told(feed) == [str(job)]
+        assert told(feed) == [f"dock#{job}"]
     assert told(feed) == []
 
 
@@ -217,11 +217,11 @@ def test_a_feed_tells_of_a_move_whose_transaction_commits_after_a_later_one(hist
         try:
             assert is_numbered.wait(60)
             history._database.write(lambda connection: record(connection, 2, S.QUEUED, ""))
-            assert told(feed) == ["2"]
+            assert told(feed) == ["dock#2"]
         finally:
             go.set()
         writing.result(60)
-    assert told(feed) == ["1"]
+    assert told(feed) == ["dock#1"]
     assert told(feed) == []
 
 

@@ -161,6 +161,17 @@ def names(tree: Filter) -> Iterator[str]:
                 yield from names(part)
 
 
+def values(tree: Filter, field: str) -> set[str]:
+    """The words that a filter compares a field with."""
+    match tree:
+        case Compare():
+            return {tree.value.text} if tree.field == field else set()
+        case Not():
+            return values(tree.inner, field)
+        case And() | Or():
+            return {word for part in tree.parts for word in values(part, field)}
+
+
 def _within(tree: Filter, *bind_weaker: type) -> str:
     return f"({tree})" if isinstance(tree, bind_weaker) else str(tree)
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from tenuto.jobs.filters import Filter, Read, names, parse_filter, predicate
+from tenuto.jobs.filters import Filter, Read, names, parse_filter, predicate, values
 from tenuto.jobs.row import Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobFailureStatus, JobState
@@ -19,9 +19,9 @@ from tenuto.lifecycle.states import JobFailureStatus, JobState
 CHOICES = {
     "state": [state.name.lower() for state in JobState],
     "reason": [reason.name.lower() for reason in JobFailureStatus],
-    "kind": [door.kind for door in Door],
 }
-"""The words that some fields can have, so that a slip is an error and not an empty list."""
+"""The words that two fields can have, so that a slip is an error and not an empty list."""
+KINDS = frozenset(door.kind for door in Door)
 KEPT_ANSWERS = 16
 
 Parameters = Callable[[str], Mapping[str, Any]]
@@ -127,22 +127,38 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
     name = question.sort.removeprefix("-")
     every = rows if isinstance(rows, list) else list(rows)
     asked = {*(names(tree) if tree is not None else ()), *([name] if name else [])}
-    tags = {tag for row in every for tag in row.tags} if asked - set(FIELDS) else set()
-    readers = {one: _reader(one, tags, now, parameters) for one in asked}
+    tags = {tag for row in every for tag in row.tags} if asked - _OURS else set()
+    own = set() if tree is not None and not values(tree, "kind") <= KINDS else {"kind"}
+    readers = {one: _reader(one, tags, now, parameters, own) for one in asked}
     found = every if tree is None else list(filter(predicate(tree, readers), every))
     if name:
         is_descending = question.sort.startswith("-")
-        found = ordered(found, readers[name], as_text=name in _TEXTS, descending=is_descending)
+        read = _OF_A_ROW.get(name, readers[name]) if name != "kind" else readers[name]
+        found = ordered(found, read, as_text=name in _TEXTS, descending=is_descending)
     return Answer(len(every), found)
 
 
+_OURS = {
+    *("state", "task", "id", "reason", "message", "experiment", "run", "attempt", "progress", "key"),
+    *("submitted", "started", "ended", "duration"),
+}
+"""Fields that are never a tag of a person's own."""
 FIELDS = (*_OF_A_ROW, *_AT_AN_INSTANT)
 """What a filter may ask of any job; besides, its tags, its parameters and what it gave."""
 
 
-def _reader(name: str, tags: Collection[str], now: datetime, parameters: Parameters) -> Read[Row]:
-    """Reads one field of a row: its own, else a tag, else a parameter, which takes a look at a file."""
-    if name in _OF_A_ROW:
+def _reader(
+    name: str, tags: Collection[str], now: datetime, parameters: Parameters, own: Collection[str]
+) -> Read[Row]:
+    """Reads one field of a row: its own, else a tag, else a parameter, which takes a look at a file.
+
+    Of a field that people call their own things so, too, both are read: the field and the tag of that name.
+    `kind` is the field in `own` only if it is compared with the name of a kind: else a parameter.
+    """
+    if name in _OF_A_ROW and name in tags and name not in _OURS:
+        of_a_row = _OF_A_ROW[name]
+        return lambda row: (of_a_row(row), row.tags.get(name))
+    if name in _OF_A_ROW and (name != "kind" or name in own):
         return _OF_A_ROW[name]
     if name in _AT_AN_INSTANT:
         of = _AT_AN_INSTANT[name]

@@ -40,6 +40,7 @@ def command(group: str | None, kind: str | None, workspace: str | None, as_json:
         _show_group(catalogue, catalogue.group(group, kind=kind), as_json)
         return
     counted = [(one, catalogue.counts(one)) for one in _newest(catalogue.groups(kind))]
+    counted += [(one, counts) for one, counts in catalogue.unlisted() if kind in (None, one.door.kind)]
     running = _running(catalogue, counted)
     now = catalogue.now()
     if as_json:
@@ -69,7 +70,7 @@ def _running(catalogue: Catalogue, counted: Counted) -> list[Row]:
     busy = {
         group.door for group, counts in counted if any(state.running() and counts[state] for state in counts)
     }
-    return [
+    shown = [
         row
         for source in catalogue.sources
         if source.door in busy
@@ -77,6 +78,7 @@ def _running(catalogue: Catalogue, counted: Counted) -> list[Row]:
         for row in chunk
         if row.state.running()
     ]
+    return shown + (catalogue.running_unlisted() if busy - {one.door for one in catalogue.sources} else [])
 
 
 def _plain(group: Group, counts: Mapping[JobState, int]) -> PlainGroup:

@@ -32,12 +32,26 @@ class SourceContract:
         rows = [row for chunk in chunks for row in chunk]
         assert len({row.key for row in rows}) == len(rows) >= 3
         assert {row.group for row in rows} == {group}
-        assert all(row.key == f"{source.door.value}:{row.task}/{row.id}" for row in rows)
+        assert all(row.key.startswith(f"{source.door.value}:{row.task}/") for row in rows)
+        assert all(list(source.find(row.id)) == [row.key] for row in rows)
         assert all(isinstance(row.state, JobState) for row in rows)
 
     def test_rows_are_in_the_order_of_submission(self, source: Source, group: str) -> None:
         submitted = [row.submitted for row in all_rows(source, group) if row.submitted is not None]
         assert submitted == sorted(submitted)
+
+    def test_a_job_is_listed_once_and_counted_by_its_state(self, source: Source, group: str) -> None:
+        every = [row for chunk in source.every() for row in chunk]
+        assert len({row.key for row in every}) == len(every) >= 3
+        listed = [row.key for chunk in source.listed() for row in chunk]
+        assert set(listed) <= {row.key for row in every}
+        counts = source.counts(group)
+        for state in JobState:
+            assert counts.get(state, 0) == sum(row.state is state for row in all_rows(source, group))
+
+    def test_a_name_that_no_job_has_finds_nothing(self, source: Source, group: str) -> None:
+        assert not source.find("nothing-is-called-so")
+        assert not source.find("nothing-is-called-so#1")
 
     def test_a_group_that_is_not_there_has_no_rows(self, source: Source, group: str) -> None:
         assert not all_rows(source, f"{group}-not-there")
