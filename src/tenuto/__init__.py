@@ -59,6 +59,7 @@ from tenuto.tasks import (
 )
 
 if TYPE_CHECKING:
+    from tenuto.catalogue import Catalogue
     from tenuto.experiments.checked_arguments import RunMode
     from tenuto.experiments.environment import DirtyGitAction
     from tenuto.experiments.experiment import experiment
@@ -92,6 +93,7 @@ _ON_DEMAND = {
     "DirtyGitAction": "tenuto.experiments.environment",
     "Gpu": "tenuto.launchers.requirements",
     "Gpus": "tenuto.launchers.requirements",
+    "Catalogue": "tenuto.catalogue",
     "Host": "tenuto.launchers.requirements",
     "Job": "tenuto.scheduler.jobs",
     "JobFailureStatus": "tenuto.lifecycle.states",
@@ -134,6 +136,7 @@ __all__ = [
     "STDERR",
     "STDOUT",
     "Alternative",
+    "Catalogue",
     "Choices",
     "CommandTask",
     "Config",

@@ -271,7 +271,11 @@ class Catalogue:
         ]
 
     def steer(self, action: Action | str, group: Group, *, by: str = "a script") -> Acted:
-        """Pauses or resumes a group, and says what became of that."""
+        """Pauses or resumes a group, and says what became of that.
+
+        `action`: ``pause`` or ``resume``. `group`: as `group` and `groups` give it. `by`: the person that is
+        noted.
+        """
         (acted,) = self.source(group.group).act(Action(action), [Target(group.group)], dry_run=False, by=by)
         return acted
 

@@ -16,7 +16,8 @@ from .conftest import ESCAPES, TENUTO, Shell
 
 JOB_KEYS = (
     "id name kind key group task state status reason message experiment run attempt tags depends_on "
-    "transient owner where submitted started ended duration_s progress progress_desc eta_s energy_kwh alarm result"
+    "transient owner where submitted started ended duration_s progress progress_desc eta_s energy_kwh alarm "
+    "result"
 ).split()
 RUN_KEYS = "experiment run state live started ended host pid jobs reused failed message carbon tags".split()
 WHY_KEYS = [

@@ -16,11 +16,11 @@ from tenuto.jobs.filters import (
     LONGEST,
     And,
     Compare,
+    ComparedValue,
     Filter,
     Form,
     Not,
     Or,
-    Value,
     names,
     parse_filter,
 )
@@ -100,7 +100,7 @@ def test_a_reason_is_matched_by_its_name() -> None:
 
 
 def test_and_binds_stronger_than_or() -> None:
-    a, b, c = (Compare(name, "=", Value("1", Form.WORD)) for name in "abc")
+    a, b, c = (Compare(name, "=", ComparedValue("1", Form.WORD)) for name in "abc")
     assert parse_filter("a=1 or b=1 and c=1") == Or((a, And((b, c))))
     assert parse_filter("not a=1 and b=1") == And((Not(a), b))
     assert list(names(parse_filter("a=1 or not (b=1 and c=1)"))) == ["a", "b", "c"]
@@ -166,14 +166,16 @@ def test_many_terms_are_no_deeper_than_one() -> None:
 
 texts = st.text(max_size=12)
 words = st.from_regex(r"\A[^\s()\"'=!<>~/]+\Z").filter(lambda w: w.lower() not in {"and", "or", "not"})
-values = st.builds(Value, words, st.just(Form.WORD)) | st.builds(Value, texts, st.just(Form.STRING))
+values = st.builds(ComparedValue, words, st.just(Form.WORD)) | st.builds(
+    ComparedValue, texts, st.just(Form.STRING)
+)
 comparisons = st.builds(
     Compare, words | texts, st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]), values
 ) | st.builds(
     Compare,
     words,
     st.just("~"),
-    st.builds(Value, st.sampled_from(["a", r"\/x", r"^[ab]+$", r"\\", ""]), st.just(Form.REGEX)),
+    st.builds(ComparedValue, st.sampled_from(["a", r"\/x", r"^[ab]+$", r"\\", ""]), st.just(Form.REGEX)),
 )
 
 

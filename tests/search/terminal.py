@@ -63,7 +63,7 @@ Evolving = Callable[..., subprocess.Popen[str]]
 
 
 def shown(folder: Path) -> dict[str, Any]:
-    found = tenuto(folder, "search", "show", "one", "-w", "workspace", "--json")
+    found = tenuto(folder, "status", "one", "-w", "workspace", "--json")
     return dict(json.loads(found.stdout)) if found.returncode == 0 else {}
 
 

@@ -40,7 +40,7 @@ from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
 from tenuto.scheduler.tokens import CounterToken, GpuToken
 from tenuto.settings import Settings, process_environment
-from tenuto.tasks.arguments import flag, member, seconds, text, whole_number
+from tenuto.tasks.arguments import flag, member, refused, seconds, text, whole_number
 from tenuto.tasks.config import Config
 from tenuto.tasks.ports import SubmitOptions, open_submitters
 from tenuto.tasks.saving import save
@@ -97,6 +97,10 @@ class experiment:
         self.settings = settings_of(settings)
         self.workspace = workspace_of(workdir, self.settings, "experiment(workdir)")
         self.name = text(name, "experiment(name)")
+        if "#" in self.name:
+            raise refused(
+                "experiment(name)", "a name without #, which stands before the number of a job", name
+            )
         self.run_mode = imposed_mode.get() or member(RunMode, run_mode, "experiment(run_mode=)")
         self.port = None if port is None else whole_number(port, "experiment(port=)")
         fails = self.settings.fail_run_on_failed_job

@@ -34,7 +34,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ComparedValue:
     """What a field is compared with, as written."""
 
     text: str
@@ -56,7 +56,7 @@ class Compare:
 
     field: str
     operator: str
-    value: Value
+    value: ComparedValue
 
     def __str__(self) -> str:
         field = self.field if _is_word(self.field) else quoted(self.field)
@@ -233,7 +233,7 @@ def _equal(asked: Compare, value: Any) -> bool:
     return left is not None and right is not None and left == right
 
 
-def _ordered(order: Callable[[Any, Any], bool], given: Value, value: Any) -> bool:
+def _ordered(order: Callable[[Any, Any], bool], given: ComparedValue, value: Any) -> bool:
     left, right = _number(value), _literal_number(given, value)
     if left is not None and right is not None:
         return order(left, right)
@@ -242,7 +242,7 @@ def _ordered(order: Callable[[Any, Any], bool], given: Value, value: Any) -> boo
     return order(_text(value), given.text)
 
 
-def _contains(given: Value, text: str) -> bool:
+def _contains(given: ComparedValue, text: str) -> bool:
     if given.form is Form.REGEX:
         return compiled_pattern(given.text).search(text) is not None
     return given.text.lower() in text.lower()
@@ -264,7 +264,7 @@ def _number(value: Any) -> int | float | None:
     return _read_number(value) if isinstance(value, str) else None
 
 
-def _literal_number(given: Value, value: Any) -> int | float | None:
+def _literal_number(given: ComparedValue, value: Any) -> int | float | None:
     if given.form is not Form.WORD:
         return None
     number, seconds = _literal(given.text)
@@ -369,11 +369,11 @@ class _Reader:
         self.check_choice(field, found[0], value, start)
         return Compare(field, found[0], value)
 
-    def word_or_string(self, expected: str) -> Value:
+    def word_or_string(self, expected: str) -> ComparedValue:
         self.skip()
         if string := _STRING.match(self.text, self.at):
             self.at = string.end()
-            return Value(
+            return ComparedValue(
                 _UNESCAPED.sub(r"\1", string[1] if string[1] is not None else string[2]), Form.STRING
             )
         if self.text.startswith(('"', "'"), self.at):
@@ -384,9 +384,9 @@ class _Reader:
         if word[0].lower() in KEYWORDS:
             self.refuse(f"expected {expected}; write {quoted(word[0])} if the word itself is meant")
         self.at = word.end()
-        return Value(word[0], Form.WORD)
+        return ComparedValue(word[0], Form.WORD)
 
-    def regular_expression(self) -> Value | None:
+    def regular_expression(self) -> ComparedValue | None:
         if not self.text.startswith("/", self.at):
             return None
         if not self.regex:
@@ -401,9 +401,9 @@ class _Reader:
         except (OverflowError, RecursionError) as error:
             self.refuse(f"not a regular expression: {error}", self.at + 1)
         self.at = found.end()
-        return Value(found[1], Form.REGEX)
+        return ComparedValue(found[1], Form.REGEX)
 
-    def check_choice(self, field: str, sign: str, value: Value, position: int) -> None:
+    def check_choice(self, field: str, sign: str, value: ComparedValue, position: int) -> None:
         allowed = self.choices.get(field)
         if (
             allowed is None

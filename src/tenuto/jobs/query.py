@@ -38,7 +38,7 @@ class Question(NamedTuple):
     """True if the filter may hold regular expressions, which can run for ever."""
 
 
-class Answer(NamedTuple):
+class Matches(NamedTuple):
     """The rows that a question finds, in its order."""
 
     total: int
@@ -121,7 +121,7 @@ def ordered(rows: Sequence[Row], value: Read[Row], *, as_text: bool = False, des
     return found if len(found) == len(keyed) else found + [row for key, row in keyed if key is None]
 
 
-def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Answer:
+def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Parameters) -> Matches:
     """The rows that match, in the order asked for."""
     tree = read_question(question.filter, regex=question.regex)
     name = question.sort.removeprefix("-")
@@ -135,7 +135,7 @@ def find(rows: Iterable[Row], question: Question, now: datetime, parameters: Par
         is_descending = question.sort.startswith("-")
         read = _OF_A_ROW.get(name, readers[name]) if name != "kind" else readers[name]
         found = ordered(found, read, as_text=name in _TEXTS, descending=is_descending)
-    return Answer(len(every), found)
+    return Matches(len(every), found)
 
 
 _OURS = {
@@ -191,9 +191,9 @@ class Answers:
     """The last answers, each good for the picture it was made of: a window is then a slice."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Question, tuple[int, Answer]] = OrderedDict()
+        self._kept: OrderedDict[Question, tuple[int, Matches]] = OrderedDict()
 
-    def get(self, question: Question, seq: int) -> Answer | None:
+    def get(self, question: Question, seq: int) -> Matches | None:
         """The answer to a question, if nothing changed since."""
         kept = self._kept.get(question)
         if kept is None or kept[0] != seq:
@@ -201,7 +201,7 @@ class Answers:
         self._kept.move_to_end(question)
         return kept[1]
 
-    def put(self, question: Question, seq: int, answer: Answer) -> None:
+    def put(self, question: Question, seq: int, answer: Matches) -> None:
         """Keep an answer in place of the oldest."""
         self._kept[question] = (seq, answer)
         self._kept.move_to_end(question)

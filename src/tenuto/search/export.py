@@ -53,7 +53,7 @@ def candidate_of(row: Any) -> dict[str, Any]:
         "inspirations": proposal["inspirations"],
         "island": row["island"],
         "cell": row["cell"],
-        "told": row["told"],
+        "order": row["told"],
         "reused": bool(row["reused"]),
         "failure": row["failure"],
         "message": row["message"],

@@ -108,12 +108,8 @@ class SearchSource:
             "attempts": [attempt_of(row)] if row.attempt else [],
             "result": result_of(kept) if S(row.status) is S.SUCCEEDED else None,
             "commands": [
-                f"tenuto search show {name}",
-                *(
-                    [f"tenuto search retry {name} {number}"]
-                    if S(row.status) in (S.FAILED, S.CANCELLED)
-                    else []
-                ),
+                f"tenuto why {name}#{number}",
+                *([f"tenuto retry {name}#{number}"] if S(row.status) in (S.FAILED, S.CANCELLED) else []),
             ],
         }
         return Detail(row_of(row), fields)
@@ -133,7 +129,7 @@ class SearchSource:
             sentences.append(f"it is a child of candidate {row.parent}")
         following: tuple[str, ...] = ()
         if S(row.status) in (S.FAILED, S.CANCELLED):
-            following = (f"tenuto search retry {row.search_id} {row.number}",)
+            following = (f"tenuto retry {row.search_id}#{row.number}",)
         return Why(tuple(sentences), next=following)
 
     def log(self, key: str, stream: str, earlier: int) -> Log:

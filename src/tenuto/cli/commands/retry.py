@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tenuto.catalogue import Catalogue
 from tenuto.cli import exit_codes
 from tenuto.cli.chosen_jobs import kind_option, named, need_one_of
 from tenuto.cli.completions import complete_jobs, complete_runs
@@ -11,9 +12,11 @@ from tenuto.cli.console import note, print_json, say, state_cell, styled
 from tenuto.cli.options import json_option, open_catalogue, workspace_option
 from tenuto.cli.person import person
 from tenuto.cli.program import hint
-from tenuto.jobs.outcome import Outcome
+from tenuto.experiments.workspace_view import WorkspaceView
+from tenuto.jobs.key import JobKey
+from tenuto.jobs.outcome import Outcome, Seen
 from tenuto.jobs.retry import PreparedRetries, Retrying, prepare, submit
-from tenuto.jobs.row import SHOWN_DIGITS
+from tenuto.jobs.row import SHOWN_DIGITS, Row
 from tenuto.jobs.source import Acted, ActedAs, Action
 from tenuto.jobs.text import safe
 from tenuto.launchers.choice import SLURM, Launchers
@@ -22,7 +25,7 @@ from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.scheduler.scheduler import Scheduler
-from tenuto.settings import load_settings
+from tenuto.settings import Settings, load_settings
 
 
 @click.command()
@@ -64,52 +67,67 @@ def command(
         raise click.UsageError("--attempt is for one JOB", ctx)
     settings = load_settings()
     catalogue = open_catalogue(workspace, settings)
-    view = catalogue.view
     rows = named(catalogue, jobs, kind)
     group = catalogue.group(run, kind=kind) if run is not None else None
-    if group is not None and group.door is not Door.EXPERIMENTS:
+    is_other = group is not None and group.door is not Door.EXPERIMENTS
+    if group is not None and is_other:
         rows += [row for row in catalogue.jobs_of(group) if row.state is JobState.ERROR]
-        failed = False
-    others = [
-        row if attempt is None else row._replace(attempt=attempt)
-        for row in rows
-        if row.door is not Door.EXPERIMENTS
-    ]
-    acted = catalogue.act(Action.RETRY, others, by=person())
-    names = {row.key: row.name for row in others}
-    keys = [row.job_key for row in rows if row.door is Door.EXPERIMENTS]
-    seen = {} if attempt is None else dict.fromkeys(keys, attempt)
-    if failed:
-        seen |= view.failed_jobs(run)
-    keys = list(dict.fromkeys((*keys, *seen)))
+    if attempt is not None:
+        rows = [row._replace(attempt=attempt) for row in rows]
+    others = [row for row in rows if row.door is not Door.EXPERIMENTS]
+    own = [row.job_key for row in rows if row.door is Door.EXPERIMENTS]
+    seen = {} if attempt is None else dict.fromkeys(own, attempt)
+    if failed and not is_other:
+        seen |= catalogue.view.failed_jobs(run)
+    keys = list(dict.fromkeys((*own, *seen)))
+    if not keys and not others and not as_json:
+        note("nothing failed")
+    told, is_fine = _retry_elsewhere(catalogue, others, as_json)
+    try:
+        ran, all_done = _retry_here(catalogue.view, settings, keys, seen, as_json)
+    except KeyboardInterrupt:
+        note(f"the jobs go on; see them with: {hint('tenuto status')}")
+        return exit_codes.INTERRUPTED
+    if as_json:
+        print_json(ran + told)
+    return exit_codes.OK if is_fine and all_done else exit_codes.FAILED
+
+
+def _retry_here(
+    view: WorkspaceView, settings: Settings, keys: list[JobKey], seen: Seen, as_json: bool
+) -> tuple[list[dict[str, object]], bool]:
+    """Runs jobs of experiments again, and waits for them: what came of each, and whether all are done."""
+    if not keys:
+        return [], True
     scheduler = Scheduler.instance()
     launchers = Launchers(settings)
     # What is run from its directory has no script to keep warm for.
     launcher = launchers.named(SLURM if settings.launcher == SLURM else "spawn")
     prepared = prepare(view, keys, scheduler, launcher, seen=seen)
-    if not as_json:
-        for one in acted:
-            is_retried = one.outcome is ActedAs.RETRIED
-            note(f"{names[one.key]} is {'to be tried again' if is_retried else f'not run: {one.detail}'}")
-        for refused in prepared.refused:
-            note(f"{refused.key} is not run: {refused.detail}")
-        if not keys and not others:
-            note("nothing failed")
+    for refused in () if as_json else prepared.refused:
+        note(f"{refused.key} is not run: {refused.detail}")
     owner = Retrying(_ignore if as_json else _tell)
     try:
         submitted = submit(scheduler, prepared.jobs, owner)
         scheduler.wait(owner)
         scheduler.drain()
-    except KeyboardInterrupt:
-        note(f"the jobs go on; see them with: {hint('tenuto status')}")
-        return exit_codes.INTERRUPTED
     finally:
         launchers.close()
-    if as_json:
-        print_json(_plain(prepared, submitted) + [_plain_other(one, names[one.key]) for one in acted])
     done = all(job.state is JobState.DONE for job in submitted)
-    is_fine = done and not prepared.refused and all(one.outcome is ActedAs.RETRIED for one in acted)
-    return exit_codes.OK if is_fine else exit_codes.FAILED
+    return _plain(prepared, submitted), done and not prepared.refused
+
+
+def _retry_elsewhere(
+    catalogue: Catalogue, rows: list[Row], as_json: bool
+) -> tuple[list[dict[str, object]], bool]:
+    """Hands candidates to their workers again; says what came of each, and whether all will be tried."""
+    acted = catalogue.act(Action.RETRY, rows, by=person())
+    names = {row.key: row.name for row in rows}
+    for one in () if as_json else acted:
+        is_retried = one.outcome is ActedAs.RETRIED
+        note(f"{names[one.key]} is {'to be tried again' if is_retried else f'not run: {one.detail}'}")
+    plain = [_plain_other(one, names[one.key]) for one in acted]
+    return plain, all(one.outcome is ActedAs.RETRIED for one in acted)
 
 
 def _plain_other(one: Acted, name: str) -> dict[str, object]:

@@ -1,0 +1,316 @@
+"""Commands know jobs of every kind: one workspace with an experiment, a search and a service."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Catalogue, experiment
+from tenuto.errors import Ambiguous, NotFound, ParameterError
+from tenuto.lifecycle.service import ServiceState
+from tenuto.lifecycle.states import JobState
+from tenuto.monitor.provider import LocalProvider
+from tenuto.service.decisions import Quota
+from tenuto.service.places import DataPlaces
+from tenuto.service.requests import Requests
+from tenuto.service.rows import NewJob
+from tenuto.service.tables import MIGRATIONS, opened
+from tests.search.terminal import tenuto
+
+SCRIPT = """
+from tenuto import Param, Task, experiment
+from tenuto.search import Evolution, GridSearch, Integer, Outcome
+
+class Square(Task):
+    x: Param[int]
+    def execute(self):
+        print("squared", flush=True)
+        if self.x == 3:
+            raise ValueError("three")
+        return {"y": self.x ** 2}
+
+class Score(Task):
+    n: Param[int]
+    def execute(self):
+        print("scored", flush=True)
+        if self.n == 2:
+            raise ValueError("two")
+        return Outcome(float(self.n), metrics={"n2": self.n ** 2})
+
+if __name__ == "__main__":
+    try:
+        with experiment("workspace", "squares"):
+            for x in (1, 2, 3):
+                Square.C(x=x).tag("x", x).submit()
+    except Exception:
+        pass
+    Evolution("packing", Score, space={"n": Integer(1, 3)}, sampler=GridSearch()).run()
+"""
+SETTINGS = '[service]\ndatabase = "db.sqlite"\ndata = "data"\npoll_s = 1\n'
+
+
+def upload_some(folder: Path, service: str = "dock") -> None:
+    """Rows of a service, as a server leaves them: Completed, Failed, Queued."""
+    database = opened(folder / "db.sqlite", MIGRATIONS, 10.0)
+    requests, places = Requests(database, "me"), DataPlaces(str(folder / "data"))
+    places.make()
+    for n in range(3):
+        requests.add(NewJob("ada", service, f"{service}{n}"))
+        places.open_job(f"{service}{n}")
+    ends = (ServiceState.COMPLETED, ServiceState.FAILED)
+    for row, end in zip(requests.claim(service, Quota(2, 2), ["n"] * 2), ends, strict=True):
+        moved = requests.move(row, ServiceState.SUBMITTED, "")
+        assert moved is not None
+        assert requests.move(moved, end, "exit code 7" if end is ServiceState.FAILED else "") is not None
+    with zipfile.ZipFile(places.job(f"{service}0").result, "w") as result:
+        result.writestr(".tenuto/stdout", "what it printed\n")
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("doors")
+    (folder / "doors.py").write_text(SCRIPT)
+    (folder / "tenuto.toml").write_text(SETTINGS)
+    ran = tenuto(folder, "evolve", "--slots", "2", "doors.py")
+    assert ran.returncode == 0, ran.stderr
+    upload_some(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy, for commands that change something."""
+    return Path(shutil.copytree(made, tmp_path / "copy", symlinks=True))
+
+
+def said(folder: Path, *arguments: str, code: int = 0) -> str:
+    found = tenuto(folder, *arguments, "-w", "workspace")
+    assert found.returncode == code, found.stdout + found.stderr
+    return found.stdout + found.stderr
+
+
+def plain(folder: Path, *arguments: str, code: int = 0) -> Any:
+    found = tenuto(folder, *arguments, "-w", "workspace", "--json")
+    assert found.returncode == code, found.stdout + found.stderr
+    return json.loads(found.stdout)
+
+
+def names(folder: Path, *arguments: str) -> list[str]:
+    return [f"{job['kind']}:{job['task']}:{job['state']}" for job in plain(folder, "jobs", *arguments)]
+
+
+def test_jobs_of_every_door_are_listed_newest_first(made: Path) -> None:
+    jobs = plain(made, "jobs")
+    assert {job["kind"] for job in jobs} == {"experiment", "search", "service"}
+    assert len(jobs) == 9
+    submitted = [job["submitted"] for job in jobs]
+    assert submitted == sorted(submitted, reverse=True)
+    candidates = [job for job in jobs if job["kind"] == "search"]
+    assert sorted(job["name"] for job in candidates) == ["packing#1", "packing#2", "packing#3"]
+    assert all(job["id"] == job["name"] for job in candidates)
+
+
+@pytest.mark.parametrize(
+    ("filter_", "count"),
+    [
+        ("kind=experiment", 3),
+        ("kind=search", 3),
+        ("kind=service", 3),
+        ("group=squares", 3),
+        ("group=packing", 3),
+        ("group=dock and state=error", 1),
+        ("owner=ada", 3),
+        ("kind=search and n=3", 1),
+        ("kind!=service", 6),
+        ("name=packing#2", 1),
+    ],
+)
+def test_jobs_are_chosen_by_kind_group_and_owner(made: Path, filter_: str, count: int) -> None:
+    assert len(plain(made, "jobs", filter_)) == count
+
+
+def test_every_job_is_listed_once_with_all(made: Path) -> None:
+    """The evaluations of candidates lie in the workspace, too, and are not listed a second time."""
+    jobs = plain(made, "jobs", "--all")
+    assert len(jobs) == len({job["key"] for job in jobs}) == 9
+
+
+def test_the_jobs_of_the_command_line_are_those_of_the_page(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made)
+    with Catalogue("workspace") as catalogue:
+        provider = LocalProvider(catalogue.sources, workspace="workspace")
+        try:
+            shown: dict[str, Any] = {}
+            for group in catalogue.groups():
+                while True:
+                    answer = provider.jobs(group.group, limit=100)
+                    if answer["known"] == answer["total"] and len(answer["jobs"]) == 3:
+                        break
+                shown.update((job["key"], job) for job in answer["jobs"])
+        finally:
+            provider.close()
+    for job in plain(made, "jobs"):
+        assert job == json.loads(json.dumps(shown[job["key"]]))
+
+
+def test_status_shows_groups_of_every_door_and_all_of_one(made: Path) -> None:
+    groups = {group["name"]: group for group in plain(made, "status")["groups"]}
+    assert {group["kind"] for group in groups.values()} == {"experiment", "search", "service"}
+    assert groups["packing"]["counts"]["done"] == 2
+    assert groups["dock"]["counts"]["waiting"] == 1
+    assert groups["squares"]["counts"]["error"] == 1
+    search = plain(made, "status", "packing")
+    assert (search["state"], search["reason"], search["succeeded"], search["best"]["number"]) == (
+        "ENDED",
+        "EXHAUSTED",
+        2,
+        3,
+    )
+    assert "packing" in said(made, "status")
+    assert plain(made, "status", "squares")["experiment"] == "squares"
+
+
+def test_results_of_a_search_have_its_parameters(made: Path) -> None:
+    rows = plain(made, "results", "kind=search")
+    assert sorted((row["parameters"]["n"], row["result"]["objective"]) for row in rows) == [
+        (1, 1.0),
+        (3, 3.0),
+    ]
+    with_all = Catalogue(made / "workspace").results("kind=search")
+    assert {row["result.objective"] for row in with_all} == {1.0, 3.0}
+
+
+@pytest.mark.parametrize(
+    ("command", "job", "says"),
+    [
+        ("why", "packing#2", "two"),
+        ("why", "dock#2", "exit code 7"),
+        ("logs", "packing#1", "scored"),
+        ("logs", "dock#1", "what it printed"),
+        ("files", "packing#1", "jobs/"),
+        ("files", "dock#1", "result.zip"),
+    ],
+)
+def test_a_job_of_every_door_is_looked_at_by_its_name(made: Path, command: str, job: str, says: str) -> None:
+    assert says in said(made, command, job)
+    assert plain(made, command, job)
+
+
+def test_why_has_the_same_fields_for_every_door(made: Path) -> None:
+    failed = plain(made, "jobs", "kind=experiment and state=error")[0]["id"]
+    fields = plain(made, "why", failed).keys()
+    for job in ("packing#2", "dock#2"):
+        found = plain(made, "why", job)
+        assert {"id", "name", "kind", "because", "next", "parameters", "attempts", "commands"} <= found.keys()
+        assert found.keys() <= fields
+
+
+def test_a_job_that_is_not_there_is_not_found(made: Path) -> None:
+    for job in ("packing#9", "dock#9", "nothing#1", "packing#x", "#1"):
+        assert "no job is called" in said(made, "why", job, code=3)
+
+
+def test_a_job_of_another_service_is_named(folder: Path) -> None:
+    upload_some(folder, "fold")
+    assert "fold#4" in said(folder, "why", "dock#4", code=3)
+
+
+def test_a_name_of_two_kinds_needs_the_kind(folder: Path) -> None:
+    upload_some(folder, "packing")
+    assert "--kind search" in said(folder, "status", "packing", code=2)
+    assert plain(folder, "status", "packing", "--kind", "search")["kind"] == "search"
+    with Catalogue(folder / "workspace") as catalogue, pytest.raises(NotFound):
+        catalogue.group("nothing")
+
+
+def test_kill_cancels_what_waits(folder: Path) -> None:
+    assert plain(folder, "kill", "--where", "kind=service")[0]["outcome"] == "would_kill"
+    (killed,) = plain(folder, "kill", "dock#3")
+    assert (killed["name"], killed["outcome"], killed["ended"]) == ("dock#3", "asked", True)
+    assert plain(folder, "why", "dock#3")["status"] == "Killed"
+    assert plain(folder, "kill", "packing#1", code=1)[0]["outcome"] == "not_running"
+
+
+def test_retry_refuses_a_payload_and_hands_a_candidate_on(folder: Path) -> None:
+    (refused,) = plain(folder, "retry", "dock#2", code=1)
+    assert (refused["outcome"], refused["message"]) == (
+        "refused",
+        "a payload is never run again: upload it anew",
+    )
+    (retried,) = plain(folder, "retry", "--failed", "--run", "packing")
+    assert (retried["name"], retried["outcome"]) == ("packing#2", "retried")
+    assert plain(folder, "why", "packing#2")["state"] == "waiting"
+
+
+def test_clean_keeps_candidates_and_payloads(folder: Path) -> None:
+    words = said(folder, "clean", "state=error", "--yes")
+    assert "1 job deleted" in words
+    assert "tenuto search remove" in words
+    assert "max_age" in words
+    assert names(folder, "kind=search") == names(folder, "kind=search")
+    assert len(plain(folder, "jobs", "--all")) == 8
+
+
+def test_only_a_search_can_be_paused(folder: Path) -> None:
+    assert "Ctrl-C" in said(folder, "pause", "squares", code=1)
+    assert "cannot be paused" in said(folder, "pause", "dock", code=1)
+    assert plain(folder, "pause", "packing", code=1)["outcome"] == "refused"  # it has ended
+
+
+def test_no_command_makes_a_database(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "tenuto.toml").write_text(SETTINGS)
+    shutil.copytree(made / "workspace", tmp_path / "workspace", symlinks=True)
+    (tmp_path / "workspace" / "search.db").unlink()
+    for command in (["jobs"], ["status"], ["results"], ["why", "dock#1"], ["kill", "dock#1"]):
+        tenuto(tmp_path, *command, "-w", "workspace")
+    assert not (tmp_path / "db.sqlite").exists()
+    assert not (tmp_path / "workspace" / "search.db").exists()
+
+
+def test_a_service_alone_needs_no_workspace(tmp_path: Path) -> None:
+    (tmp_path / "tenuto.toml").write_text(SETTINGS)
+    upload_some(tmp_path)
+    found = tenuto(tmp_path, "jobs", "--json")
+    assert [job["name"] for job in json.loads(found.stdout)] == ["dock#3", "dock#2", "dock#1"]
+
+
+def test_a_tag_of_the_name_of_a_field_is_found(tmp_path: Path) -> None:
+    """People call their own things kind, name and group."""
+    (tmp_path / "own.py").write_text(
+        "from tenuto import Param, Task, experiment\n"
+        "class T(Task):\n    kind: Param[str]\n    def execute(self):\n        return 1\n"
+        "if __name__ == '__main__':\n    with experiment('workspace', 'own'):\n"
+        "        for kind in ('sgd', 'adam'):\n            T.C(kind=kind).tag('group', kind).submit()\n"
+    )
+    assert tenuto(tmp_path, "run", "own.py").returncode == 0
+    for filter_ in ("kind=sgd", "group=sgd", "kind=sgd and state=done"):
+        assert len(plain(tmp_path, "jobs", filter_)) == 1, filter_
+    assert len(plain(tmp_path, "jobs", "group=own")) == 2
+
+
+def test_a_number_sign_is_no_part_of_a_name(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="without #"):
+        experiment(tmp_path, "a#1")
+
+
+def test_a_catalogue_asks_and_steers_from_a_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with Catalogue("workspace") as catalogue:
+        assert {group.name for group in catalogue.groups()} == {"squares", "packing", "dock"}
+        (failed,) = catalogue.rows("kind=search and state=error")
+        assert (failed.name, failed.state) == ("packing#2", JobState.ERROR)
+        assert catalogue.detail("packing#2").row == failed
+        assert [acted.outcome.value for acted in catalogue.act("kill", ["dock#3"], dry_run=True)] == [
+            "would_kill"
+        ]
+        assert [acted.outcome.value for acted in catalogue.act("retry", [failed])] == ["retried"]
+        with pytest.raises(Ambiguous):
+            catalogue.row("Square")
