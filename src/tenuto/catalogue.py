@@ -5,7 +5,7 @@ Commands, the page, the terminal and notebooks stand on it; it shows nothing its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
@@ -108,14 +108,13 @@ class Catalogue:
         chunks = (
             chunk for source in self.sources for chunk in (source.every() if every else source.listed())
         )
-        rows = [row for chunk in chunks for row in chunk]
-        return sorted(rows, key=_submitted, reverse=True)
+        return _newest_first(row for chunk in chunks for row in chunk)
 
     def jobs_of(self, group: Group) -> list[Row]:
         """The jobs of a group, the newest first."""
         source = self.source(group.group)
         rows = [row for chunk in source.rows(group.group) for row in chunk]
-        return sorted({row.key: row for row in rows}.values(), key=_submitted, reverse=True)
+        return _newest_first({row.key: row for row in rows}.values())
 
     def group(self, name: str, *, kind: str | None = None) -> Group:
         """The newest group that a person calls so: an experiment, one of its runs, a search or a service.
@@ -296,10 +295,14 @@ class Catalogue:
         return found
 
 
-def _submitted(row: Row) -> float:
-    """When a job was asked for; one that no group lists counts by its start."""
-    known = row.submitted or row.started or row.ended
-    return known.timestamp() if known is not None else 0.0
+def _newest_first(rows: Iterable[Row]) -> list[Row]:
+    """Rows by when they were asked for; one that no group lists counts by its start."""
+
+    def age(row: Row) -> float:
+        known = row.submitted or row.started or row.ended
+        return -known.timestamp() if known is not None else 0.0
+
+    return sorted([*rows][::-1], key=age)
 
 
 def _short(key: str) -> str:

@@ -197,4 +197,4 @@ def test_plots_fit_the_window(columns: int) -> None:
 
 def test_the_page_of_the_command_line_knows_the_fields() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert "`task`, `id`, `state`, `experiment`, `run`, `tags`, `parameters`" in page
+    assert "`id`, `name`, `kind`, `task`, `state`, `experiment`, `run`, `tags`, `parameters`" in page
