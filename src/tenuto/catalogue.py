@@ -302,7 +302,9 @@ def _newest_first(rows: Iterable[Row]) -> list[Row]:
         known = row.submitted or row.started or row.ended
         return -known.timestamp() if known is not None else 0.0
 
-    return sorted([*rows][::-1], key=age)
+    last_first = [*rows]
+    last_first.reverse()
+    return sorted(last_first, key=age)
 
 
 def _short(key: str) -> str:

@@ -75,14 +75,17 @@ def upload_some(folder: Path, service: str = "dock") -> None:
     database.close()
 
 
+def in_a_process(folder: Path, *arguments: str) -> None:
+    """The command in a process of its own, which takes its scheduler along when it ends."""
+    subprocess.run([sys.executable, "-m", "tenuto", *arguments], cwd=folder, capture_output=True, check=True)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("doors")
     (folder / "doors.py").write_text(SCRIPT)
     (folder / "tenuto.toml").write_text(SETTINGS)
-    program = [sys.executable, "-m", "tenuto", "evolve", "--slots", "2", "doors.py"]
-    ran = subprocess.run(program, cwd=folder, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+    in_a_process(folder, "evolve", "--slots", "2", "doors.py")
     upload_some(folder)
     return folder
 
@@ -187,8 +190,8 @@ def test_results_of_a_search_have_its_parameters(made: Path) -> None:
         (1, 1.0),
         (3, 3.0),
     ]
-    with_all = Catalogue(made / "workspace").results("kind=search")
-    assert {row["result.objective"] for row in with_all} == {1.0, 3.0}
+    with Catalogue(made / "workspace") as catalogue:
+        assert {row["result.objective"] for row in catalogue.results("kind=search")} == {1.0, 3.0}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_a_tag_of_the_name_of_a_field_is_found(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n    with experiment('workspace', 'own'):\n"
         "        for kind in ('sgd', 'adam'):\n            T.C(kind=kind).tag('group', kind).submit()\n"
     )
-    assert tenuto(tmp_path, "run", "own.py").returncode == 0
+    in_a_process(tmp_path, "run", "own.py")
     for filter_ in ("kind=sgd", "group=sgd", "kind=sgd and state=done"):
         assert len(plain(tmp_path, "jobs", filter_)) == 1, filter_
     assert len(plain(tmp_path, "jobs", "group=own")) == 2
