@@ -87,7 +87,7 @@ def hostile_source() -> FakeSource:
             tags={text: text},
             owner=text,
             where=text,
-            door_state=text,
+            status=text,
             alarm=text,
             progress=0.5,
             progress_desc=text,

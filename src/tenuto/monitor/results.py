@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenuto.jobs.row import Result
+from tenuto.lifecycle.owner_names import Door
 from tenuto.monitor import shapes
 
 FIXED = ("key", "task", "id", "state")
@@ -41,7 +42,7 @@ def _row(result: Result) -> dict[str, Any]:
     row: dict[str, Any] = {
         "key": result.key,
         "task": result.task,
-        "id": result.key.rpartition("/")[2],
+        "id": _id(result.key),
         "state": result.state.name.lower(),
     }
     row.update(_named(result.tags, row))
@@ -50,6 +51,13 @@ def _row(result: Result) -> dict[str, Any]:
             value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)
         )
     return row
+
+
+def _id(key: str) -> str:
+    """The whole id in a key, as its row has it."""
+    door, _, name = key.partition(":")
+    task, _, number = name.rpartition("/")
+    return number if door == Door.EXPERIMENTS.value else f"{task}#{number}"
 
 
 def _named(values: Mapping[str, Any], row: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -193,7 +193,7 @@ class FakeSource(Source):
                 "attempts": [_attempt(row)] if row.attempt else [],
                 "most_attempts": self.most_attempts.get(key),
                 "result": dict(self.values[key]) if key in self.values else None,
-                "commands": [f"tenuto logs -f {row.id[:8]}"],
+                "commands": [f"tenuto logs -f {row.name}"],
             },
         )
 
@@ -310,9 +310,10 @@ class FakeSource(Source):
 
 
 def fake_row(group: str, task: str, job_id: str, state: JobState = JobState.WAITING, **fields: Any) -> Row:
-    """A row of a fake group."""
+    """A row of a fake group; of a search or a service, the job is called ``TASK#ID``."""
     door = Door(group.partition(":")[0])
-    return Row(row_key(door, task, job_id), group, door, task, job_id, state, **fields)
+    whole = job_id if door is Door.EXPERIMENTS else f"{task}#{job_id}"
+    return Row(row_key(door, task, job_id), group, door, task, whole, state, **fields)
 
 
 def _attempt(row: Row) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _service(now: datetime) -> FakeSource:
         state = (JobState.DONE, JobState.DONE, JobState.RUNNING, JobState.WAITING, JobState.ERROR)[number % 5]
         start = now - timedelta(minutes=11 - number / 3)
         row = fake_row(
-            SERVICE, "haddock", str(number), state, door_state=words[state], owner=f"user-{number % 4}",
+            SERVICE, "haddock", str(number), state, status=words[state], owner=f"user-{number % 4}",
             submitted=start - timedelta(seconds=30),
         )  # fmt: skip
         if state is not JobState.WAITING:
@@ -221,7 +221,7 @@ def _search(now: datetime) -> FakeSource:
         is_running = number >= 252
         row = fake_row(
             SEARCH, "packing", str(number), JobState.RUNNING if is_running else JobState.DONE,
-            door_state="RUNNING" if is_running else "SUCCEEDED", attempt=1, submitted=at, started=at,
+            status="RUNNING" if is_running else "SUCCEEDED", attempt=1, submitted=at, started=at,
             ended=None if is_running else at + timedelta(seconds=12), where="node-1",
         )  # fmt: skip
         source.put(row)

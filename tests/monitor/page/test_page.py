@@ -349,7 +349,7 @@ def test_23_a_cell_of_the_archive_opens_its_job(demo: Served, visitor: Visitor) 
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
-    expect(page.locator("[data-field=id]")).to_have_text(key.rpartition("/")[2])
+    expect(page.locator("[data-field=id]")).to_have_text(f"packing#{key.rpartition('/')[2]}")
 
 
 def test_23_the_playhead_moves_the_archive(demo: Served, visitor: Visitor) -> None:
@@ -367,7 +367,7 @@ def test_23_the_playhead_moves_the_archive(demo: Served, visitor: Visitor) -> No
     expect(filled).to_have_count(127)
     expect(flying).to_have_count(6)
     best.focus()
-    expect(page.get_by_role("link", name="packing 100")).to_be_visible()
+    expect(page.get_by_role("link", name="packing#100")).to_be_visible()
 
 
 def test_23_a_cell_shows_where_its_elite_comes_from(demo: Served, visitor: Visitor) -> None:
@@ -375,11 +375,11 @@ def test_23_a_cell_shows_where_its_elite_comes_from(demo: Served, visitor: Visit
     page.locator('.map .cell[data-key="search:packing/100"]').focus()
     lineage = page.locator("[data-field=lineage]")
     expect(lineage.locator("a")).to_have_text(
-        ["packing 80", "packing 60", "packing 40", "packing 20", "packing 0"]
+        ["packing#80", "packing#60", "packing#40", "packing#20", "packing#0"]
     )
     expect(page.locator(".lineage polyline")).to_have_count(1)
     lineage.locator("a").first.click()
-    expect(page.locator("[data-field=needs]")).to_contain_text("packing 60")
+    expect(page.locator("[data-field=needs]")).to_contain_text("packing#60")
 
 
 def test_a_job_shows_the_trail_of_its_reasons_and_commands_to_copy(demo: Served, visitor: Visitor) -> None:

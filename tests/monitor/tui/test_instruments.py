@@ -25,7 +25,7 @@ def test_the_score_goes_from_note_to_note_tells_the_trail_and_opens_the_job() ->
         await terminal.press("tab")
         await terminal.until(lambda: re.search("Train 0000000. waited", terminal.text))
         await terminal.press("shift+tab", "enter")
-        await terminal.until("Prepare 88ad934f0000")
+        await terminal.until("Prepare 88ad934f")
 
     with provided() as provider:
         show(provider, scenario, group=SWEEP)
@@ -97,7 +97,7 @@ def test_a_node_of_the_graph_opens_its_jobs_and_a_job_shows_what_is_around_it() 
         await terminal.press("-")
         await terminal.until("1 steps")
         await terminal.press("g", "enter")
-        await terminal.until("Prepare 88ad934f0000")
+        await terminal.until("Prepare 88ad934f")
         await terminal.press("escape", "escape")
         await terminal.until("by task")
 
@@ -138,7 +138,7 @@ def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
         await terminal.press("left", "up")
         await terminal.until("cell 11,8")
         await terminal.press("right", "down", "p")
-        await terminal.until("parents of packing 236")
+        await terminal.until("parents of packing#236")
         await terminal.press("escape", "enter")
         assert "cell 12,7" not in await terminal.until("✓ done (SUCCEEDED)  attempt 1")
 
@@ -166,7 +166,7 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.until("88ad934f Prepare")
         await terminal.press(*["down"] * 11)
-        await terminal.until("Train 00000005aaaa  ✗ error  attempt 1")
+        await terminal.until("Train 00000005  ✗ error  attempt 1")
         text = await terminal.until("epoch 15 loss")
         for title in ("groups", "pulse", "failures", "tokens", "score", "log: out"):
             assert f"─ {title}" in text
@@ -183,7 +183,7 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
         await terminal.press("g", "enter")
         await terminal.until("jobs evo packing")
         await terminal.press("G")
-        await terminal.until("packing 259  ▶ running")
+        await terminal.until("packing#259  ▶ running")
         await terminal.pilot.resize_terminal(100, 30)
         await terminal.until(lambda: "─ groups" not in terminal.text and ">259" in terminal.text)
 

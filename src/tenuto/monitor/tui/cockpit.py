@@ -26,7 +26,6 @@ from tenuto.monitor.tui.words import (
     group_state,
     number,
     percent,
-    short_id,
     short_task,
 )
 
@@ -287,5 +286,5 @@ def running_line(job: shapes.Job, room: int) -> Line:
     """A job that runs, in few cells."""
     left = duration(job["eta_s"]) if job["eta_s"] is not None else duration(job["duration_s"])
     end = f" {percent(job['progress']):>4} {left:>7} "
-    name = [Span(" ▶ ", "running"), span(f"{short_id(job['id']):<8} {short_task(job['task'])}")]
+    name = [Span(" ▶ ", "running"), span(f"{job['name']:<8} {short_task(job['task'])}")]
     return [*fitted(name, room - len(end)), span(end)]

@@ -29,6 +29,8 @@ from tenuto.monitor.tui.words import (
 )
 
 MOST_TAGS = 6
+MOST_NAME = 14
+"""Cells of the longest name of a job that is shown whole."""
 MOST_MARKED = 10_000
 
 Job = shapes.Job
@@ -51,7 +53,7 @@ def _state_style(job: Job) -> str:
     return job["state"]
 
 
-def columns(tags: Sequence[str], room: int) -> list[Column[Job]]:
+def columns(tags: Sequence[str], room: int, name_cells: int = 8) -> list[Column[Job]]:
     """The columns of a list of jobs; a wide window has more of them."""
     tag_columns = [
         Column[Job](name.upper(), _tag_room(name), _tag(name), rank=40 + place, sort=name)
@@ -62,7 +64,7 @@ def columns(tags: Sequence[str], room: int) -> list[Column[Job]]:
         Column[Job]("ENERGY", 7, lambda job: energy(job["energy_kwh"]), right=True, rank=61),
     ]
     return [
-        Column("ID", 8, lambda job: job["name"], sort="id"),
+        Column("ID", name_cells, lambda job: job["name"], sort="id"),
         Column("TASK", 12, lambda job: short_task(job["task"]), grows=room < 60, sort="task"),
         Column("STATE", 22 if room >= 110 else 13, _state(room), style=_state_style, sort="state"),
         Column("%", 4, lambda job: percent(job["progress"]), right=True, rank=10, sort="progress"),
@@ -156,7 +158,8 @@ class JobsView(View):
         """The table in so many cells."""
         if self._trouble:
             return [[span(f" {self._trouble}", "error")]]
-        chosen = placed(columns(self._tags, room), room - 1)
+        name_cells = max((len(job["name"]) for job in self.listing.rows), default=0)
+        chosen = placed(columns(self._tags, room, min(max(name_cells, 8), MOST_NAME)), room - 1)
         lines: list[Line] = []
         rows_height = height
         if height > 1:

@@ -13,7 +13,7 @@ from tenuto.jobs.text import duration
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.cells import Line, Span, fitted, span, spread
-from tenuto.monitor.tui.words import key_id, key_name, percent, short_id, short_task, tag_words
+from tenuto.monitor.tui.words import key_id, key_name, percent, short_task, tag_words
 
 _FIRST = 6
 
@@ -73,7 +73,7 @@ def running_line(job: shapes.Job, room: int, *, with_tags: bool = False) -> Line
     """A job that runs: how far it is, how long it took, and its tags."""
     left = f" ETA {duration(job['eta_s'])}" if job["eta_s"] is not None else ""
     took = duration(job["duration_s"]) if job["duration_s"] is not None else ""
-    content = [Span("▶ ", "running"), span(f"{short_id(job['id']):<8} ")]
+    content = [Span("▶ ", "running"), span(f"{job['name']:<8} ")]
     content += fitted([span(short_task(job["task"]))], 12)
     content += [span(f"{percent(job['progress']):>4} "), span(f"{took:>6}"), span(f"{left:<12} ")]
     tags = tag_words(job["tags"])

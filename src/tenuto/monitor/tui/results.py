@@ -17,7 +17,7 @@ from tenuto.monitor.tui.plot import Point, scale, scatter
 from tenuto.monitor.tui.prompt import Prompt
 from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import key_group_name, number, plain, short_id, short_task
+from tenuto.monitor.tui.words import key_group_name, key_id, number, plain, short_task
 
 MOST_ROWS = 10_000
 LEAST_PLOT = 64
@@ -174,7 +174,7 @@ class ResultsView(View):
             )
             for place, name in enumerate(self._names())
         ]
-        return [Column("ID", 8, lambda row: short_id(str(row["id"]))), *found]
+        return [Column("ID", 8, lambda row: key_id(str(row["key"]))), *found]
 
     def _draw_table(self, room: int, height: int) -> list[Line]:
         chosen = placed(self._columns(), room - 1)

@@ -32,6 +32,7 @@ from tenuto.monitor.tui.words import (
     count_spans,
     instant,
     key_group_name,
+    key_name,
     seconds_between,
 )
 
@@ -172,7 +173,7 @@ class ScoreView(View):
         words += [f"ran {duration(job['duration_s'])}" if job["duration_s"] is not None else ""]
         most = self._known.job["most_attempts"] if self._known and self._known.job else None
         words += [attempt_words(self._chosen.attempt, most)]
-        name = f"{job['task'].rpartition('.')[2]} {job['id'][:8]} "
+        name = f"{key_name(job['key'])} "
         return [span(name, "title"), span(", ".join(word for word in words if word))]
 
     def _trail(self) -> Line:

@@ -55,7 +55,7 @@ class ProviderContract:
     def test_answers_say_which_picture_they_show(self, provider: StateProvider) -> None:
         for answer in (provider.about(), provider.overview(), provider.jobs(), provider.groups()):
             assert {"epoch", "seq", "now"} <= answer.keys()
-        assert provider.about()["kinds"] == ["experiments"]
+        assert provider.about()["kinds"] == ["experiment"]
 
     def test_the_overview_counts_every_job(self, provider: StateProvider) -> None:
         (group,) = provider.overview()["groups"]

@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
 import { groupChoice, shortCounts, stateBar, stateMark, throttled } from "./parts.js";
-import { address, short, shortTask, STATES } from "./words.js";
+import { address, nameOfKey, short, STATES } from "./words.js";
 
 /** @import { Graph, GraphNode, Groups, Place, View } from "./types.js" */
 
@@ -63,7 +63,7 @@ function drawGraph(picture, found, around, to) {
   const boxes = found.nodes.map((node) => {
     const needed = found.edges.filter((edge) => edge.to === node.id).map((edge) => needs.get(edge.from) ?? edge.from);
     const box = h("a", { class: "node", href: to(node), "data-node": node.id, "data-key": node.id, "aria-current": node.id === around ? "true" : undefined },
-      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, found.collapsed ? shortCounts(node.counts) : STATES.filter((state) => node.counts[state]).map((state) => stateMark(state))),
+      h("b", {}, found.collapsed ? node.label : nameOfKey(node.id)), stateBar(node.counts), h("span", { class: "counts" }, found.collapsed ? shortCounts(node.counts) : STATES.filter((state) => node.counts[state]).map((state) => stateMark(state))),
       needed.length > 0 && h("span", { class: "unseen" }, `needs ${needed.join(", ")}`));
     const [x = 0, y = 0] = places.get(node.id) ?? [];
     box.style.left = `${x}px`;

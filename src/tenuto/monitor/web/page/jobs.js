@@ -6,7 +6,7 @@ import { ACTIONS, ask, fits } from "./ask.js";
 import { h, put, say } from "./dom.js";
 import { countMarks, groupChoice, throttled } from "./parts.js";
 import { Table } from "./table.js";
-import { address, duration, energy, groupName, percent, short, shortId, shortTask, stateWords, UNKNOWN } from "./words.js";
+import { address, duration, energy, groupName, percent, short, shortTask, stateWords, UNKNOWN } from "./words.js";
 
 /** @import { Delta, Groups, Job, Jobs, Place, View } from "./types.js" */
 /** @import { Column } from "./table.js" */
