@@ -242,14 +242,14 @@ def test_line_10_a_hostile_workspace_does_not_stop_the_provider(
         assert provider.job(key("done1"))["state"] == "done"
         assert provider.why(key("never"))["because"]
         json.dumps(provider.overview())
-        assert provider.care()["orphans"]["jobs"] == 0
-        assert provider.care()["bad_lines"] == 0
+        assert provider.cleanup()["orphans"]["jobs"] == 0
+        assert provider.cleanup()["bad_lines"] == 0
         with Path(layout.run("sweep", RUN).jobs_list).open("ab") as listed:
             listed.write(b"\nnot a line\n")
         ends = time.monotonic() + 30
-        while provider.care()["bad_lines"] != 2 and time.monotonic() < ends:
+        while provider.cleanup()["bad_lines"] != 2 and time.monotonic() < ends:
             time.sleep(0.1)  # the torn line is complete now, and both are counted
-        assert provider.care()["bad_lines"] == 2
+        assert provider.cleanup()["bad_lines"] == 2
     finally:
         provider.close()
 

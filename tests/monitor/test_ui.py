@@ -355,7 +355,7 @@ def test_line_09_a_run_that_is_killed_and_taken_over_is_followed_truly(place: Pl
         lambda: [group["state"] for group in client.get("/api/groups").json["groups"]] == ["interrupted"]
     )
     assert len(by_state(client, "running")) == 2
-    assert len(client.get("/api/care").json["unowned"]) == 2
+    assert len(client.get("/api/cleanup").json["unowned"]) == 2
     for journal in place.workspace.glob(".events/experiments/*/*.jsonl"):
         with journal.open("ab") as torn:
             torn.write(b'{"torn": ')

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -276,20 +275,20 @@ class ExperimentSource(Source):
 
     # Panels
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+    def panels(self, only: str | None = None) -> Panels:
         with self._lock:
             followed = list(self._followed.values())
         return Panels(
             tokens=token_panel(self.view, followed) if only in (None, "tokens") else None,
             services=self._service_panel() if only in (None, "services") else None,
-            care=self._care(followed) if only in (None, "care") else None,
+            cleanup=self._cleanup(followed) if only in (None, "cleanup") else None,
         )
 
     def _service_panel(self) -> list[dict[str, Any]]:
         live = [run for run in self.view.all_runs() if run.live]
         return [{"group": run_group(run), **one._asdict()} for run in live for one in self._services_of(run)]
 
-    def _care(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:
+    def _cleanup(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:
         files, layout = self.view.machine.files, self.view.layout
         orphans = self.view.orphans()
         sizes = [

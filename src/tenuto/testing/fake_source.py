@@ -99,8 +99,6 @@ class FakeSource(Source):
         self.values: dict[str, Mapping[str, Any]] = {}
         """key -> what the job gave."""
         self.shown = Panels()
-        self.cells: dict[str, tuple[int, ...]] = {}
-        """key -> the cell of an archive in which a candidate is shown while it runs."""
         self.is_broken = False
         """While True, every question raises."""
 
@@ -220,17 +218,8 @@ class FakeSource(Source):
         for row in rows:
             yield Result(row.key, row.task, row.state, row.tags, self.values.get(row.key, {}))
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
-        if at is None or self.shown.archives is None:
-            return self.shown
-        archives = [{**one, "in_flight": self._in_flight(one["group"], at)} for one in self.shown.archives]
-        return self.shown._replace(archives=archives)
-
-    def _in_flight(self, group: str, at: datetime) -> list[list[Any]]:
-        """The candidates that ran at an instant, each in the cell that `cells` gives it."""
-        states = {moment.key: moment.state for moment in self.moments(group) if moment.at <= at}
-        running = [key for key, state in states.items() if state is JobState.RUNNING and key in self.cells]
-        return [[*self.cells[key], key] for key in running]
+    def panels(self, only: str | None = None) -> Panels:
+        return self.shown
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         with self._lock:

@@ -77,7 +77,7 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
                 ],
             }
         ],
-        care={
+        cleanup={
             "unowned": running[:1], "orphans": {"jobs": 31, "bytes": 1_200_000_000},
             "alarms": [{"key": prepare.key, "text": "both markers of one attempt"}], "bad_lines": 0,
         },
@@ -213,6 +213,7 @@ def _search(now: datetime) -> FakeSource:
     begun = now - timedelta(minutes=10)
     source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="running", live=True, started=begun))
     elites, history, moments = [], [], []
+    cells: dict[str, tuple[int, int]] = {}
     best = 0.0
     for number in range(260):
         x, y = (number * 7) % _CELLS, (number * 11 + number // _CELLS) % _CELLS
@@ -225,7 +226,7 @@ def _search(now: datetime) -> FakeSource:
             ended=None if is_running else at + timedelta(seconds=12), where="node-1",
         )  # fmt: skip
         source.put(row)
-        source.cells[row.key] = (x, y)
+        cells[row.key] = (x, y)
         moments += _moments(row, begun)
         if number >= _CELLS:
             source.parents[row.key] = row.key.replace(f"/{number}", f"/{number - _CELLS}")
@@ -242,10 +243,7 @@ def _search(now: datetime) -> FakeSource:
     axes = [{"name": name, "low": 0.0, "high": 1.0, "cells": _CELLS} for name in ("density", "symmetry")]
     source.remember(SEARCH, moments)
     in_flight = [
-        [*source.cells[row.key], row.key]
-        for chunk in source.rows(SEARCH)
-        for row in chunk
-        if row.state.running()
+        [*cells[row.key], row.key] for chunk in source.rows(SEARCH) for row in chunk if row.state.running()
     ]
     source.shown = Panels(
         archives=[

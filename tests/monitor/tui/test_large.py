@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.row import plain_row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.plain import plain_row
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.testing.fake_source import fake_row

@@ -12,11 +12,10 @@ from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, fitted, rule, span, spread
+from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.help import diff_page, event_words
 from tenuto.monitor.tui.log import LogPane
-from tenuto.monitor.tui.prompt import Prompt
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     attempt_words,
     clock,
     energy,
@@ -30,6 +29,7 @@ from tenuto.monitor.tui.words import (
     state_words,
     tag_words,
 )
+from tenuto.monitor.tui.view import Host, View
 
 LABEL = 10
 LOG_PERIOD_S = 0.3

@@ -12,12 +12,11 @@ from tenuto.jobs.text import UNKNOWN, duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, span
+from tenuto.monitor.tui.dialogs import Prompt, sentence
 from tenuto.monitor.tui.help import diff_page
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.prompt import Prompt, sentence
 from tenuto.monitor.tui.table import WINDOW, Column, Listing, header, placed, pointed, row_line
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     energy,
     glyph,
     key_group_name,
@@ -27,6 +26,7 @@ from tenuto.monitor.tui.words import (
     state_words,
     told,
 )
+from tenuto.monitor.tui.view import Host, View
 
 MOST_TAGS = 6
 MOST_NAME = 14
@@ -104,9 +104,7 @@ class JobsView(View):
     # The provider
 
     def ask(self, provider: StateProvider) -> shapes.Jobs:
-        return provider.jobs(
-            self.host.group, self.filter, self.sort, self.listing.wanted(), WINDOW, self.host.at
-        )
+        return provider.jobs(self.host.group, self.filter, self.sort, self.listing.wanted(), WINDOW)
 
     def take(self, answer: shapes.Jobs) -> None:
         if self._group != self.host.group:
@@ -135,8 +133,7 @@ class JobsView(View):
     @property
     def period_s(self) -> float | None:  # type: ignore[override]
         """Every second while a row in sight runs: its time moves."""
-        is_moving = self.host.at is None and any(job["state"] == "running" for job in self.listing.rows)
-        return 1.0 if is_moving else None
+        return 1.0 if any(job["state"] == "running" for job in self.listing.rows) else None
 
     # Looking
 
@@ -243,12 +240,12 @@ class JobsView(View):
         if self.host.marked:
             self.host.marked.clear()
             return
-        group, filter, sort, at = self.host.group, self.filter, self.sort, self.host.at
+        group, filter, sort = self.host.group, self.filter, self.sort
 
         def question(provider: StateProvider) -> list[Job]:
             found: list[Job] = []
             while len(found) < MOST_MARKED:
-                part = provider.jobs(group, filter, sort, len(found), 1_000, at)["jobs"]
+                part = provider.jobs(group, filter, sort, len(found), 1_000)["jobs"]
                 found += part
                 if len(part) < 1_000:
                     break

@@ -6,7 +6,7 @@ import { ACTIONS, ask, copy, fits } from "./ask.js";
 import { h, lines, put } from "./dom.js";
 import { LogPanel } from "./log.js";
 import { bar, jobLink, plainTable, stateMark, throttled } from "./parts.js";
-import { address, attemptWords, clock, duration, energy, filterValue, nameOfKey, percent, stateWords } from "./words.js";
+import { address, attemptWords, clock, duration, energy, filterValue, nameOfKey, percent, stateWords } from "./text.js";
 
 /** @import { Attempt, Child, Job, JobDetail, Place, View, Why } from "./types.js" */
 
@@ -16,9 +16,8 @@ const MOST_STEPS = 5;
 /** @param {Place} place @returns {Promise<View>} */
 export async function job({ main, query, about }) {
   const key = query.get("key") ?? "";
-  const at = query.get("at");
   let found = /** @type {JobDetail} */ (await get("job", { key }));
-  const log = new LogPanel(found, at === null);
+  const log = new LogPanel(found);
   const facts = h("div", { class: "facts" });
   const heading = h("h1", {});
   const buttons = h("div", { class: "buttons", role: "group", "aria-label": "Actions" });
@@ -42,7 +41,7 @@ export async function job({ main, query, about }) {
     }
   };
   draw();
-  put(main, h("p", {}, h("a", { href: address("jobs", { group: found.group, at }) }, "‹ Jobs")), heading, buttons, h("div", { class: "columns job" }, facts, log.element));
+  put(main, h("p", {}, h("a", { href: address("jobs", { group: found.group }) }, "‹ Jobs")), heading, buttons, h("div", { class: "columns job" }, facts, log.element));
   void log.load();
   void trail(found).then((answer) => { steps = answer; draw(); }, () => undefined);
   const soon = throttled(load, 500);
