@@ -27,7 +27,7 @@ class LargeProvider(LocalProvider):
         self.asked: list[tuple[int, int]] = []
 
     def jobs(self, *given: Any, **named: Any) -> Any:
-        _, _, _, offset, limit, _ = given
+        _, _, _, offset, limit = given
         self.asked.append((offset, limit))
         now = SystemClock().now()
         numbers = range(offset, min(offset + limit, TOTAL))

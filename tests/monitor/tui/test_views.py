@@ -114,7 +114,7 @@ def test_an_action_asks_first_and_names_the_attempt(key: str, action: str, becam
         await terminal.until("00000000 Train")
         await terminal.press(key)
         text = await terminal.until(f"{action} this job?")
-        assert "Train 00000000abcd, attempt 2" in text
+        assert "Train 00000000, attempt 2" in text
         await terminal.press("escape")
         await terminal.until("nothing was done")
         assert source.row("experiments:my.Train/00000000abcd").state is state
