@@ -66,7 +66,7 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
     first = browser.new_context(viewport=PICTURE_SIZE)
     page = first.new_page()
     page.goto(link)
-    page.locator("main[aria-busy=false] .sparkline svg").first.wait_for()
+    page.locator("main[aria-busy=false] .sparkline svg").nth(2).wait_for()
     if folder is None:
         page.screenshot(path=PICTURE)
         return

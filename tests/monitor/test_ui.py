@@ -283,8 +283,12 @@ def test_line_24_an_experiment_with_a_port_says_where_to_watch(place: Place) -> 
     assert client.login(code).status == 200
     (group,) = eventually(lambda: client.get("/api/overview").json["groups"])
     assert group["live"]
-    (service,) = eventually(lambda: client.get("/api/overview").json["groups"][0]["services"])
-    assert (service["id"], service["url"]) == ("monitor", url)
+
+    def watched() -> list[tuple[str, str]]:
+        services = client.get("/api/overview").json["groups"][0]["services"]
+        return [(one["id"], one["url"]) for one in services]
+
+    eventually(lambda: watched() == [("monitor", url)])
     (place.directory / "fix").touch()
     place.release()
     _, said = run.communicate(timeout=WAIT_S)
