@@ -10,14 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import terminal_screenshots
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
-
-from tenuto.clock import SystemClock
 
 JOB = quote("experiments:demo.Train/00000006aaaaaaaa", safe="")
 FAILED = quote("experiments:demo.Train/00000005aaaaaaaa", safe="")
@@ -27,8 +24,7 @@ VIEWS = {
     "jobs": f"#/jobs?group={SWEEP}",
     "job": f"#/job?key={JOB}",
     "failed": f"#/job?key={FAILED}",
-    "score": "#/score",
-    "past": "#/score?at=PAST",
+    "timeline": "#/timeline",
     "graph": f"#/graph?group={SWEEP}",
     "around": f"#/graph?group={SWEEP}&around={JOB}",
     "results": f"#/results?group={SWEEP}&task=demo.Evaluate",
@@ -70,14 +66,13 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
     first = browser.new_context(viewport=PICTURE_SIZE)
     page = first.new_page()
     page.goto(link)
-    page.locator("main[aria-busy=false] .pulse svg").first.wait_for()
+    page.locator("main[aria-busy=false] .sparkline svg").nth(2).wait_for()
     if folder is None:
         page.screenshot(path=PICTURE)
         return
     folder.mkdir(parents=True, exist_ok=True)
     state = first.storage_state()
     address = link.partition("#")[0]
-    past = (SystemClock().now() - timedelta(minutes=10)).isoformat()
     for look, (size, is_dark) in LOOKS.items():
         for view in wanted:
             context = browser.new_context(
@@ -88,7 +83,7 @@ def _take(browser: Browser, link: str, folder: Path | None, wanted: list[str]) -
             page = context.new_page()
             page.on("console", lambda message: _say(message.text))
             page.on("pageerror", lambda error: _say(str(error)))
-            page.goto(address + VIEWS[view].replace("PAST", quote(past, safe="")))
+            page.goto(address + VIEWS[view])
             page.locator("main[aria-busy=false] h1").wait_for()
             page.locator("#live", has_text="live" if view != "login" else "logged out").wait_for()
             if view == "ask":

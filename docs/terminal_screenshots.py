@@ -29,7 +29,7 @@ VIEWS: dict[str, tuple[dict[str, str], list[str]]] = {
     "log": ({"group": SWEEP, "filter": RUNNING}, ["l"]),
     "ask": ({"group": SWEEP, "filter": RUNNING}, ["K"]),
     "filter": ({"group": SWEEP}, ["/", *"state=eror", "enter"]),
-    "score": ({}, ["3", "k", *["left"] * 20]),
+    "timeline": ({}, ["3", "k"]),
     "graph": ({"group": SWEEP}, ["4"]),
     "results": ({"group": SWEEP}, ["5"]),
     "resources": ({}, ["6"]),

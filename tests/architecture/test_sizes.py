@@ -13,13 +13,6 @@ LONGEST_FILE = 600
 LONGEST_FUNCTION = 50
 """Lines after the docstring."""
 
-LONG_FILES: dict[str, int] = {}
-"""File -> its lines, of files that are longer; a number may become smaller only.
-
-Every job loads those of tasks, workspace and the runner: one more module costs each job a part of a
-millisecond, so these shrink by losing code, or what few jobs load.
-"""
-
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
@@ -32,9 +25,8 @@ def sources() -> list[tuple[str, str]]:
 
 def test_a_file_holds_one_idea() -> None:
     sizes = {name: len(text.splitlines()) for name, text in sources()}
-    grown = {name: size for name, size in sizes.items() if size > LONG_FILES.get(name, LONGEST_FILE)}
+    grown = {name: size for name, size in sizes.items() if size > LONGEST_FILE}
     assert not grown, f"split by idea, one noun a file: {grown}"
-    assert {name for name in LONG_FILES if sizes.get(name, 0) <= LONGEST_FILE} == set(), "no longer long"
 
 
 def test_a_function_fits_a_screen() -> None:

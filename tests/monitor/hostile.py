@@ -87,7 +87,7 @@ def hostile_source() -> FakeSource:
             tags={text: text},
             owner=text,
             where=text,
-            door_state=text,
+            status=text,
             alarm=text,
             progress=0.5,
             progress_desc=text,
@@ -118,7 +118,7 @@ def hostile_source() -> FakeSource:
             "users": [{"user": text} for text in HOSTILE],
         },
         nodes=[{"url": text, "services": [text], "state": text, "load": None} for text in HOSTILE],
-        care={
+        cleanup={
             "unowned": [],
             "orphans": {"jobs": 0, "bytes": 0},
             "alarms": [{"key": key, "text": text} for text in HOSTILE],

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.cli.doors import PATIENCE_S, open_doors, settings_with_service
+from tenuto.catalogue import PATIENCE_S, Catalogue
+from tenuto.cli.commands.ui import settings_with_service
 from tenuto.errors import NotFound
 from tenuto.experiments.workspace_view import WorkspaceView
 from tenuto.jobs.source import Source
@@ -28,8 +29,9 @@ from tests.search.builders import added, claimed, succeeded, tell_all
 
 @contextmanager
 def doors(root: Path, settings: Settings) -> Iterator[dict[Door, Source]]:
-    with open_doors(WorkspaceView(Layout(str(root)), this_machine()), settings) as sources:
-        yield {source.door: source for source in sources}
+    view = WorkspaceView(Layout(str(root)), this_machine())
+    with Catalogue(view, settings=settings) as catalogue:
+        yield {source.door: source for source in catalogue.sources}
 
 
 def test_a_workspace_without_searches_shows_experiments(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_what_a_search_and_a_service_show_has_the_shapes_of_the_monitor(tmp_path
             assert shapes.Archive.__annotations__.keys() <= archive.keys()
             assert [axis["name"] for axis in archive["axes"]] == ["a", "b"]
             candidate = provider.job("search:s/1")
-            assert (candidate["id"], candidate["task"], candidate["state"]) == ("1", "s", "done")
+            assert (candidate["id"], candidate["task"], candidate["state"]) == ("s#1", "s", "done")
             assert provider.results("search:s")["rows"][0]["objective"] == 1.0
             (service,) = provider.queue()["services"]
             assert (service["name"], service["queued"], service["max_runs"]) == ("dock", 1, 3)

@@ -15,8 +15,8 @@ from tests.parts.answers import Answer
 from .conftest import Client, Served
 
 ROUTES = (
-    "about overview groups jobs job why log graph score history results "
-    "tokens queue nodes archive carbon care events"
+    "about overview groups jobs job why log graph timeline history results "
+    "tokens queue nodes archive carbon cleanup events"
 ).split()
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from tenuto.jobs.row import Group, Row
 from tenuto.lifecycle.owner_names import Door
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.pace import RATE_S, Pace
+from tenuto.monitor.model_keeper import RATE_S, Rates
 from tenuto.monitor.provider import MOST_RUNNING, LocalProvider
 from tenuto.testing.fake_source import FakeSource, fake_row
 
@@ -36,13 +36,13 @@ def ended(second: float) -> Row:
     return fake_row("experiments:a/1", "my.Train", "x", JobState.DONE, attempt=1, started=at, ended=at)
 
 
-def test_a_pace_is_that_of_the_last_minute_and_a_flood_costs_no_memory() -> None:
-    pace = Pace()
+def test_a_rate_is_that_of_the_last_minute_and_a_flood_costs_no_memory() -> None:
+    rates = Rates()
     for second in range(-600, 0):
         for _ in range(3):
-            pace.add(None, ended(second + 0.5))
-    assert pace.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S  # the second that has just begun is empty
-    assert len(pace._ends) <= 2 * RATE_S
-    pace.add(ended(0), ended(0))  # the same end, told again
-    assert pace.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S
-    assert pace.ended_per_s(datetime.fromtimestamp(NOW.timestamp() + 3600, UTC)) == 0
+            rates.add(None, ended(second + 0.5))
+    assert rates.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S  # the second that has just begun is empty
+    assert len(rates._ends) <= 2 * RATE_S
+    rates.add(ended(0), ended(0))  # the same end, told again
+    assert rates.ended_per_s(NOW) == 3 * (RATE_S - 1) / RATE_S
+    assert rates.ended_per_s(datetime.fromtimestamp(NOW.timestamp() + 3600, UTC)) == 0

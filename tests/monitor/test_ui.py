@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +157,7 @@ def test_lines_01_to_11_a_live_run_is_followed_and_steered(place: Place) -> None
         )
     )
     server, told, client = place.ui()
-    assert set(told) == set("url login code host port pid workspace doors read_only".split())
+    assert set(told) == set("url login code host port pid workspace kinds read_only".split())
     assert told["host"] == "127.0.0.1"
     with pytest.raises(ConnectionRefusedError):  # another address of this machine
         socket.create_connection(("127.0.0.2", told["port"]), timeout=30)
@@ -241,18 +240,15 @@ def agree(place: Place, client: Client) -> None:
 
     What runs meanwhile has its own clock.
     """
-    theirs = json.loads(place.run("jobs", "--json", "-w", str(place.workspace)).stdout)
-    moving = {"duration_s", "eta_s"}
-    of_one_job = {"result"}
-    names = [one.keys() - of_one_job - (moving if one["state"] == "running" else set()) for one in theirs]
 
-    def chosen(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{name: one[name] for name in some} for one, some in zip_longest(jobs, names, fillvalue={})]
+    def still(jobs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        moving = {"duration_s": None, "eta_s": None}
+        return {one["key"]: {**one, **(moving if one["state"] == "running" else {})} for one in jobs}
 
+    theirs = still(json.loads(place.run("jobs", "--json", "-w", str(place.workspace)).stdout))
     ends = time.monotonic() + WAIT_S
-    while (mine := chosen(client.get("/api/jobs").json["jobs"])) != chosen(theirs):
-        pairs = zip_longest(mine, chosen(theirs))
-        assert time.monotonic() < ends, [pair for pair in pairs if pair[0] != pair[1]]
+    while (mine := still(client.get("/api/jobs").json["jobs"])) != theirs:
+        assert time.monotonic() < ends, [(one, mine.get(key)) for key, one in theirs.items()]
         time.sleep(0.02)
 
 
@@ -287,8 +283,12 @@ def test_line_24_an_experiment_with_a_port_says_where_to_watch(place: Place) -> 
     assert client.login(code).status == 200
     (group,) = eventually(lambda: client.get("/api/overview").json["groups"])
     assert group["live"]
-    (service,) = eventually(lambda: client.get("/api/overview").json["groups"][0]["services"])
-    assert (service["id"], service["url"]) == ("monitor", url)
+
+    def watched() -> list[tuple[str, str]]:
+        services = client.get("/api/overview").json["groups"][0]["services"]
+        return [(one["id"], one["url"]) for one in services]
+
+    eventually(lambda: watched() == [("monitor", url)])
     (place.directory / "fix").touch()
     place.release()
     _, said = run.communicate(timeout=WAIT_S)
@@ -359,7 +359,7 @@ def test_line_09_a_run_that_is_killed_and_taken_over_is_followed_truly(place: Pl
         lambda: [group["state"] for group in client.get("/api/groups").json["groups"]] == ["interrupted"]
     )
     assert len(by_state(client, "running")) == 2
-    assert len(client.get("/api/care").json["unowned"]) == 2
+    assert len(client.get("/api/cleanup").json["unowned"]) == 2
     for journal in place.workspace.glob(".events/experiments/*/*.jsonl"):
         with journal.open("ab") as torn:
             torn.write(b'{"torn": ')

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, update
 
 from tenuto.jobs.source import ActedAs, Action, Target
 from tenuto.lifecycle.evolution import EvolutionStatus, SearchState
@@ -134,34 +133,9 @@ def test_the_archive_has_the_best_of_each_cell(source: SearchSource) -> None:
     json.dumps(archive)
 
 
-def test_the_archive_at_an_instant_has_what_was_evaluated_then(filled: Store, source: SearchSource) -> None:
-    (third,) = claimed(filled)
-    lost = End(third.id, third.attempt, EvolutionStatus.FAILED, failure="TIMEOUT", message="too slow")
-    filled.finish([lost], 3)
-    filled.retry("s", [3])
-    filled.dispatch("s", 3)
+def test_the_archive_has_what_is_being_evaluated(filled: Store, source: SearchSource) -> None:
     assert [row.number for row in claimed(filled)] == [3]
-    begun = datetime(2026, 1, 1, tzinfo=UTC)
-    of_third = evolution_moves.c.number == 3
-
-    def spread(connection: Connection) -> list[str]:
-        """Give each move of the third candidate an instant of its own, and the candidate a parent."""
-        moves = connection.execute(
-            select(evolution_moves).where(of_third).order_by(evolution_moves.c.id)
-        ).all()
-        for second, move in enumerate(moves):
-            at = int((begun + timedelta(seconds=second)).timestamp() * 1000)
-            connection.execute(update(evolution_moves).where(evolution_moves.c.id == move.id).values(at=at))
-        connection.execute(update(evolution_jobs).where(evolution_jobs.c.number == 3).values(parent=1))
-        return [move.status for move in moves]
-
-    statuses = filled.database.write(spread)
-    assert statuses.count("RUNNING") == 2
-    for second, status in enumerate(statuses):
-        [archive] = (
-            source.panels("archives", begun + timedelta(seconds=second, milliseconds=500)).archives or ()
-        )
-        flying = [one[-1] for one in archive["in_flight"]]
-        assert flying == (["search:s/3"] if status == "RUNNING" else []), (second, statuses)
+    parent = update(evolution_jobs).where(evolution_jobs.c.number == 3).values(parent=1)
+    filled.database.write(lambda connection: connection.execute(parent))
     [archive] = source.panels("archives").archives or ()
     assert archive["in_flight"] == [[0, 0, "search:s/3"]]

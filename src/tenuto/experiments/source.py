@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -99,7 +98,14 @@ class ExperimentSource(Source):
         yield self.view.all_jobs(key for key in self.view.job_keys() if not self._is_shown_elsewhere(key))
 
     def find(self, name: str) -> Sequence[str]:
-        return [row_key(Door.EXPERIMENTS, *key) for key in self.view.find(name)]
+        found = self.view.find(name) or self._listed_as(name)
+        return [row_key(Door.EXPERIMENTS, *key) for key in found]
+
+    def _listed_as(self, job_id: str) -> list[JobKey]:
+        """Jobs without a directory whose ids begin so: a run lists them, and their directories were removed."""
+        lines = (line for run in self.view.find_runs(None) for line in self.view.lines(run))
+        keys = (JobKey(line.task_id, line.job_id) for line in lines if line.job_id.startswith(job_id))
+        return list(dict.fromkeys(keys)) if job_id else []
 
     def _is_shown_elsewhere(self, key: JobKey) -> bool:
         """Whether the job is the evaluation of a candidate that the source of searches shows."""
@@ -276,20 +282,20 @@ class ExperimentSource(Source):
 
     # Panels
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+    def panels(self, only: str | None = None) -> Panels:
         with self._lock:
             followed = list(self._followed.values())
         return Panels(
             tokens=token_panel(self.view, followed) if only in (None, "tokens") else None,
             services=self._service_panel() if only in (None, "services") else None,
-            care=self._care(followed) if only in (None, "care") else None,
+            cleanup=self._cleanup(followed) if only in (None, "cleanup") else None,
         )
 
     def _service_panel(self) -> list[dict[str, Any]]:
         live = [run for run in self.view.all_runs() if run.live]
         return [{"group": run_group(run), **one._asdict()} for run in live for one in self._services_of(run)]
 
-    def _care(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:
+    def _cleanup(self, followed: Sequence[FollowedRun]) -> dict[str, Any]:
         files, layout = self.view.machine.files, self.view.layout
         orphans = self.view.orphans()
         sizes = [

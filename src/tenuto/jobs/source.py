@@ -48,7 +48,7 @@ class Panels(NamedTuple):
     queue: Mapping[str, Any] | None = None
     nodes: Sequence[Mapping[str, Any]] | None = None
     archives: Sequence[Mapping[str, Any]] | None = None
-    care: Mapping[str, Any] | None = None
+    cleanup: Mapping[str, Any] | None = None
 
 
 @unique
@@ -180,11 +180,8 @@ class Source(Protocol):
 
     def results(self, group: str) -> Iterator[Result]: ...
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
-        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out.
-
-        `at`: the instant of which an archive tells what was being evaluated; all else is as it is now.
-        """
+    def panels(self, only: str | None = None) -> Panels:
+        """What the door shows besides jobs. `only`: the one field asked for; the others may be left out."""
         ...
 
     def act(

@@ -58,7 +58,7 @@ def around(rows: Iterable[Row], key: str, depth: int) -> Drawing:
                 if len(chosen) < MOST_NODES:
                     chosen[one] = None
     nodes = {
-        by_id[one].key: (one[:8], by_id[one].task, Counter({by_id[one].state: 1}))
+        by_id[one].key: (by_id[one].name, by_id[one].task, Counter({by_id[one].state: 1}))
         for one in by_id
         if one in chosen
     }

@@ -1,23 +1,27 @@
-"""What doors show besides jobs: tokens, queue, nodes, archives, energy, care; put together from all doors.
-Kept for a moment, because some of it is slow to find.
+"""What doors show besides jobs: tokens, queue, nodes, archives, energy, clean-up, results.
+The panels of all doors are put together, and kept for a moment, because some of them are slow to find.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.clock import Clock
 from tenuto.errors import NotFound
-from tenuto.jobs.row import Group, Row
+from tenuto.jobs.row import Group, Result, Row
 from tenuto.jobs.source import Source
+from tenuto.lifecycle.owner_names import Door
 from tenuto.monitor import shapes
-from tenuto.monitor.archive import archive_at
 
-FRESH_S = {"care": 5.0}
+FRESH_S = {"cleanup": 5.0}
 _FRESH_S = 0.5
+FIXED = ("key", "task", "id", "state")
+"""The columns that every result has."""
+NUMBER, TEXT = "number", "text"
 
 
 class Panels:
@@ -27,7 +31,7 @@ class Panels:
         self._sources = sources
         self._clock = clock
         self._kept: dict[str, tuple[float, list[Any]]] = {}
-        self._locks = {name: threading.Lock() for name in ("tokens", "queue", "nodes", "archives", "care")}
+        self._locks = {name: threading.Lock() for name in ("tokens", "queue", "nodes", "archives", "cleanup")}
 
     def tokens(self) -> list[shapes.Token] | None:
         """The tokens of all doors; None if no door has any such thing."""
@@ -43,8 +47,9 @@ class Panels:
             return None
         return {name: [item for one in found for item in one.get(name, ())] for name in ("services", "users")}
 
-    def care(self) -> Any:
-        found = self._found("care")
+    def cleanup(self) -> Any:
+        """Running jobs that no live run owns, finished jobs of no run, alarms."""
+        found = self._found("cleanup")
         if not found:
             return None
         orphans = [one.get("orphans") or {} for one in found]
@@ -58,13 +63,13 @@ class Panels:
             "bad_lines": sum(one.get("bad_lines", 0) for one in found),
         }
 
-    def archive(self, group: str, at: datetime | None) -> dict[str, Any]:
-        """The archive of a search, as it is or as it was."""
-        archives = self._found("archives") if at is None else self._asked("archives", at)
+    def archive(self, group: str) -> dict[str, Any]:
+        """The archive of a search."""
+        archives = self._found("archives")
         found = next((one for several in archives for one in several if one.get("group") == group), None)
         if found is None:
             raise NotFound(f"no open door has an archive of {group!r:.200}")
-        return archive_at(found, at)
+        return archive_of(found)
 
     def carbon(self, groups: Iterable[Group], rows: Sequence[Row]) -> Any:
         """What jobs used, by group and by task."""
@@ -111,10 +116,109 @@ class Panels:
             kept = self._kept.get(name)
             if kept is not None and now - kept[0] < FRESH_S.get(name, _FRESH_S):
                 return kept[1]
-            found = self._asked(name)
+            panels = [getattr(source.panels(name), name) for source in self._sources.values()]
+            found = [panel for panel in panels if panel is not None]
             self._kept[name] = (self._clock.monotonic(), found)
             return found
 
-    def _asked(self, name: str, at: datetime | None = None) -> list[Any]:
-        panels = [getattr(source.panels(name, at), name) for source in self._sources.values()]
-        return [panel for panel in panels if panel is not None]
+
+def archive_of(panel: Mapping[str, Any]) -> dict[str, Any]:
+    """The archive as a fold of its elites; an elite is (index..., objective, key, since), oldest first.
+
+    A cell is (index..., objective, key, since, times it was replaced, how much better the last one was).
+    """
+    measures = len(panel["axes"])
+    sign = -1 if panel.get("direction") == "min" else 1
+    cells: dict[tuple[int, ...], list[Any]] = {}
+    for elite in panel["elites"]:
+        *index, objective, key, since = elite
+        place = tuple(index)
+        before = cells.get(place)
+        times = 0 if before is None else before[measures + 3] + 1
+        gain = None if before is None else objective - before[measures]
+        cells[place] = [*index, objective, key, since, times, gain]
+    objectives = [cell[measures] for cell in cells.values()]
+    offset = panel.get("offset") or 0.0
+    return {
+        "group": panel["group"],
+        "axes": list(panel["axes"]),
+        "cells": list(cells.values()),
+        "in_flight": list(panel["in_flight"]),
+        "filled": len(cells),
+        "total": panel["total"],
+        "best": sign * max(sign * one for one in objectives) if objectives else None,
+        "qd_score": math.fsum(sign * one - offset for one in objectives) if objectives else None,
+        "history": list(panel["history"]),
+    }
+
+
+# Results
+
+
+class Table(NamedTuple):
+    """Columns, and the rows that have them."""
+
+    columns: list[shapes.Column]
+    rows: list[dict[str, Any]]
+
+
+def table(results: Iterable[Result], task: str | None = None) -> Table:
+    """The results of jobs, of one task if given. A tag that looks like a number is one."""
+    chosen = [one for one in results if task is None or one.task == task]
+    rows = [_row(one) for one in chosen]
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        if name not in FIXED and _are_numbers([row[name] for row in rows if name in row]):
+            for row in rows:
+                if name in row:
+                    row[name] = _number(row[name])
+    columns = [_column(name, [row[name] for row in rows if name in row]) for name in names]
+    return Table(columns, [{name: row.get(name) for name in names} for row in rows])
+
+
+def _row(result: Result) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "key": result.key,
+        "task": result.task,
+        "id": _id(result.key),
+        "state": result.state.name.lower(),
+    }
+    row.update(_named(result.tags, row))
+    for name, value in _named(result.values, row):
+        row[name] = (
+            value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)
+        )
+    return row
+
+
+def _id(key: str) -> str:
+    """The whole id in a key, as its row has it."""
+    door, _, name = key.partition(":")
+    task, _, number = name.rpartition("/")
+    return number if door == Door.EXPERIMENTS.value else f"{task}#{number}"
+
+
+def _named(values: Mapping[str, Any], row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"tag.{name}" if name in row else name, value) for name, value in values.items()]
+
+
+def _number(value: Any) -> float | int | None:
+    if isinstance(value, bool | int):
+        return int(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(_number(value) is not None for value in known)
+
+
+def _column(name: str, values: Sequence[Any]) -> shapes.Column:
+    known = [value for value in values if value is not None]
+    if name in FIXED or not known or not all(isinstance(value, int | float) for value in known):
+        return {"name": name, "kind": TEXT, "min": None, "max": None}
+    return {"name": name, "kind": NUMBER, "min": float(min(known)), "max": float(max(known))}

@@ -1,28 +1,31 @@
 """The state provider of this process: it answers each question of a face from the sources of the doors.
-How an answer looks is in `shapes`; a provider for a server elsewhere is in `remote`.
+One thread keeps its snapshot of rows and groups true; answers are read under one lock. How an answer looks
+is in `shapes`; a provider for a server elsewhere is in `remote`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from tenuto.clock import Clock, SystemClock
-from tenuto.errors import BadQuestion, NotAllowed, NotFound
-from tenuto.jobs.causes import grouped
+from tenuto.clock import Clock, SystemClock, SystemRandomness
+from tenuto.errors import BadQuestion, MonitorUnavailable, NotAllowed, NotFound
+from tenuto.jobs import model
+from tenuto.jobs.causes import FailureGroup, grouped
 from tenuto.jobs.query import Answers, Question, find
-from tenuto.jobs.row import Row, plain_row
-from tenuto.jobs.source import Action, Source, Target
-from tenuto.lifecycle.states import JobState
+from tenuto.jobs.row import Group, Row, plain_group, plain_row
+from tenuto.jobs.source import Acted, Action, Source, Target
+from tenuto.lifecycle.events import Event
 from tenuto.monitor import graph, shapes
 from tenuto.monitor.logs import read_log
-from tenuto.monitor.model_keeper import newest_first
-from tenuto.monitor.panels import Panels
-from tenuto.monitor.past import Past, parse_instant, token_lanes
-from tenuto.monitor.picture import Picture
-from tenuto.monitor.plain import plain_acted, plain_failure
-from tenuto.monitor.results import table
+from tenuto.monitor.model_keeper import ModelKeeper, newest_first
+from tenuto.monitor.panels import Panels, table
+from tenuto.monitor.state_provider import Listener
+from tenuto.monitor.timeline import Timelines, token_lanes
 
 MOST_RUNNING = 20
 MOST_FAILURES = 50
@@ -30,10 +33,14 @@ MOST_ALARMS = 100
 MOST_TARGETS = 10_000
 MOST_ROWS = 1_000
 MOST_DEPTH = 50
+MOST_DELTA_ROWS = 500
+MOST_DELTA_BYTES = 256 * 1024
+MOST_FAILED_JOBS = 20
+"""How many jobs of one cause are named."""
 
 
-class LocalProvider(Picture):
-    """Answers from the sources of the open doors, in this process."""
+class LocalProvider:
+    """Answers from the sources of the open doors; each method may be called from any thread."""
 
     def __init__(
         self,
@@ -44,14 +51,22 @@ class LocalProvider(Picture):
         read_only: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(sources, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self.epoch = SystemRandomness().nonce()[:12]
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._model = model.Model()
+        self._listeners: list[Listener] = []
+        self._wakers: list[Callable[[], None]] = []
+        self._is_closed = False
+        self._following = ModelKeeper(tuple(sources), self._model, self._lock, self._clock, self._told)
         self.workspace = workspace
         self.version = version
         self.read_only = read_only
         self._sources = {source.door.value: source for source in sources}
         self._answers = Answers()
         self._overview: tuple[int, shapes.Overview] | None = None
-        self._past = Past(self._sources, self._rows_of, self._clock)
+        self._timelines = Timelines(self._sources, lambda group: self._rows([group]), self._clock)
         self._panels = Panels(self._sources, self._clock)
         self._following.start()
 
@@ -66,34 +81,29 @@ class LocalProvider(Picture):
             **self._stamp(),
         }
 
-    def overview(self, at: str | None = None) -> shapes.Overview:
+    def overview(self) -> shapes.Overview:
         now = self._clock.now()
         with self._lock:
             kept = self._overview
-            if at is None and kept is not None and kept[0] == self._model.seq:
-                rate = self._following.pace.ended_per_s(now)
+            if kept is not None and kept[0] == self._model.seq:
+                rate = self._following.rates.ended_per_s(now)
                 return {**kept[1], "now": now.isoformat(), "jobs_per_s": rate}
             stamp = self._stamp()
             followed = [group for name in self._following.followed() if (group := self._model.group(name))]
             rows = [row for group in followed for row in self._model.rows(group.group)]
             groups = [self._plain_group(group) for group in followed]
-        if at is not None:
-            now = parse_instant(at)
-            rows = self._past.rows_at([group.group for group in followed], now)
-            groups = [_recounted(group, rows) for group in groups]
         running = _in_turn([row for row in rows if row.state.running()], MOST_RUNNING)
         alarms = [row for row in rows if row.alarm][:MOST_ALARMS]
         overview: shapes.Overview = {
             **stamp,
             "groups": groups,
             "running": [plain_row(row, now) for row in running],
-            "failures": [plain_failure(one, now) for one in grouped(rows)[:MOST_FAILURES]],
+            "failures": [_plain_failure(one, now) for one in grouped(rows)[:MOST_FAILURES]],
             "tokens": self._panels.tokens() or [],
             "alarms": [{"key": row.key, "text": row.alarm or ""} for row in alarms],
-            "jobs_per_s": self._following.pace.ended_per_s(now),
+            "jobs_per_s": self._following.rates.ended_per_s(now),
         }
-        if at is None:
-            self._overview = (stamp["seq"], overview)
+        self._overview = (stamp["seq"], overview)
         return overview
 
     def groups(self, kind: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
@@ -111,7 +121,6 @@ class LocalProvider(Picture):
         sort: str = "",
         offset: int = 0,
         limit: int = 100,
-        at: str | None = None,
     ) -> shapes.Jobs:
         now = self._clock.now()
         limit = min(max(limit, 1), MOST_ROWS)
@@ -121,14 +130,9 @@ class LocalProvider(Picture):
             stamp, total = self._stamp(), sum(self._total(name) for name in names)
         if group:
             self._following.want(group)
-        if at is not None:
-            now = parse_instant(at)
-            answer = find(self._past.rows_at(names, now), question, now, self._parameters)
-            total = answer.total
-        else:
-            kept = self._answers.get(question, stamp["seq"])
-            answer = kept or find(self._rows(names), question, now, self._parameters)
-            self._answers.put(question, stamp["seq"], answer)
+        kept = self._answers.get(question, stamp["seq"])
+        answer = kept or find(self._rows(names), question, now, self._parameters)
+        self._answers.put(question, stamp["seq"], answer)
         return {
             **stamp,
             "group": group or None,
@@ -184,10 +188,11 @@ class LocalProvider(Picture):
     ) -> shapes.LogPart:
         return read_log(self._source(key), key, stream, earlier, tail, start, limit)
 
-    def graph(
-        self, group: str, around: str | None = None, depth: int = 2, at: str | None = None
-    ) -> shapes.Graph:
-        rows = self._rows_at(group, at)
+    def graph(self, group: str, around: str | None = None, depth: int = 2) -> shapes.Graph:
+        with self._lock:
+            self._group(group)
+        self._following.want(group)
+        rows = self._rows([group])
         if around:
             drawing = graph.around(rows, around, min(max(depth, 0), MOST_DEPTH))
             if not drawing.nodes:
@@ -201,15 +206,15 @@ class LocalProvider(Picture):
             "collapsed": not around,
         }
 
-    def score(
+    def timeline(
         self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
-    ) -> shapes.Score:
+    ) -> shapes.Timeline:
         with self._lock:
             followed = self._following.followed()
             names = [self._group(name).group for name in groups] or followed
         for name in groups:
             self._following.want(name)
-        drawn = self._past.score(names, start, end, min(max(width, 1), 10_000), followed)
+        drawn = self._timelines.draw(names, start, end, min(max(width, 1), 10_000), followed)
         return {
             **self._stamp(),
             "from": drawn.start,
@@ -221,7 +226,7 @@ class LocalProvider(Picture):
     def history(self, group: str, points: int = 100) -> shapes.History:
         with self._lock:
             self._group(group)
-        at, counts = self._past.of(group).counts(min(max(points, 2), 2000))
+        at, counts = self._timelines.of(group).counts(min(max(points, 2), 2000))
         return {
             **self._stamp(),
             "at": [instant.isoformat() for instant in at],
@@ -252,8 +257,8 @@ class LocalProvider(Picture):
     def nodes(self) -> shapes.Nodes:
         return {**self._stamp(), "nodes": _open_door(self._panels.nodes(), "nodes")}
 
-    def archive(self, group: str, at: str | None = None) -> shapes.Archive:
-        archive = self._panels.archive(group, parse_instant(at) if at is not None else None)
+    def archive(self, group: str) -> shapes.Archive:
+        archive = self._panels.archive(group)
         return {**self._stamp(), **archive}  # type: ignore[typeddict-item]
 
     def carbon(self, group: str | None = None) -> shapes.Carbon:
@@ -264,16 +269,16 @@ class LocalProvider(Picture):
         used = self._panels.carbon(groups, rows)
         return {**self._stamp(), "groups": used["groups"], "tasks": used["tasks"]}
 
-    def care(self) -> shapes.Care:
-        care = _open_door(self._panels.care(), "care")
+    def cleanup(self) -> shapes.Cleanup:
+        cleanup = _open_door(self._panels.cleanup(), "anything to clean up")
         now = self._clock.now()
-        unowned = [plain_row(one, now) if isinstance(one, Row) else one for one in care.get("unowned", ())]
+        unowned = [plain_row(one, now) if isinstance(one, Row) else one for one in cleanup.get("unowned", ())]
         return {
             **self._stamp(),
             "unowned": unowned,
-            "orphans": care["orphans"],
-            "alarms": list(care.get("alarms", ())),
-            "bad_lines": int(care.get("bad_lines", 0)),
+            "orphans": cleanup["orphans"],
+            "alarms": list(cleanup.get("alarms", ())),
+            "bad_lines": int(cleanup.get("bad_lines", 0)),
         }
 
     # Acting
@@ -300,7 +305,7 @@ class LocalProvider(Picture):
             for one in self._sources[door].act(wanted, some, dry_run=dry_run, by=by)
         ]
         self._following.poke()
-        return {"outcomes": [plain_acted(one) for one in acted]}
+        return {"outcomes": [_plain_acted(one) for one in acted]}
 
     # Where a question goes
 
@@ -315,14 +320,105 @@ class LocalProvider(Picture):
     def _parameters(self, key: str) -> Mapping[str, Any]:
         return self._source(key).parameters(key)
 
-    def _rows_of(self, group: str) -> list[Row]:
-        return self._rows([group])
+    # Being told
 
-    def _rows_at(self, group: str, at: str | None) -> list[Row]:
+    def _told(self, events: Sequence[Event]) -> None:
+        with self._news:
+            self._news.notify_all()
+        for waker in list(self._wakers):
+            waker()
+        for event in events:
+            for listener in list(self._listeners):
+                listener(event)
+
+    def add_listener(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def add_waker(self, waker: Callable[[], None]) -> None:
+        """Call a function after each change, in the thread that follows; it must return at once."""
+        self._wakers.append(waker)
+
+    def close(self) -> None:
+        """End the thread that follows, and wake all that wait."""
+        with self._news:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._news.notify_all()
+        self._following.close()
+
+    def wait_until_loaded(self, timeout_s: float) -> bool:
+        """Block until all that was found at the start is known; False if that takes too long."""
+        return self._following.is_settled.wait(timeout_s)
+
+    # Changes
+
+    def changes(self, since: str | None, wait_s: float) -> shapes.Delta | shapes.Reset:
+        number = self._number(since)
+        with self._news:
+            if number is None or number > self._model.seq:
+                return self._reset()
+            self._news.wait_for(lambda: self._is_closed or self._model.seq > number, wait_s)
+            if self._is_closed:
+                raise MonitorUnavailable("the monitor has ended: start it again with `tenuto ui`")
+            found = self._model.changes(number)
+            if isinstance(found, model.Reset):
+                return self._reset()
+            touched = {row.group for row in found.rows} | {one.group for one in found.gone}
+            touched |= {group.group for group in found.groups}
+            groups = [self._plain_group(group) for name in touched if (group := self._model.group(name))]
+            stamp = self._stamp()
+        now = self._clock.now()
+        delta: shapes.Delta = {
+            "epoch": stamp["epoch"],
+            "seq": stamp["seq"],
+            "now": stamp["now"],
+            "jobs": [],
+            "gone": [{"group": one.group, "key": one.key} for one in found.gone],
+            "groups": sorted(groups, key=lambda group: group["group"]),
+        }
+        if len(found.rows) <= MOST_DELTA_ROWS:
+            delta["jobs"] = [plain_row(row, now) for row in found.rows]
+        if len(found.rows) > MOST_DELTA_ROWS or len(json.dumps(delta["jobs"])) > MOST_DELTA_BYTES:
+            delta["jobs"], delta["many"] = [], sorted({row.group for row in found.rows})
+        return delta
+
+    def _number(self, since: str | None) -> int | None:
+        """The sequence number in the id of a frame of this epoch."""
+        epoch, _, number = (since or "").rpartition("-")
+        is_ours = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 19
+        return int(number) if is_ours else None
+
+    def _reset(self) -> shapes.Reset:
+        return {**self._stamp(), "reset": True}
+
+    # The model
+
+    def _stamp(self) -> shapes.Stamp:
+        return {"epoch": self.epoch, "seq": self._model.seq, "now": self._clock.now().isoformat()}
+
+    def _group(self, name: str) -> Group:
+        group = self._model.group(name)
+        if group is None:
+            raise NotFound(f"no group is called {name!r:.200}; /api/groups lists them")
+        return group
+
+    def _total(self, name: str) -> int:
+        group = self._model.group(name)
+        return max(self._model.size(name), (group.total or 0) if group is not None else 0)
+
+    def _rows(self, names: Sequence[str]) -> list[Row]:
         with self._lock:
-            self._group(group)
-        self._following.want(group)
-        return self._rows([group]) if at is None else self._past.rows_at([group], parse_instant(at))
+            return [row for name in names for row in self._model.rows(name)]
+
+    def _plain_group(self, group: Group) -> shapes.Group:
+        name = group.group
+        eta_s = self._following.rates.left_s(self._model, name) if group.live else None
+        known = self._model.size(name)
+        return plain_group(group, self._model.states(name), known, eta_s, is_loaded=known > 0)
 
 
 def _open_door(panel: Any, what: str) -> Any:
@@ -340,8 +436,22 @@ def _in_turn(rows: Iterable[Row], most: int) -> list[Row]:
     return list(islice((row for row in turns if row is not None), most))
 
 
-def _recounted(group: shapes.Group, rows: Sequence[Row]) -> shapes.Group:
-    """A group as it was: only the counts are known of the past."""
-    of_group = [row.state for row in rows if row.group == group["group"]]
-    counts = {state.name.lower(): of_group.count(state) for state in JobState}
-    return {**group, "counts": counts, "total": len(of_group), "known": len(of_group), "eta_s": None}
+def _plain_failure(failure: FailureGroup, now: datetime) -> shapes.Failure:
+    """Failures of one cause, the first of them named."""
+    return {
+        "reason": failure.reason.name.lower(),
+        "error": failure.error,
+        "place": failure.place,
+        "jobs": [plain_row(row, now) for row in failure.rows[:MOST_FAILED_JOBS]],
+        "total": len(failure.rows),
+    }
+
+
+def _plain_acted(acted: Acted) -> shapes.Outcome:
+    """What became of an action on one job."""
+    return {
+        "key": acted.key,
+        "outcome": acted.outcome.value,
+        "detail": acted.detail,
+        "attempt": acted.attempt,
+    }

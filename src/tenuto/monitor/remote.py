@@ -76,8 +76,8 @@ class RemoteProvider:
     def about(self) -> shapes.About:
         return cast(shapes.About, self._get("/api/about"))
 
-    def overview(self, at: str | None = None) -> shapes.Overview:
-        return cast(shapes.Overview, self._get("/api/overview", at=at))
+    def overview(self) -> shapes.Overview:
+        return cast(shapes.Overview, self._get("/api/overview"))
 
     def groups(self, kind: str | None = None, offset: int = 0, limit: int = 100) -> shapes.Groups:
         return cast(shapes.Groups, self._get("/api/groups", kind=kind, offset=offset, limit=limit))
@@ -89,9 +89,8 @@ class RemoteProvider:
         sort: str = "",
         offset: int = 0,
         limit: int = 100,
-        at: str | None = None,
     ) -> shapes.Jobs:
-        asked = {"group": group, "filter": filter, "sort": sort, "offset": offset, "limit": limit, "at": at}
+        asked = {"group": group, "filter": filter, "sort": sort, "offset": offset, "limit": limit}
         return cast(shapes.Jobs, self._get("/api/jobs", **asked))
 
     def job(self, key: str) -> shapes.JobDetail:
@@ -119,16 +118,14 @@ class RemoteProvider:
         }
         return cast(shapes.LogPart, self._get("/api/log", **asked))
 
-    def graph(
-        self, group: str, around: str | None = None, depth: int = 2, at: str | None = None
-    ) -> shapes.Graph:
-        return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth, at=at))
+    def graph(self, group: str, around: str | None = None, depth: int = 2) -> shapes.Graph:
+        return cast(shapes.Graph, self._get("/api/graph", group=group, around=around, depth=depth))
 
-    def score(
+    def timeline(
         self, groups: Sequence[str] = (), start: int | None = None, end: int | None = None, width: int = 400
-    ) -> shapes.Score:
+    ) -> shapes.Timeline:
         asked = {"group": list(groups), "from": start, "to": end, "width": width}
-        return cast(shapes.Score, self._get("/api/score", **asked))
+        return cast(shapes.Timeline, self._get("/api/timeline", **asked))
 
     def history(self, group: str, points: int = 100) -> shapes.History:
         return cast(shapes.History, self._get("/api/history", group=group, points=points))
@@ -148,14 +145,14 @@ class RemoteProvider:
     def nodes(self) -> shapes.Nodes:
         return cast(shapes.Nodes, self._get("/api/nodes"))
 
-    def archive(self, group: str, at: str | None = None) -> shapes.Archive:
-        return cast(shapes.Archive, self._get("/api/archive", group=group, at=at))
+    def archive(self, group: str) -> shapes.Archive:
+        return cast(shapes.Archive, self._get("/api/archive", group=group))
 
     def carbon(self, group: str | None = None) -> shapes.Carbon:
         return cast(shapes.Carbon, self._get("/api/carbon", group=group))
 
-    def care(self) -> shapes.Care:
-        return cast(shapes.Care, self._get("/api/care"))
+    def cleanup(self) -> shapes.Cleanup:
+        return cast(shapes.Cleanup, self._get("/api/cleanup"))
 
     # Acting, and changes
 

@@ -10,7 +10,7 @@ from tenuto.jobs.row import PlainGroup, PlainRow
 
 
 class Stamp(TypedDict):
-    """Which picture an answer shows."""
+    """Which state of the server an answer shows."""
 
     epoch: str
     seq: int
@@ -199,7 +199,7 @@ class TokenLane(Token):
 
 
 class Lane(TypedDict):
-    """The staff of one group: lines in use at once, notes, waits, or how many notes there are."""
+    """One group of the timeline: lines in use at once, bars, waits, or how many bars there are."""
 
     group: str
     label: str
@@ -210,8 +210,8 @@ class Lane(TypedDict):
     bins: list[list[Any]]
 
 
-Score = TypedDict(
-    "Score",
+Timeline = TypedDict(
+    "Timeline",
     {
         "epoch": str,
         "seq": int,
@@ -222,7 +222,7 @@ Score = TypedDict(
         "tokens": list[TokenLane],
     },
 )
-"""The time line of all doors, in milliseconds."""
+"""The timeline of all doors, in milliseconds."""
 
 
 class History(Stamp):
@@ -297,7 +297,7 @@ class Orphans(TypedDict):
     bytes: int
 
 
-class Care(Stamp):
+class Cleanup(Stamp):
     """What a person may want to clean up."""
 
     unowned: list[Job]
@@ -353,7 +353,7 @@ ANSWERS: dict[str, type | Any] = {
     "/api/why": Why,
     "/api/log": LogPart,
     "/api/graph": Graph,
-    "/api/score": Score,
+    "/api/timeline": Timeline,
     "/api/history": History,
     "/api/results": Results,
     "/api/tokens": Tokens,
@@ -361,7 +361,7 @@ ANSWERS: dict[str, type | Any] = {
     "/api/nodes": Nodes,
     "/api/archive": Archive,
     "/api/carbon": Carbon,
-    "/api/care": Care,
+    "/api/cleanup": Cleanup,
     "/api/actions": Outcomes,
 }
 """Route -> the shape of its answer; what docs/monitor.md lists."""

@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import select
 
 from tenuto.database import Database
 from tenuto.jobs.row import row_key
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.owner_names import Door
 from tenuto.search.archive import Archive
-from tenuto.search.tables import evolution_jobs, evolution_moves, jobs, searches
+from tenuto.search.tables import evolution_jobs, jobs, searches
 
 MOST_POINTS = 200
 """How many instants the growth of an archive has."""
 
 
-def archive_panel(database: Database, name: str, at: datetime | None = None) -> dict[str, Any] | None:
-    """The archive of a search; None if its sampler keeps none. `at`: when `in_flight` is asked for."""
+def archive_panel(database: Database, name: str) -> dict[str, Any] | None:
+    """The archive of a search; None if its sampler keeps none."""
     search = database.read(lambda c: c.execute(select(searches).where(searches.c.id == name)).one())
     definition = json.loads(search.definition)
     sampler = definition.get("sampler") or {}
@@ -52,7 +52,7 @@ def archive_panel(database: Database, name: str, at: datetime | None = None) -> 
             ]
             for row in elites
         ],
-        "in_flight": _in_flight(database, name, position, at),
+        "in_flight": _in_flight(database, name, position),
         "total": math.prod(axis["cells"] for axis in axes),
         "direction": "max" if sign > 0 else "min",
         "offset": float(sampler.get("offset") or 0.0),
@@ -77,30 +77,21 @@ def _elites(told: Sequence[Any], sign: int) -> tuple[list[Any], list[list[Any]]]
     return ever, growth[:-1:step] + growth[-1:]
 
 
-def _in_flight(
-    database: Database, name: str, position: Callable[[int], Sequence[int]], at: datetime | None
-) -> list[list[Any]]:
-    """Candidates that are, or were, being evaluated, each in the cell of its parent: no other is known."""
+def _in_flight(database: Database, name: str, position: Callable[[int], Sequence[int]]) -> list[list[Any]]:
+    """Candidates that are being evaluated, each in the cell of its parent: no other is known."""
     parents = evolution_jobs.alias("parents")
     query = (
         select(jobs.number, parents.c.cell)
         .join(parents, (parents.c.search_id == jobs.search_id) & (parents.c.number == jobs.parent))
-        .where(jobs.search_id == name, _is_running(name, at), parents.c.cell.is_not(None))
+        .where(
+            jobs.search_id == name,
+            jobs.status == EvolutionStatus.RUNNING.value,
+            parents.c.cell.is_not(None),
+        )
         .order_by(jobs.number)
     )
     found = database.read(lambda c: c.execute(query).all())
     return [[*position(row.cell), row_key(Door.SEARCH, name, str(row.number))] for row in found]
-
-
-def _is_running(name: str, at: datetime | None) -> ColumnElement[bool]:
-    """The candidate is being evaluated; at an instant: the last move until then says so."""
-    running = EvolutionStatus.RUNNING.value
-    if at is None:
-        return jobs.status == running
-    moves = evolution_moves.c
-    until = (moves.search_id == name) & (moves.at <= at.timestamp() * 1000)
-    last = select(func.max(moves.id)).where(until).group_by(moves.number)
-    return jobs.number.in_(select(moves.number).where(moves.id.in_(last), moves.status == running))
 
 
 def _axes(sampler: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -154,10 +153,10 @@ class SearchSource:
                     kept = candidate_of(self._candidate(row.key)._mapping)
                     yield Result(row.key, row.task, row.state, row.tags, result_of(kept))
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+    def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "archives"):
             return Panels()
-        found = (archive_panel(self._database, group.name, at) for group in self.groups())
+        found = (archive_panel(self._database, group.name) for group in self.groups())
         return Panels(archives=[archive for archive in found if archive is not None])
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:

@@ -167,7 +167,7 @@ class ServiceSource:
         row = self._job(key)
         return {"user_id": row.user_id, "service": row.service}
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
+    def panels(self, only: str | None = None) -> Panels:
         if only not in (None, "queue", "nodes"):
             return Panels()
         standing = self._history.unfinished()

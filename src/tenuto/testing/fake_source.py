@@ -99,8 +99,6 @@ class FakeSource(Source):
         self.values: dict[str, Mapping[str, Any]] = {}
         """key -> what the job gave."""
         self.shown = Panels()
-        self.cells: dict[str, tuple[int, ...]] = {}
-        """key -> the cell of an archive in which a candidate is shown while it runs."""
         self.is_broken = False
         """While True, every question raises."""
 
@@ -193,7 +191,7 @@ class FakeSource(Source):
                 "attempts": [_attempt(row)] if row.attempt else [],
                 "most_attempts": self.most_attempts.get(key),
                 "result": dict(self.values[key]) if key in self.values else None,
-                "commands": [f"tenuto logs -f {row.id[:8]}"],
+                "commands": [f"tenuto logs -f {row.name}"],
             },
         )
 
@@ -220,17 +218,8 @@ class FakeSource(Source):
         for row in rows:
             yield Result(row.key, row.task, row.state, row.tags, self.values.get(row.key, {}))
 
-    def panels(self, only: str | None = None, at: datetime | None = None) -> Panels:
-        if at is None or self.shown.archives is None:
-            return self.shown
-        archives = [{**one, "in_flight": self._in_flight(one["group"], at)} for one in self.shown.archives]
-        return self.shown._replace(archives=archives)
-
-    def _in_flight(self, group: str, at: datetime) -> list[list[Any]]:
-        """The candidates that ran at an instant, each in the cell that `cells` gives it."""
-        states = {moment.key: moment.state for moment in self.moments(group) if moment.at <= at}
-        running = [key for key, state in states.items() if state is JobState.RUNNING and key in self.cells]
-        return [[*self.cells[key], key] for key in running]
+    def panels(self, only: str | None = None) -> Panels:
+        return self.shown
 
     def act(self, action: Action, targets: Sequence[Target], *, dry_run: bool, by: str) -> Sequence[Acted]:
         with self._lock:
@@ -310,9 +299,10 @@ class FakeSource(Source):
 
 
 def fake_row(group: str, task: str, job_id: str, state: JobState = JobState.WAITING, **fields: Any) -> Row:
-    """A row of a fake group."""
+    """A row of a fake group; of a search or a service, the job is called ``TASK#ID``."""
     door = Door(group.partition(":")[0])
-    return Row(row_key(door, task, job_id), group, door, task, job_id, state, **fields)
+    whole = job_id if door is Door.EXPERIMENTS else f"{task}#{job_id}"
+    return Row(row_key(door, task, job_id), group, door, task, whole, state, **fields)
 
 
 def _attempt(row: Row) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _experiments(now: datetime, jobs: int) -> FakeSource:
                 ],
             }
         ],
-        care={
+        cleanup={
             "unowned": running[:1], "orphans": {"jobs": 31, "bytes": 1_200_000_000},
             "alarms": [{"key": prepare.key, "text": "both markers of one attempt"}], "bad_lines": 0,
         },
@@ -173,7 +173,7 @@ def _service(now: datetime) -> FakeSource:
         state = (JobState.DONE, JobState.DONE, JobState.RUNNING, JobState.WAITING, JobState.ERROR)[number % 5]
         start = now - timedelta(minutes=11 - number / 3)
         row = fake_row(
-            SERVICE, "haddock", str(number), state, door_state=words[state], owner=f"user-{number % 4}",
+            SERVICE, "haddock", str(number), state, status=words[state], owner=f"user-{number % 4}",
             submitted=start - timedelta(seconds=30),
         )  # fmt: skip
         if state is not JobState.WAITING:
@@ -213,6 +213,7 @@ def _search(now: datetime) -> FakeSource:
     begun = now - timedelta(minutes=10)
     source.put_group(Group(SEARCH, Door.SEARCH, "packing", state="running", live=True, started=begun))
     elites, history, moments = [], [], []
+    cells: dict[str, tuple[int, int]] = {}
     best = 0.0
     for number in range(260):
         x, y = (number * 7) % _CELLS, (number * 11 + number // _CELLS) % _CELLS
@@ -221,11 +222,11 @@ def _search(now: datetime) -> FakeSource:
         is_running = number >= 252
         row = fake_row(
             SEARCH, "packing", str(number), JobState.RUNNING if is_running else JobState.DONE,
-            door_state="RUNNING" if is_running else "SUCCEEDED", attempt=1, submitted=at, started=at,
+            status="RUNNING" if is_running else "SUCCEEDED", attempt=1, submitted=at, started=at,
             ended=None if is_running else at + timedelta(seconds=12), where="node-1",
         )  # fmt: skip
         source.put(row)
-        source.cells[row.key] = (x, y)
+        cells[row.key] = (x, y)
         moments += _moments(row, begun)
         if number >= _CELLS:
             source.parents[row.key] = row.key.replace(f"/{number}", f"/{number - _CELLS}")
@@ -242,10 +243,7 @@ def _search(now: datetime) -> FakeSource:
     axes = [{"name": name, "low": 0.0, "high": 1.0, "cells": _CELLS} for name in ("density", "symmetry")]
     source.remember(SEARCH, moments)
     in_flight = [
-        [*source.cells[row.key], row.key]
-        for chunk in source.rows(SEARCH)
-        for row in chunk
-        if row.state.running()
+        [*cells[row.key], row.key] for chunk in source.rows(SEARCH) for row in chunk if row.state.running()
     ]
     source.shown = Panels(
         archives=[

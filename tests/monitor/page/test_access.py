@@ -22,7 +22,7 @@ VIEWS = {
     "overview": "#/",
     "jobs": f"#/jobs?group={GROUP}",
     "job": f"#/job?key={quote(RUNNING, safe='')}",
-    "score": "#/score",
+    "timeline": "#/timeline",
     "graph": f"#/graph?group={GROUP}",
     "results": f"#/results?group={GROUP}",
     "resources": "#/resources",

@@ -48,7 +48,7 @@ def test_15_hostile_strings_are_text(serve: Serve, visitor: Visitor) -> None:
     views = [
         "#/",
         f"#/jobs?group={group}",
-        "#/score",
+        "#/timeline",
         f"#/graph?group={group}",
         f"#/results?group={group}",
         "#/resources",

@@ -150,7 +150,7 @@ def test_16_hostile_strings_write_no_escape_sequence_but_textuals_own() -> None:
     terminal = Pty(_HOSTILE, (120, 60))
     terminal.until("\\x1b[31mred")
     for key, shows in (
-        ("3", "score"),
+        ("3", "timeline"),
         ("4", "graph"),
         ("5", "results"),
         ("6", "resources"),

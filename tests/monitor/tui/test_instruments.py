@@ -1,19 +1,18 @@
-"""Score, graph, results, archive, resources and the cockpit, with their own keys."""
+"""Timeline, graph, results, archive, resources and the split view, with their own keys."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 
 from tenuto.clock import SystemClock
 from tenuto.lifecycle.states import JobState
 from tenuto.testing.monitor_demo import demo_sources
-from tests.monitor.tui.conftest import SEARCH, SWEEP, Terminal, provided, show
+from tests.monitor.tui.conftest import SWEEP, Terminal, provided, show
 
 WIDE = (200, 50)
 
 
-def test_the_score_goes_from_note_to_note_tells_the_trail_and_opens_the_job() -> None:
+def test_the_timeline_goes_from_bar_to_bar_tells_the_trail_and_opens_the_job() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("3")
         await terminal.until("sweep/0101_1402┤")
@@ -25,13 +24,13 @@ def test_the_score_goes_from_note_to_note_tells_the_trail_and_opens_the_job() ->
         await terminal.press("tab")
         await terminal.until(lambda: re.search("Train 0000000. waited", terminal.text))
         await terminal.press("shift+tab", "enter")
-        await terminal.until("Prepare 88ad934f0000")
+        await terminal.until("Prepare 88ad934f")
 
     with provided() as provider:
         show(provider, scenario, group=SWEEP)
 
 
-def test_the_score_is_zoomed_and_fitted() -> None:
+def test_the_timeline_is_zoomed_moved_and_fitted() -> None:
     def span(terminal: Terminal) -> str:
         found = re.search(r"\d\d:\d\d:\d\d ── ", terminal.text)
         return found[0] if found else ""
@@ -42,42 +41,14 @@ def test_the_score_is_zoomed_and_fitted() -> None:
         begun = span(terminal)
         await terminal.press("+")
         await terminal.until(lambda: span(terminal) not in ("", begun))
-        await terminal.press("-", "z")
+        later = span(terminal)
+        await terminal.press("left")
+        await terminal.until(lambda: begun < span(terminal) < later)
+        await terminal.press("right", "-", "z")
         await terminal.until(lambda: span(terminal) == begun)
         assert begun
 
     with provided() as provider:
-        show(provider, scenario, group=SWEEP)
-
-
-def test_the_playhead_moves_counts_table_graph_and_archive_and_end_is_live() -> None:
-    trained = SystemClock().now()
-
-    async def scenario(terminal: Terminal) -> None:
-        await terminal.see("3")
-        await terminal.until("now ")
-        await terminal.press(*["left"] * 5)
-        await terminal.until("past ◀")
-        await terminal.until("playhead:")
-        terminal.app.at = trained.isoformat()
-        await terminal.answer()
-        await terminal.until(lambda: " at " in terminal.text)
-        await terminal.press("2")
-        await terminal.until(lambda: re.search("00000000 Train +▶ running", terminal.text))
-        await terminal.press("4")
-        await terminal.until(lambda: re.search("┌Train.*\\n.*▶ 7", terminal.text))
-        terminal.app.group = SEARCH
-        await terminal.see("7")
-        await terminal.until(lambda: re.search(r"archive packing   0% of 400", terminal.text))
-        await terminal.press("end")
-        await terminal.until("live ●")
-        await terminal.until("63% of 400")
-        await terminal.press("<", ">")
-        assert "past ◀" not in await terminal.until("live ●")
-
-    with provided() as provider:
-        (prepared,) = provider.jobs(SWEEP, "task=demo.Prepare")["jobs"]
-        trained = datetime.fromisoformat(prepared["ended"] or "") + timedelta(seconds=2)
         show(provider, scenario, group=SWEEP)
 
 
@@ -97,7 +68,7 @@ def test_a_node_of_the_graph_opens_its_jobs_and_a_job_shows_what_is_around_it() 
         await terminal.press("-")
         await terminal.until("1 steps")
         await terminal.press("g", "enter")
-        await terminal.until("Prepare 88ad934f0000")
+        await terminal.until("Prepare 88ad934f")
         await terminal.press("escape", "escape")
         await terminal.until("by task")
 
@@ -138,7 +109,7 @@ def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
         await terminal.press("left", "up")
         await terminal.until("cell 11,8")
         await terminal.press("right", "down", "p")
-        await terminal.until("parents of packing 236")
+        await terminal.until("parents of packing#236")
         await terminal.press("escape", "enter")
         assert "cell 12,7" not in await terminal.until("✓ done (SUCCEEDED)  attempt 1")
 
@@ -146,29 +117,29 @@ def test_a_cell_of_the_archive_is_reached_by_arrows_and_opens_its_job() -> None:
         show(provider, scenario)
 
 
-def test_resources_show_tokens_queue_nodes_energy_and_care_and_kill_the_strays() -> None:
+def test_resources_show_tokens_queue_nodes_energy_and_clean_up_and_kill_the_unowned() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.press("6")
         text = await terminal.until("31 finished jobs belong to no run, 1.2 GB")
-        for title in ("tokens", "services of runs", "queue", "nodes", "energy", "care"):
+        for title in ("tokens", "services of runs", "queue", "nodes", "energy", "clean-up"):
             assert f"─ {title} ─" in text
         assert re.search("node-1:5000 +▶ up", text)
         assert re.search("node-2:5000 +✗ away", text)
         await terminal.press("K")
-        await terminal.until("Train 00000006aaaa, attempt 2")
+        await terminal.until("Train 00000006, attempt 2")
         await terminal.press("n", "G", "g", "pagedown")
 
     with provided() as provider:
         show(provider, scenario, (100, 40))
 
 
-def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
+def test_the_split_view_shows_list_job_log_and_timeline_side_by_side() -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.until("88ad934f Prepare")
         await terminal.press(*["down"] * 11)
-        await terminal.until("Train 00000005aaaa  ✗ error  attempt 1")
+        await terminal.until("Train 00000005  ✗ error  attempt 1")
         text = await terminal.until("epoch 15 loss")
-        for title in ("groups", "pulse", "failures", "tokens", "score", "log: out"):
+        for title in ("groups", "over time", "failures", "tokens", "timeline", "log: out"):
             assert f"─ {title}" in text
         for row in [row for chunk in source.rows(SWEEP) for row in chunk if row.state is JobState.RUNNING]:
             source.put(row._replace(state=JobState.DONE, ended=SystemClock().now(), progress=None))
@@ -183,9 +154,9 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
         await terminal.press("g", "enter")
         await terminal.until("jobs evo packing")
         await terminal.press("G")
-        await terminal.until("packing 259  ▶ running")
+        await terminal.until("packing#259  ▶ running")
         await terminal.pilot.resize_terminal(100, 30)
-        await terminal.until(lambda: "─ groups" not in terminal.text and ">259" in terminal.text)
+        await terminal.until(lambda: "─ groups" not in terminal.text and ">packing#259" in terminal.text)
 
     sources = demo_sources(24)
     source = sources[0]
@@ -193,12 +164,12 @@ def test_the_cockpit_shows_list_job_log_and_score_side_by_side() -> None:
         show(provider, scenario, WIDE, group=SWEEP)
 
 
-def test_the_wide_overview_has_pulse_and_tokens_beside_it() -> None:
+def test_the_wide_overview_has_sparkline_and_tokens_beside_it() -> None:
     async def scenario(terminal: Terminal) -> None:
-        text = await terminal.until("─ pulse evo packing ─")
+        text = await terminal.until("─ over time evo packing ─")
         assert "─ tokens ─" in text
         await terminal.press("down")
-        await terminal.until("─ pulse sweep/0101_1402 ─")
+        await terminal.until("─ over time sweep/0101_1402 ─")
         await terminal.until("⣿")
 
     with provided() as provider:

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tenuto.clock import SystemClock
+from tenuto.jobs.row import plain_row
 from tenuto.lifecycle.states import JobState
-from tenuto.monitor.plain import plain_row
 from tenuto.monitor.provider import LocalProvider
 from tenuto.monitor.remote import RemoteProvider
 from tenuto.testing.fake_source import fake_row
@@ -27,7 +27,7 @@ class LargeProvider(LocalProvider):
         self.asked: list[tuple[int, int]] = []
 
     def jobs(self, *given: Any, **named: Any) -> Any:
-        _, _, _, offset, limit, _ = given
+        _, _, _, offset, limit = given
         self.asked.append((offset, limit))
         now = SystemClock().now()
         numbers = range(offset, min(offset + limit, TOTAL))

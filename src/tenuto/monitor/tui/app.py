@@ -1,45 +1,72 @@
 """The application of the terminal: a stack of views, one canvas, and keys.
-It draws what views say; every question to the provider is asked off the loop.
+It draws what views say; every question to the provider is asked off the loop, in threads that do not keep the
+process alive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
 
 from tenuto.clock import Clock, SystemClock
 from tenuto.errors import MonitorUnavailable, NotAllowed, TenutoError
 from tenuto.jobs.text import safe
 from tenuto.monitor import shapes
-from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.archive import ArchiveView
-from tenuto.monitor.tui.ask import ACTIONS, DIALOG_LINES, Question, fits, objection, outcome_words
-from tenuto.monitor.tui.background import in_thread
-from tenuto.monitor.tui.canvas import Canvas
 from tenuto.monitor.tui.cells import Line, Span, cells, framed, span, spread, text_of
-from tenuto.monitor.tui.cockpit import Cockpit
-from tenuto.monitor.tui.connection import Connection
+from tenuto.monitor.tui.dialogs import ACTIONS, DIALOG_LINES, Prompt, Question, fits, objection, outcome_words
 from tenuto.monitor.tui.graph import GraphView
 from tenuto.monitor.tui.help import Help, events_page, why_page
 from tenuto.monitor.tui.job import JobPage
 from tenuto.monitor.tui.jobs import JobsView
-from tenuto.monitor.tui.keys import STEPS, VIEWS, pressed
+from tenuto.monitor.tui.keys import VIEWS, pressed
 from tenuto.monitor.tui.overview import Overview
-from tenuto.monitor.tui.prompt import Prompt
 from tenuto.monitor.tui.resources import ResourcesView
 from tenuto.monitor.tui.results import ResultsView
-from tenuto.monitor.tui.score import ScoreView
+from tenuto.monitor.tui.split import SplitView
+from tenuto.monitor.tui.text import clock
+from tenuto.monitor.tui.timeline import TimelineView
 from tenuto.monitor.tui.view import View
-from tenuto.monitor.tui.words import clock, instant
 
 LEAST_S = 0.1
 """Between two questions of a view: at most ten a second."""
+WAIT_S = 1.0
+"""How long one look for changes lasts, and the pause after a failed one."""
+STYLES = {
+    "title": Style(bold=True),
+    "head": Style(bold=True, dim=True),
+    "soft": Style(dim=True),
+    "key": Style(color="cyan"),
+    "tag": Style(color="blue"),
+    "cursor": Style(bold=True),
+    "chosen": Style(reverse=True),
+    "faint": Style(underline=True),
+    "marked": Style(color="magenta", bold=True),
+    "alarm": Style(color="magenta", bold=True),
+    "lit": Style(bold=True),
+    "done": Style(color="green"),
+    "running": Style(color="cyan", bold=True),
+    "error": Style(color="red"),
+    "waiting": Style(color="yellow"),
+    "ready": Style(color="yellow"),
+    "scheduled": Style(color="blue"),
+    "unscheduled": Style(dim=True),
+}
+"""The words of a style; the colours are those of the user's own palette."""
+_PLAIN = Style()
 
 T = TypeVar("T")
 
@@ -69,20 +96,18 @@ class Top(App[None]):
         self._by = by
         self._clock = clock or SystemClock()
         self._canvas = Canvas()
-        self.at: str | None = None
         self.group = group
         self.now = self._clock.now().isoformat()
         self.read_only = read_only
         self.marked: dict[str, shapes.Job] = {}
-        self.step_s = 10.0
         self._workspace = ""
         self._connection = Connection(provider, self._hear, self.redraw)
         self._login = login
         self._said = ""
         made: tuple[View, ...] = (
             Overview(self),
-            Cockpit(self, filter),
-            ScoreView(self),
+            SplitView(self, filter),
+            TimelineView(self),
             GraphView(self),
             ResultsView(self),
             ResourcesView(self),
@@ -227,7 +252,7 @@ class Top(App[None]):
     def act(self, action: str, jobs: Sequence[shapes.Job], more: int = 0) -> None:
         """Ask whether to act on jobs, and act."""
         chosen = [job for job in jobs if fits(action, job)]
-        why_not = objection(action, chosen, is_read_only=self.read_only, is_past=self.at is not None)
+        why_not = objection(action, chosen, is_read_only=self.read_only)
         if why_not is not None:
             self.say(why_not)
             return
@@ -275,11 +300,6 @@ class Top(App[None]):
             self.back() if len(self._stack) > 1 else self.go("overview")
         elif key in ACTIONS:
             self.act(ACTIONS[key], view.jobs())
-        elif key in STEPS:
-            self.move(STEPS[key])
-        elif key == "end":
-            self.at = None
-            self.renew()
         elif key == "c" and self._connection.is_logged_out and self._login is not None:
             self._ask_code()
         else:
@@ -296,15 +316,6 @@ class Top(App[None]):
             self.open(JobPage(self, job, zoomed=True))
         elif key == "y":
             self.copy(job["id"])
-
-    def move(self, steps: int) -> None:
-        """Move the playhead; after the last step it is live again."""
-        current = instant(self.at) or self._clock.now().astimezone()
-        moved = current.timestamp() + steps * self.step_s
-        left_s = self._clock.now().timestamp() - moved
-        is_live = left_s <= (self.step_s / 2 if steps > 0 else 0)  # time went on since the first step back
-        self.at = None if is_live else instant_of(moved * 1000).isoformat()
-        self.renew()
 
     # Drawing
 
@@ -337,13 +348,135 @@ class Top(App[None]):
     def _header(self, view: View, room: int) -> Line:
         place = f"{VIEWS.index(view.name) + 1}/{len(VIEWS)} " if view.name in VIEWS else ""
         left = [Span(" "), *(view.heading() or [span("tenuto top  ", "title"), span(self._workspace)])]
-        if self.at is not None:
-            right = [span("  past ◀ ", "alarm"), span(f"{clock(self.at, self.now)} ▶  {place}")]
-        else:
-            style = "done" if self._connection.is_live else "alarm"
-            right = [span(f"  {self._connection.words} ", style), span(f"{clock(self.now)}  {place}")]
+        style = "done" if self._connection.is_live else "alarm"
+        right = [span(f"  {self._connection.words} ", style), span(f"{clock(self.now)}  {place}")]
         return spread(left, right if cells(right) * 2 <= room else [], room)
 
     def text(self) -> list[str]:
         """The window as plain text, for tests."""
         return [text_of(one) for one in self.frame(self.size.width, self.size.height)]
+
+
+@lru_cache(maxsize=512)
+def style_of(words: str) -> Style:
+    """The style of some words; unknown ones say nothing."""
+    style = _PLAIN
+    for word in words.split():
+        style += STYLES.get(word, _PLAIN)
+    return style
+
+
+class Canvas(Widget):
+    """The whole window."""
+
+    DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: Sequence[Line] = ()
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Draw lines, those that are not on the screen yet."""
+        before, self._lines = self._lines, lines
+        changed = [
+            Region(0, row, self.size.width, 1)
+            for row in range(max(len(lines), len(before)))
+            if row >= len(lines) or row >= len(before) or lines[row] != before[row]
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def render_line(self, y: int) -> Strip:
+        room = self.size.width
+        content = self._lines[y] if y < len(self._lines) else []
+        # `safe` again, whatever a view forgot: nothing but printable text reaches the terminal.
+        segments = [Segment(safe(one.text), style_of(one.style)) for one in content]
+        return Strip(segments).adjust_cell_length(room, _PLAIN)
+
+
+class Connection:
+    """Follows a provider until it is closed."""
+
+    def __init__(
+        self, provider: StateProvider, heard: Callable[[], object], lost: Callable[[], object]
+    ) -> None:
+        """`heard`: called after a change, and once the provider is heard again; `lost`: when it is not."""
+        self._provider = provider
+        self._heard = heard
+        self._lost = lost
+        self._since: str | None = None
+        self._has_ended = threading.Event()
+        self.is_live = False
+        self.is_logged_out = False
+
+    @property
+    def words(self) -> str:
+        """What a person reads of it."""
+        if self.is_live:
+            return "live ●"
+        return "logged out: c takes a new code" if self.is_logged_out else "reconnecting"
+
+    def start(self) -> None:
+        """Begin to follow; in the loop of the application."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._follow, args=(loop,), name="tenuto-top", daemon=True).start()
+
+    def close(self) -> None:
+        """Have the thread end; a question that is open ends with the process."""
+        self._has_ended.set()
+
+    def lose(self, error: TenutoError) -> None:
+        """Take note of an error of the provider; in the loop."""
+        self.is_live, self.is_logged_out = False, isinstance(error, NotAllowed)
+        self._lost()
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._has_ended.is_set():
+            try:
+                frame = self._provider.changes(self._since, WAIT_S)
+            except TenutoError as error:
+                call(loop, self.lose, error)
+                self._has_ended.wait(WAIT_S)
+                continue
+            since = f"{frame['epoch']}-{frame['seq']}"
+            is_news, self._since = since != self._since, since
+            call(loop, self._hear, is_news)
+
+    def _hear(self, is_news: bool) -> None:
+        was_live, self.is_live, self.is_logged_out = self.is_live, True, False
+        if is_news or not was_live:
+            self._heard()
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """The answer of a function that blocks; a thread that hangs does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(answer: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(answer)
+
+    def run() -> None:
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            answer = function()
+        except Exception as raised:  # noqa: BLE001 - handed to the loop, which raises it
+            error = raised
+        call(loop, settle, answer, error)
+
+    threading.Thread(target=run, name="tenuto-top-question", daemon=True).start()
+    return await future
+
+
+def call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *given: Any) -> None:
+    """Call a function in the loop, unless that has ended."""
+    try:
+        loop.call_soon_threadsafe(function, *given)
+    except RuntimeError:  # the loop was closed while a thread still asked
+        return

@@ -11,8 +11,8 @@ from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
 from tenuto.monitor.tui.help import Asked
 from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.text import clock, glyph, key_name, number, percent
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import clock, glyph, key_name, number, percent
 
 SHADES = "░▒▓█"
 _STYLES = ("unscheduled", "scheduled", "running", "done")
@@ -60,7 +60,7 @@ class ArchiveView(View):
     """A map; arrows move from cell to cell."""
 
     name = "archive"
-    hints = "arrows move  Enter job  p parents  x y measures  < > time  End live  Esc back"
+    hints = "arrows move  Enter job  p parents  x y measures  Esc back"
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -80,7 +80,7 @@ class ArchiveView(View):
         if group is None or not group.startswith("search:"):
             groups = provider.groups("search", limit=1)["groups"]
             group = groups[0]["group"] if groups else None
-        return group, provider.archive(group, self.host.at) if group else None
+        return group, provider.archive(group) if group else None
 
     def take(self, answer: tuple[str | None, shapes.Archive | None]) -> None:
         self._group, self._archive = answer

@@ -13,7 +13,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 class Span(NamedTuple):
-    """A text of one style; a style is words of `canvas.STYLES`, divided by spaces."""
+    """A text of one style; a style is words of `app.STYLES`, divided by spaces."""
 
     text: str
     style: str = ""

@@ -12,8 +12,8 @@ from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, span
 from tenuto.monitor.tui.job import JobPage
+from tenuto.monitor.tui.text import count_spans, filter_value, key_group_name, key_name, number, short_task
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import count_spans, filter_value, key_group_name, key_name, number, short_task
 
 GAP = 5
 _BOX = 4
@@ -139,7 +139,7 @@ class GraphView(View):
     """Boxes and lines; arrows go from node to node."""
 
     name = "graph"
-    hints = "↑ ↓ node  Enter open  + - depth around a job  ← → playhead  End live  Esc back"
+    hints = "↑ ↓ node  Enter open  + - depth around a job  Esc back"
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -161,7 +161,7 @@ class GraphView(View):
             group = groups[0]["group"] if groups else None
         if group is None:
             return None, None
-        return group, provider.graph(group, self.around, self._depth, self.host.at)
+        return group, provider.graph(group, self.around, self._depth)
 
     def take(self, answer: tuple[str | None, shapes.Graph | None]) -> None:
         self._group, self._graph = answer

@@ -12,8 +12,8 @@ from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, span, wrapped
 from tenuto.monitor.tui.keys import KEYS
+from tenuto.monitor.tui.text import clock, key_name, nearest_words, plain
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import clock, key_name, nearest_words, plain
 
 Paragraph = tuple[str, str]
 """A label, and a text that is wrapped beside it."""

@@ -12,25 +12,24 @@ from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, bar, fitted, rule, span, spread
+from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.help import diff_page, event_words
 from tenuto.monitor.tui.log import LogPane
-from tenuto.monitor.tui.prompt import Prompt
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     attempt_words,
     clock,
     energy,
     glyph,
+    key_name,
     nearest_words,
     parameter_words,
     percent,
     plain,
     seconds_between,
-    short_id,
-    short_task,
     state_words,
     tag_words,
 )
+from tenuto.monitor.tui.view import Host, View
 
 LABEL = 10
 LOG_PERIOD_S = 0.3
@@ -61,7 +60,7 @@ def ask_job(provider: StateProvider, key: str, *, with_facts: bool, log: LogPane
 
 def job_title(job: shapes.Job, detail: shapes.JobDetail | None = None) -> tuple[Line, Line]:
     """Name and state of a job; its detail knows how many attempts it may have."""
-    name = f"{short_task(job['task'])} {job['id'][:12]}"
+    name = key_name(job["key"])
     most = detail["most_attempts"] if detail is not None and detail["key"] == job["key"] else None
     words = f"  {attempt_words(job['attempt'], most)}"
     return [span(name, "title")], [span(state_words(job), job["state"]), span(words)]
@@ -114,7 +113,7 @@ def _linked(jobs: Sequence[shapes.Job]) -> list[Span]:
     shown: list[Span] = []
     for job in jobs[:_MOST_LINKED]:
         shown.append(span(f"{glyph(job['state'])} ", job["state"]))
-        shown.append(span(f"{short_task(job['task'])} {short_id(job['id'])}   "))
+        shown.append(span(f"{key_name(job['key'])}   "))
     if len(jobs) > _MOST_LINKED:
         shown.append(span(f"and {len(jobs) - _MOST_LINKED:,} more", "soft"))
     return shown

@@ -12,12 +12,11 @@ from tenuto.jobs.text import UNKNOWN, duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, span
+from tenuto.monitor.tui.dialogs import Prompt, sentence
 from tenuto.monitor.tui.help import diff_page
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.prompt import Prompt, sentence
 from tenuto.monitor.tui.table import WINDOW, Column, Listing, header, placed, pointed, row_line
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     energy,
     glyph,
     key_group_name,
@@ -27,8 +26,11 @@ from tenuto.monitor.tui.words import (
     state_words,
     told,
 )
+from tenuto.monitor.tui.view import Host, View
 
 MOST_TAGS = 6
+MOST_NAME = 14
+"""Cells of the longest name of a job that is shown whole."""
 MOST_MARKED = 10_000
 
 Job = shapes.Job
@@ -51,7 +53,7 @@ def _state_style(job: Job) -> str:
     return job["state"]
 
 
-def columns(tags: Sequence[str], room: int) -> list[Column[Job]]:
+def columns(tags: Sequence[str], room: int, name_cells: int = 8) -> list[Column[Job]]:
     """The columns of a list of jobs; a wide window has more of them."""
     tag_columns = [
         Column[Job](name.upper(), _tag_room(name), _tag(name), rank=40 + place, sort=name)
@@ -62,7 +64,7 @@ def columns(tags: Sequence[str], room: int) -> list[Column[Job]]:
         Column[Job]("ENERGY", 7, lambda job: energy(job["energy_kwh"]), right=True, rank=61),
     ]
     return [
-        Column("ID", 8, lambda job: job["name"], sort="id"),
+        Column("ID", name_cells, lambda job: job["name"], sort="id"),
         Column("TASK", 12, lambda job: short_task(job["task"]), grows=room < 60, sort="task"),
         Column("STATE", 22 if room >= 110 else 13, _state(room), style=_state_style, sort="state"),
         Column("%", 4, lambda job: percent(job["progress"]), right=True, rank=10, sort="progress"),
@@ -102,9 +104,7 @@ class JobsView(View):
     # The provider
 
     def ask(self, provider: StateProvider) -> shapes.Jobs:
-        return provider.jobs(
-            self.host.group, self.filter, self.sort, self.listing.wanted(), WINDOW, self.host.at
-        )
+        return provider.jobs(self.host.group, self.filter, self.sort, self.listing.wanted(), WINDOW)
 
     def take(self, answer: shapes.Jobs) -> None:
         if self._group != self.host.group:
@@ -133,8 +133,7 @@ class JobsView(View):
     @property
     def period_s(self) -> float | None:  # type: ignore[override]
         """Every second while a row in sight runs: its time moves."""
-        is_moving = self.host.at is None and any(job["state"] == "running" for job in self.listing.rows)
-        return 1.0 if is_moving else None
+        return 1.0 if any(job["state"] == "running" for job in self.listing.rows) else None
 
     # Looking
 
@@ -156,7 +155,8 @@ class JobsView(View):
         """The table in so many cells."""
         if self._trouble:
             return [[span(f" {self._trouble}", "error")]]
-        chosen = placed(columns(self._tags, room), room - 1)
+        name_cells = max((len(job["name"]) for job in self.listing.rows), default=0)
+        chosen = placed(columns(self._tags, room, min(max(name_cells, 8), MOST_NAME)), room - 1)
         lines: list[Line] = []
         rows_height = height
         if height > 1:
@@ -240,12 +240,12 @@ class JobsView(View):
         if self.host.marked:
             self.host.marked.clear()
             return
-        group, filter, sort, at = self.host.group, self.filter, self.sort, self.host.at
+        group, filter, sort = self.host.group, self.filter, self.sort
 
         def question(provider: StateProvider) -> list[Job]:
             found: list[Job] = []
             while len(found) < MOST_MARKED:
-                part = provider.jobs(group, filter, sort, len(found), 1_000, at)["jobs"]
+                part = provider.jobs(group, filter, sort, len(found), 1_000)["jobs"]
                 found += part
                 if len(part) < 1_000:
                     break

@@ -16,17 +16,19 @@ class Key(NamedTuple):
     meaning: str
 
 
-VIEWS = ("overview", "jobs", "score", "graph", "results", "resources", "archive")
+VIEWS = ("overview", "jobs", "timeline", "graph", "results", "resources", "archive")
 """The views of the keys 1 to 7."""
-STEPS = {"left": -1, "<": -1, "right": 1, ">": 1}
-"""The keys of the playhead."""
 
 KEYS = (
     Key(("1", "2", "3", "4", "5", "6", "7"), "1-7", "a view: " + " ".join(VIEWS)),
     Key(("up", "down", "j", "k"), "↑ ↓ j k", "move"),
     Key(("g", "home", "G"), "g G", "to the first, to the last"),
     Key(("pageup", "pagedown"), "PgUp PgDn", "a page up, a page down"),
-    Key(("tab", "shift+tab"), "Tab", "the next part of a view, pane of the cockpit, note of the score"),
+    Key(
+        ("tab", "shift+tab"),
+        "Tab",
+        "the next part of a view, the next pane of a split window, the next bar of the timeline",
+    ),
     Key(("enter",), "Enter", "open"),
     Key(("escape",), "Esc", "back; leave the filter, a question, a zoomed pane"),
     Key(("?",), "?", "this help"),
@@ -45,11 +47,10 @@ KEYS = (
     Key(("v",), "v", "events of the job"),
     Key(("x",), "x", "diff of two marked jobs, or of this one and a marked one; results: the x axis"),
     Key(("y",), "y", "copy the id; in a job, the command; results: the y axis"),
-    Key(("z",), "z", "zoom: the pane or the log gets the whole window; score: fit"),
-    Key(("+", "-"), "+ -", "score: zoom in, zoom out; graph: depth around a job"),
-    Key(("left", "right", "<", ">"), "← → < >", "playhead: earlier, later; archive: ← → move, < > playhead"),
+    Key(("z",), "z", "zoom: the pane or the log gets the whole window; timeline: fit"),
+    Key(("+", "-"), "+ -", "timeline: zoom in, zoom out; graph: depth around a job"),
+    Key(("left", "right"), "← →", "timeline: earlier, later; archive: move"),
     Key(("c",), "c", "the code of a server elsewhere that was started again"),
-    Key(("end",), "End", "live: leave the past"),
     Key(("t", "L"), "t L", "results: the task, and a logarithmic x axis"),
     Key(("p",), "p", "results: the best 10 %; archive: the parents of the elite"),
 )

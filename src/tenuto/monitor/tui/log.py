@@ -10,7 +10,7 @@ from tenuto.jobs.text import safe_lines
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, span
-from tenuto.monitor.tui.words import number, size
+from tenuto.monitor.tui.text import number, size
 
 TAIL_BYTES = 65_536
 MOST_LINES = 5_000

@@ -1,41 +1,50 @@
 """The first view: groups, what runs now, failures by cause, what asks for attention.
-Drawn from one answer of the provider; a wide window shows the pulse and the tokens beside it.
+Drawn from one answer of the provider; a wide window shows the sparkline and the tokens beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from tenuto.errors import NotFound
+from tenuto.jobs.causes import same_cause
 from tenuto.jobs.text import UNKNOWN, duration
+from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.monitor.tui.cells import Line, Span, bar, beside, rule, shares, span
+from tenuto.monitor.tui.cells import Line, Span, bar, beside, fitted, rule, shares, span, spread
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.overview_lines import DRAWN, Item, Waiting, is_of, mixed, running_line, waiting_jobs
-from tenuto.monitor.tui.pulse import pulse, tokens
+from tenuto.monitor.tui.sparkline import sparkline, tokens
 from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     energy,
     group_glyph,
     group_name,
     group_state,
+    key_id,
+    key_name,
     number,
+    percent,
+    short_task,
+    tag_words,
     waits,
 )
+from tenuto.monitor.tui.view import Host, View
 
 WIDE = 140
 LEFT = 90
 _MOST_RETRIED = 10_000
+_FIRST = 6
+"""How many running jobs come before those that wait for a token."""
 
 
 class OverviewAnswers(NamedTuple):
     """What was answered."""
 
     overview: shapes.Overview
-    care: shapes.Care | None
+    cleanup: shapes.Cleanup | None
     history: shapes.History | None
 
 
@@ -74,18 +83,98 @@ def _failed(group: shapes.Group) -> str:
     return "error" if group["counts"].get("error") else ""
 
 
+class Waiting(NamedTuple):
+    """A job that waits for a token."""
+
+    key: str
+    words: str
+
+
+Item = Any
+"""A group, a job or what waits, a failure, an alarm; each part of the view has its own."""
+
+
+def is_of(failure: shapes.Failure, job: shapes.Job) -> bool:
+    """True if a job failed of the cause of a failure."""
+    reason = JobFailureStatus[failure["reason"].upper()]
+    if (job["reason"] or JobFailureStatus.FAILED.name.lower()) != failure["reason"]:
+        return False
+    message = job["message"] or reason.meaning
+    return same_cause(message, failure["error"], failure["place"])
+
+
+def waiting_jobs(found: Sequence[shapes.Token]) -> list[Waiting]:
+    """What waits for tokens, the first of each token."""
+    return [
+        Waiting(
+            one["key"],
+            f"waits for {one['amount']} of token {token['name']} "
+            f"({token['held']} of {token['capacity'] if token['capacity'] is not None else '?'} units busy)",
+        )
+        for token in found
+        for one in token["waiting"][:3]
+    ]
+
+
+def mixed(running: Sequence[shapes.Job], waiting: Sequence[Waiting]) -> list[Item]:
+    """What runs, of each group in turn, so that none hides another; what waits after the first few."""
+    of_group: dict[str, list[shapes.Job]] = {}
+    for job in running:
+        of_group.setdefault(job["group"], []).append(job)
+    turns = [one for turn in zip_longest(*of_group.values()) for one in turn if one is not None]
+    return [*turns[:_FIRST], *waiting, *turns[_FIRST:]]
+
+
+def now_line(one: Item, room: int) -> Line:
+    """A job that runs, or one that waits for a token."""
+    if isinstance(one, Waiting):
+        task = key_name(one.key).rpartition(" ")[0]
+        name = [span(f"{key_id(one.key):<8} "), *fitted([span(task)], 12)]
+        return [Span("… ", "waiting"), *name, span(one.words)]
+    return running_line(one, room)
+
+
+def running_line(job: shapes.Job, room: int, *, with_tags: bool = False) -> Line:
+    """A job that runs: how far it is, how long it took, and its tags."""
+    left = f" ETA {duration(job['eta_s'])}" if job["eta_s"] is not None else ""
+    took = duration(job["duration_s"]) if job["duration_s"] is not None else ""
+    content = [Span("▶ ", "running"), span(f"{job['name']:<8} ")]
+    content += fitted([span(short_task(job["task"]))], 12)
+    content += [span(f"{percent(job['progress']):>4} "), span(f"{took:>6}"), span(f"{left:<12} ")]
+    tags = tag_words(job["tags"])
+    content += fitted([span(tags, "tag")], max(room // 4, 16)) if not with_tags else [span(tags, "tag")]
+    return [*content, Span(" "), span(job["progress_desc"] or "", "soft")]
+
+
+def failure_line(one: shapes.Failure, room: int) -> Line:
+    """A cause of failures, and the key that retries its jobs."""
+    place = one["place"] or f"({one['reason'].upper()})"
+    action = [span(f"  {place:<16}", "soft"), span("  R retry all ", "key")]
+    return spread([Span("✗ ", "error"), span(f"{one['total']:>3,}  "), span(one["error"])], action, room)
+
+
+def alarm_line(one: tuple[str, str], room: int) -> Line:
+    """What asks for attention; unowned have a key that kills them."""
+    key, text = one
+    action = [span("  K kill them ", "key")] if not key else []
+    return spread([Span("! ", "alarm"), span(f"{key_name(key)}  " if key else ""), span(text)], action, room)
+
+
+DRAWN = {"now": now_line, "failures": failure_line, "attention": alarm_line}
+
+
 class Overview(View):
     """Groups, now, failures, attention; Tab goes from one to the next."""
 
     name = "overview"
-    hints = "1 overview 2 jobs 3 score 4 graph 5 results 6 resources 7 archive ? help q quit"
+    hints = "1 overview 2 jobs 3 timeline 4 graph 5 results 6 resources 7 archive ? help q quit"
     period_s = 1.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._known: shapes.Overview | None = None
         self._history: shapes.History | None = None
-        self._care: shapes.Care | None = None
+        self._cleanup: shapes.Cleanup | None = None
         self._rounds = 0
         self._is_wide = False
         self._parts: dict[str, Listing[Item]] = {
@@ -102,21 +191,21 @@ class Overview(View):
 
     def ask(self, provider: StateProvider) -> OverviewAnswers:
         self._rounds += 1
-        care, history = None, None
-        if self._rounds % 10 == 2 and self.host.at is None:  # the first picture does not wait for it
+        cleanup, history = None, None
+        if self._rounds % 10 == 2:  # the first answer does not wait for it
             try:
-                care = provider.care()
+                cleanup = provider.cleanup()
             except NotFound:
-                care = None
-        overview = provider.overview(self.host.at)
+                cleanup = None
+        overview = provider.overview()
         if self._is_wide and overview["groups"]:
             chosen = self._parts["groups"].chosen or overview["groups"][0]
             history = provider.history(chosen["group"], 120)
-        return OverviewAnswers(overview, care, history)
+        return OverviewAnswers(overview, cleanup, history)
 
     def take(self, answer: OverviewAnswers) -> None:
         self._known, self._history = answer.overview, answer.history or self._history
-        self._care = answer.care or self._care
+        self._cleanup = answer.cleanup or self._cleanup
         rows: dict[str, Sequence[Item]] = {
             "groups": answer.overview["groups"],
             "now": mixed(answer.overview["running"], waiting_jobs(answer.overview["tokens"])),
@@ -129,7 +218,7 @@ class Overview(View):
             self.focus = "groups"
 
     def _attention(self, overview: shapes.Overview) -> list[tuple[str, str]]:
-        unowned = self._care["unowned"] if self._care and self.host.at is None else []
+        unowned = self._cleanup["unowned"] if self._cleanup else []
         found = []
         if unowned:
             words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
@@ -190,7 +279,7 @@ class Overview(View):
         chosen = self._parts["groups"].chosen
         name = group_name(chosen, self._known["now"]) if chosen else ""
         tall = min(10, height // 4)
-        lines = [rule(f"pulse {name}", room), *pulse(self._history, room, tall)]
+        lines = [rule(f"over time {name}", room), *sparkline(self._history, room, tall)]
         lines.append(rule("now", room))
         running = self._known["running"][: max(height - len(lines) - 8, 1)]
         lines += [running_line(job, room, with_tags=True) for job in running]
@@ -221,8 +310,8 @@ class Overview(View):
             self._open(row)
         elif key == "R" and self.focus == "failures" and row is not None:
             self._retry(row)
-        elif key == "K" and self.focus == "attention" and row is not None and not row[0] and self._care:
-            self.host.act("kill", self._care["unowned"])
+        elif key == "K" and self.focus == "attention" and row is not None and not row[0] and self._cleanup:
+            self.host.act("kill", self._cleanup["unowned"])
         else:
             return False
         return True
@@ -246,7 +335,7 @@ class Overview(View):
             self.host.later(
                 lambda provider: provider.job(key), lambda job: self.host.open(JobPage(self.host, job))
             )
-        elif self._care:
+        elif self._cleanup:
             self.host.group = None
             self.host.go("resources")
 

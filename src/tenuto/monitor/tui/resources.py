@@ -12,9 +12,8 @@ from tenuto.jobs.text import UNKNOWN, duration
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
 from tenuto.monitor.tui.cells import Line, Span, fitted, rule, span
-from tenuto.monitor.tui.pulse import units, waiting_words
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.sparkline import units, waiting_words
+from tenuto.monitor.tui.text import (
     clock,
     energy,
     group_name,
@@ -25,6 +24,7 @@ from tenuto.monitor.tui.words import (
     short_task,
     size,
 )
+from tenuto.monitor.tui.view import Host, View
 
 T = TypeVar("T")
 _WIDEST = 44
@@ -41,7 +41,7 @@ class ResourcesAnswers(NamedTuple):
     queue: shapes.Queue | None
     nodes: shapes.Nodes | None
     carbon: shapes.Carbon | None
-    care: shapes.Care | None
+    cleanup: shapes.Cleanup | None
 
 
 class ResourcesView(View):
@@ -64,7 +64,7 @@ class ResourcesView(View):
             _if_any(provider.queue),
             _if_any(provider.nodes),
             _if_any(provider.carbon),
-            _if_any(provider.care),
+            _if_any(provider.cleanup),
         )
 
     def take(self, answer: ResourcesAnswers) -> None:
@@ -82,8 +82,8 @@ class ResourcesView(View):
         return lines[self._top : self._top + height]
 
     def jobs(self) -> Sequence[shapes.Job]:
-        care = self._known.care if self._known else None
-        return care["unowned"] if care else []
+        cleanup = self._known.cleanup if self._known else None
+        return cleanup["unowned"] if cleanup else []
 
     def press(self, key: str) -> bool:
         steps = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": self._height, "pageup": -self._height}
@@ -103,8 +103,8 @@ class ResourcesView(View):
             yield from _nodes(known.nodes, room)
         if known.carbon is not None:
             yield from _carbon(known.carbon, room)
-        if known.care is not None:
-            yield from _care(known.care, room)
+        if known.cleanup is not None:
+            yield from _cleanup(known.cleanup, room)
 
 
 def _if_any(question: Callable[[], T]) -> T | None:
@@ -240,8 +240,8 @@ def _carbon(found: shapes.Carbon, room: int) -> Iterator[Line]:
         )
 
 
-def _care(found: shapes.Care, room: int) -> Iterator[Line]:
-    yield rule("care", room)
+def _cleanup(found: shapes.Cleanup, room: int) -> Iterator[Line]:
+    yield rule("clean-up", room)
     unowned = found["unowned"]
     words = "1 running job belongs" if len(unowned) == 1 else f"{len(unowned):,} running jobs belong"
     names = "  ".join(key_name(job["key"]) for job in unowned[:_MOST])

@@ -4,6 +4,7 @@ Columns and numbers come from the provider; order, axes and the filter are of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,13 +12,12 @@ from tenuto.errors import TenutoError
 from tenuto.jobs.query import order_key, read_question
 from tenuto.monitor import shapes
 from tenuto.monitor.state_provider import StateProvider
-from tenuto.monitor.tui.cells import Line, beside, span
+from tenuto.monitor.tui.cells import Line, Span, beside, fitted, span
+from tenuto.monitor.tui.dialogs import Prompt
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.plot import Point, scale, scatter
-from tenuto.monitor.tui.prompt import Prompt
 from tenuto.monitor.tui.table import Column, Listing, header, placed, pointed, row_line
+from tenuto.monitor.tui.text import key_group_name, key_id, number, plain, short_task
 from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import key_group_name, number, plain, short_id, short_task
 
 MOST_ROWS = 10_000
 LEAST_PLOT = 64
@@ -25,6 +25,65 @@ LEAST_PLOT = 64
 _FIXED = ("key", "task", "id", "state")
 
 Result = dict[str, Any]
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_AXIS = 8
+"""Cells of the numbers beside an axis."""
+
+
+class Point(NamedTuple):
+    """A point, and what draws it apart."""
+
+    x: float
+    y: float
+    style: str = ""
+
+
+class Scale(NamedTuple):
+    """The range of an axis."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def share(self, value: float) -> float:
+        """Where a value lies, from 0 to 1."""
+        low, high = self.low, self.high
+        if self.is_log and low > 0 and value > 0:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0)
+
+
+def scale(values: Sequence[float], *, is_log: bool = False) -> Scale:
+    """The range of values; a logarithm needs all of them above zero."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    return Scale(low, high, is_log and low > 0)
+
+
+def scatter(points: Sequence[Point], across: Scale, up: Scale, room: int, height: int) -> list[Line]:
+    """Points in so many cells, with numbers at the ends of the axes."""
+    wide, tall = room - _AXIS - 2, height - 2
+    if wide < 4 or tall < 1:
+        return []
+    bits = [[0] * wide for _ in range(tall)]
+    styles = [[""] * wide for _ in range(tall)]
+    for point in points:
+        x = min(int(across.share(point.x) * (wide * 2 - 1) + 0.5), wide * 2 - 1)
+        y = min(int((1 - up.share(point.y)) * (tall * 4 - 1) + 0.5), tall * 4 - 1)
+        bits[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
+        if point.style or not styles[y // 4][x // 2]:
+            styles[y // 4][x // 2] = point.style or "running"
+    lines: list[Line] = []
+    for row in range(tall):
+        label = number(up.high) if row == 0 else number(up.low) if row == tall - 1 else ""
+        cells = [
+            Span(chr(0x2800 + dots) if dots else " ", style)
+            for dots, style in zip(bits[row], styles[row], strict=True)
+        ]
+        lines.append([span(f"{label:>{_AXIS}} ", "soft"), Span("┤", "soft"), *cells])
+    lines.append([Span(" " * (_AXIS + 1)), Span("└" + "─" * wide, "soft")])
+    low, high = number(across.low), number(across.high)
+    lines.append([Span(" " * (_AXIS + 2)), span(f"{low}{high:>{max(wide - len(low), 0)}}", "soft")])
+    return [fitted(one, room) for one in lines]
 
 
 class ResultsAnswers(NamedTuple):
@@ -174,7 +233,7 @@ class ResultsView(View):
             )
             for place, name in enumerate(self._names())
         ]
-        return [Column("ID", 8, lambda row: short_id(str(row["id"]))), *found]
+        return [Column("ID", 8, lambda row: key_id(str(row["key"]))), *found]
 
     def _draw_table(self, room: int, height: int) -> list[Line]:
         chosen = placed(self._columns(), room - 1)

@@ -17,15 +17,11 @@ T = TypeVar("T")
 class Host(Protocol):
     """What the application does for a view."""
 
-    at: str | None
-    """The instant of the playhead; None while live."""
     group: str | None
     """The group that views are about; None: all that are followed."""
     now: str
     read_only: bool
     marked: dict[str, shapes.Job]
-    step_s: float
-    """How far one key moves the playhead."""
 
     def open(self, view: View) -> None:
         """Show a view over this one; Esc comes back."""

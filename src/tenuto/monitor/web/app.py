@@ -43,7 +43,6 @@ mimetypes.add_type("text/javascript", ".js")
 Text = Annotated[str, Query(max_length=10_000)]
 MaybeText = Annotated[str | None, Query(max_length=10_000)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
-_Millisecond = Annotated[int | None, Query(ge=0, le=253_000_000_000_000)]
 
 
 class LoginBody(BaseModel):
@@ -186,8 +185,8 @@ def _add_lists(app: FastAPI, provider: LocalProvider) -> None:
         return Json(provider.about())
 
     @app.get("/api/overview")
-    def overview(at: MaybeText = None) -> Response:
-        return Json(provider.overview(at))
+    def overview() -> Response:
+        return Json(provider.overview())
 
     @app.get("/api/groups")
     def groups(
@@ -202,9 +201,8 @@ def _add_lists(app: FastAPI, provider: LocalProvider) -> None:
         sort: Text = "",
         offset: Offset = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
-        at: MaybeText = None,
     ) -> Response:
-        return Json(provider.jobs(group, filter, sort, offset, limit, at))
+        return Json(provider.jobs(group, filter, sort, offset, limit))
 
 
 def _add_job(app: FastAPI, provider: LocalProvider) -> None:
@@ -231,21 +229,18 @@ def _add_job(app: FastAPI, provider: LocalProvider) -> None:
 def _add_views(app: FastAPI, provider: LocalProvider) -> None:
     @app.get("/api/graph")
     def graph(
-        group: Text,
-        around: MaybeText = None,
-        depth: Annotated[int, Query(ge=0, le=1_000)] = 2,
-        at: MaybeText = None,
+        group: Text, around: MaybeText = None, depth: Annotated[int, Query(ge=0, le=1_000)] = 2
     ) -> Response:
-        return Json(provider.graph(group, around, depth, at))
+        return Json(provider.graph(group, around, depth))
 
-    @app.get("/api/score")
-    def score(
+    @app.get("/api/timeline")
+    def timeline(
         group: Annotated[list[str] | None, Query(max_length=100)] = None,
         start: Annotated[int | None, Query(alias="from", ge=0, le=253_000_000_000_000)] = None,
         end: Annotated[int | None, Query(alias="to", ge=0, le=253_000_000_000_000)] = None,
         width: Annotated[int, Query(ge=1, le=10_000)] = 400,
     ) -> Response:
-        return Json(provider.score(group or (), start, end, width))
+        return Json(provider.timeline(group or (), start, end, width))
 
     @app.get("/api/history")
     def history(group: Text, points: Annotated[int, Query(ge=2, le=2_000)] = 100) -> Response:
@@ -271,11 +266,11 @@ def _add_panels(app: FastAPI, provider: LocalProvider) -> None:
     panel("/api/tokens", provider.tokens)
     panel("/api/queue", provider.queue)
     panel("/api/nodes", provider.nodes)
-    panel("/api/care", provider.care)
+    panel("/api/cleanup", provider.cleanup)
 
     @app.get("/api/archive")
-    def archive(group: Text, at: MaybeText = None) -> Response:
-        return Json(provider.archive(group, at))
+    def archive(group: Text) -> Response:
+        return Json(provider.archive(group))
 
     @app.get("/api/carbon")
     def carbon(group: MaybeText = None) -> Response:

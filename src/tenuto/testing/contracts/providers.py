@@ -52,10 +52,10 @@ def catch_up(provider: StateProvider, since: str | None, until: str) -> list[sha
 
 
 class ProviderContract:
-    def test_answers_say_which_picture_they_show(self, provider: StateProvider) -> None:
+    def test_answers_say_which_state_they_show(self, provider: StateProvider) -> None:
         for answer in (provider.about(), provider.overview(), provider.jobs(), provider.groups()):
             assert {"epoch", "seq", "now"} <= answer.keys()
-        assert provider.about()["kinds"] == ["experiments"]
+        assert provider.about()["kinds"] == ["experiment"]
 
     def test_the_overview_counts_every_job(self, provider: StateProvider) -> None:
         (group,) = provider.overview()["groups"]
@@ -93,8 +93,6 @@ class ProviderContract:
             provider.why("service:nope/1")
         with pytest.raises(NotFound):
             provider.queue()
-        with pytest.raises(BadQuestion):
-            provider.overview("yesterday")
 
     def test_a_job_has_all_its_fields(self, provider: StateProvider) -> None:
         job = provider.job(key(1))
@@ -110,14 +108,14 @@ class ProviderContract:
         part = provider.log(key(0), start=4, limit=4)
         assert (part["text"], part["next"], part["whole"]) == ("two\n", 8, False)
 
-    def test_graph_score_history_and_results_show_each_job_once(self, provider: StateProvider) -> None:
+    def test_graph_timeline_history_and_results_show_each_job_once(self, provider: StateProvider) -> None:
         (node,) = provider.graph(GROUP)["nodes"]
         assert node["total"] == 4
         assert len(provider.graph(GROUP, around=key(1), depth=1)["nodes"]) == 3
         history = provider.history(GROUP, 10)
         assert sum(numbers[-1] for numbers in history["counts"].values()) == 4
         assert provider.results(GROUP)["total"] == 1
-        assert {lane["group"] for lane in provider.score()["lanes"]} == {GROUP}
+        assert {lane["group"] for lane in provider.timeline()["lanes"]} == {GROUP}
 
     def test_a_client_without_a_number_begins_anew(self, provider: StateProvider) -> None:
         assert "reset" in provider.changes(None, 0.5)

@@ -1,10 +1,10 @@
 // The archive of a search: a map of its cells, the chosen cell, and how best and coverage grew.
-// The server says what fills each cell at an instant; more than two measures show the best over the others.
+// The server says what fills each cell; more than two measures show the best over the others.
 
 import { get, getIfAny } from "./api.js";
 import { h, put, svg } from "./dom.js";
 import { choice, groupChoice, keyLink, throttled } from "./parts.js";
-import { address, clock, nameOfKey, percent, short } from "./words.js";
+import { address, clock, nameOfKey, percent, short } from "./text.js";
 
 /** @import { Archive, Axis, Groups, JobDetail, Place, View } from "./types.js" */
 /** @typedef {{objective: number | null, key: string, since: string, flies: string, replaced: number, gain: number | null}} Cell */
@@ -14,7 +14,6 @@ const MOST_ANCESTORS = 12;
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function archive({ main, query }) {
-  const at = query.get("at");
   const groups = /** @type {Groups} */ (await get("groups", { kind: "search", limit: 200 })).groups.filter((group) => group.kind === "search");
   const group = groups.find((one) => one.group === query.get("group"))?.group ?? groups[0]?.group ?? "";
   put(main, h("h1", {}, "Archive"));
@@ -51,7 +50,7 @@ export async function archive({ main, query }) {
       drawCell(cell, chosen, x, y, ancestors);
       put(line, path(cells, ancestors, across.cells, down.cells));
     };
-    const grid = drawMap(cells, across, down, chosenX, chosenY, (x, y) => void choose(x, y), at);
+    const grid = drawMap(cells, across, down, chosenX, chosenY, (x, y) => void choose(x, y));
     grid.querySelector(".map")?.append(line);
     put(map, grid, legend(cells));
     if (focused) /** @type {HTMLElement | null} */ (grid.querySelector('[tabindex="0"]'))?.focus();
@@ -65,16 +64,16 @@ export async function archive({ main, query }) {
       choice("up", names, String(second), (value) => { second = Number(value); draw(); })]);
   };
   const load = async () => {
-    found = await getIfAny("archive", { group, at });
+    found = await getIfAny("archive", { group });
     if (found) draw();
     else put(facts, "This search has no archive.");
   };
   main.append(
-    h("div", { class: "bar" }, groupChoice(groups, group, (value) => { location.hash = address("archive", { group: value, at }); }), axes, facts),
+    h("div", { class: "bar" }, groupChoice(groups, group, (value) => { location.hash = address("archive", { group: value }); }), axes, facts),
     h("div", { class: "columns archive" }, map, h("div", {}, cell, curve)));
   await load();
   const again = throttled(() => load().catch(() => undefined), 1000);
-  return at ? {} : { delta: again, reset: again };
+  return { delta: again, reset: again };
 }
 
 /**
@@ -141,9 +140,9 @@ function span(cells) {
 
 /**
  * @param {Map<string, Cell>} cells @param {Axis} across @param {Axis} down @param {number} chosenX @param {number} chosenY
- * @param {(x: number, y: number) => void} choose @param {string | null} at
+ * @param {(x: number, y: number) => void} choose
  */
-function drawMap(cells, across, down, chosenX, chosenY, choose, at) {
+function drawMap(cells, across, down, chosenX, chosenY, choose) {
   const [low = 0, high = 1] = span(cells);
   const [columns, rows] = [across.cells, down.cells];
   const [homeX, homeY] = chosenX >= 0 ? [chosenX, chosenY] : [0, rows - 1];
@@ -160,7 +159,7 @@ function drawMap(cells, across, down, chosenX, chosenY, choose, at) {
         role: "gridcell", tabindex: x === homeX && y === homeY ? 0 : -1, class: cell?.flies ? "cell flies" : "cell", "data-shade": shade,
         "data-key": cell?.key || cell?.flies || undefined, "aria-label": words, title: words,
         onfocus: () => choose(x, y), onmouseenter: () => choose(x, y),
-        onclick: () => open(cell, at),
+        onclick: () => open(cell),
       });
     });
     grid[y] = line;
@@ -171,7 +170,7 @@ function drawMap(cells, across, down, chosenX, chosenY, choose, at) {
     const target = /** @type {HTMLElement} */ (event.target);
     const y = grid.findIndex((line) => line?.includes(target));
     const x = grid[y]?.indexOf(target) ?? -1;
-    if (event.key === "Enter") open(cells.get(`${x} ${y}`), at);
+    if (event.key === "Enter") open(cells.get(`${x} ${y}`));
     const [right = 0, up = 0] = moves.get(event.key) ?? [];
     if (!right && !up) return;
     event.preventDefault();
@@ -187,10 +186,10 @@ function drawMap(cells, across, down, chosenX, chosenY, choose, at) {
     h("p", { class: "soft axis right" }, `${across.name} ${short(across.low)} – ${short(across.high)} →`));
 }
 
-/** @param {Cell | undefined} cell @param {string | null} at */
-function open(cell, at) {
+/** @param {Cell | undefined} cell */
+function open(cell) {
   const key = cell?.key || cell?.flies;
-  if (key) location.hash = address("job", { key, at });
+  if (key) location.hash = address("job", { key });
 }
 
 /** @param {HTMLElement} place @param {Cell | undefined} cell @param {number} x @param {number} y @param {string[]} [ancestors] */

@@ -3,7 +3,7 @@
 
 import { act, Refused } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { nameOfKey } from "./words.js";
+import { nameOfKey } from "./text.js";
 
 /** @import { Job, Outcome } from "./types.js" */
 

@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { h, put, svg } from "./dom.js";
 import { groupChoice, shortCounts, stateBar, stateMark, throttled } from "./parts.js";
-import { address, short, shortTask, STATES } from "./words.js";
+import { address, nameOfKey, short, STATES } from "./text.js";
 
 /** @import { Graph, GraphNode, Groups, Place, View } from "./types.js" */
 
@@ -14,27 +14,26 @@ const [ACROSS, DOWN] = [70, 24];
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function graph({ main, query }) {
-  const at = query.get("at");
   const around = query.get("around");
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
   const group = query.get("group") ?? groups[0]?.group ?? "";
   const picture = h("div", { class: "graph", tabindex: 0, role: "region", "aria-label": "Graph" });
   const words = h("p", { class: "soft" });
   const load = async () => {
-    const found = /** @type {Graph} */ (await get("graph", { group, around, depth: around ? 3 : undefined, at }));
+    const found = /** @type {Graph} */ (await get("graph", { group, around, depth: around ? 3 : undefined }));
     const jobs = found.nodes.reduce((sum, node) => sum + node.total, 0);
-    put(words, around ? "around one job " : `by task, ${short(jobs)} jobs `, around && h("a", { href: address("graph", { group, at }) }, "by task"));
+    put(words, around ? "around one job " : `by task, ${short(jobs)} jobs `, around && h("a", { href: address("graph", { group }) }, "by task"));
     drawGraph(picture, found, around, (node) => (around || node.id.includes("/") && node.total === 1 && node.id.includes(":")
-      ? address("job", { key: node.id, at }) : address("jobs", { group, filter: `task=${quoted(node.task)}`, at })));
+      ? address("job", { key: node.id }) : address("jobs", { group, filter: `task=${quoted(node.task)}` })));
   };
   put(main, h("h1", {}, "Graph"), h("div", { class: "bar" },
-    groupChoice(groups, group, (value) => { location.hash = address("graph", { group: value, at }); }), words), picture);
+    groupChoice(groups, group, (value) => { location.hash = address("graph", { group: value }); }), words), picture);
   if (group) await load();
   else put(picture, h("p", { class: "soft" }, "No group is known here yet."));
   const again = throttled(() => load().catch(() => undefined), 1000);
   const narrow = matchMedia("(max-width: 640px)");
   narrow.addEventListener("change", again);
-  return { close: () => narrow.removeEventListener("change", again), ...(at ? {} : { delta: again, reset: again }) };
+  return { close: () => narrow.removeEventListener("change", again), delta: again, reset: again };
 }
 
 /** @param {string} task */
@@ -63,7 +62,7 @@ function drawGraph(picture, found, around, to) {
   const boxes = found.nodes.map((node) => {
     const needed = found.edges.filter((edge) => edge.to === node.id).map((edge) => needs.get(edge.from) ?? edge.from);
     const box = h("a", { class: "node", href: to(node), "data-node": node.id, "data-key": node.id, "aria-current": node.id === around ? "true" : undefined },
-      h("b", {}, node.total > 1 || !node.id.includes("/") ? node.label : `${shortTask(node.task)} ${node.label}`), stateBar(node.counts), h("span", { class: "counts" }, found.collapsed ? shortCounts(node.counts) : STATES.filter((state) => node.counts[state]).map((state) => stateMark(state))),
+      h("b", {}, found.collapsed ? node.label : nameOfKey(node.id)), stateBar(node.counts), h("span", { class: "counts" }, found.collapsed ? shortCounts(node.counts) : STATES.filter((state) => node.counts[state]).map((state) => stateMark(state))),
       needed.length > 0 && h("span", { class: "unseen" }, `needs ${needed.join(", ")}`));
     const [x = 0, y = 0] = places.get(node.id) ?? [];
     box.style.left = `${x}px`;

@@ -6,7 +6,7 @@ import { ACTIONS, ask, copy, fits } from "./ask.js";
 import { h, lines, put } from "./dom.js";
 import { LogPanel } from "./log.js";
 import { bar, jobLink, plainTable, stateMark, throttled } from "./parts.js";
-import { address, attemptWords, clock, duration, energy, filterValue, percent, shortId, shortTask, stateWords } from "./words.js";
+import { address, attemptWords, clock, duration, energy, filterValue, nameOfKey, percent, stateWords } from "./text.js";
 
 /** @import { Attempt, Child, Job, JobDetail, Place, View, Why } from "./types.js" */
 
@@ -16,16 +16,15 @@ const MOST_STEPS = 5;
 /** @param {Place} place @returns {Promise<View>} */
 export async function job({ main, query, about }) {
   const key = query.get("key") ?? "";
-  const at = query.get("at");
   let found = /** @type {JobDetail} */ (await get("job", { key }));
-  const log = new LogPanel(found, at === null);
+  const log = new LogPanel(found);
   const facts = h("div", { class: "facts" });
   const heading = h("h1", {});
   const buttons = h("div", { class: "buttons", role: "group", "aria-label": "Actions" });
   /** @type {Step[]} */
   let steps = [];
   const draw = () => {
-    put(heading, `${shortTask(found.task)} ${found.id.slice(0, 12)}`);
+    put(heading, nameOfKey(key));
     drawButtons(buttons, found, about.read_only, load);
     const open = [...facts.querySelectorAll("details[open]")].map((one) => one.getAttribute("data-part"));
     put(facts, factList(found, steps), more(found, open));
@@ -42,12 +41,12 @@ export async function job({ main, query, about }) {
     }
   };
   draw();
-  put(main, h("p", {}, h("a", { href: address("jobs", { group: found.group, at }) }, "‹ Jobs")), heading, buttons, h("div", { class: "columns job" }, facts, log.element));
+  put(main, h("p", {}, h("a", { href: address("jobs", { group: found.group }) }, "‹ Jobs")), heading, buttons, h("div", { class: "columns job" }, facts, log.element));
   void log.load();
   void trail(found).then((answer) => { steps = answer; draw(); }, () => undefined);
   const soon = throttled(load, 500);
   return {
-    title: `${shortTask(found.task)} ${shortId(found.id)}`,
+    title: nameOfKey(key),
     close: () => { log.close(); again(); },
     reset: () => { void load(); },
     log: (part) => log.take(part),
@@ -136,7 +135,7 @@ function factList(job, steps) {
 
 /** @param {NonNullable<Why["nearest"]>} found */
 const nearest = (found) => [
-  h("a", { href: address("job", { key: `experiments:${found.task}/${found.id}` }) }, shortId(found.id)),
+  h("a", { href: address("job", { key: `experiments:${found.task}/${found.id}` }) }, found.id.slice(0, 8)),
   found.changed.length ? ", differs in " : "",
   found.changed.map((one) => h("span", { class: "chip" }, `${one.parameter} ${shownValue(one.here)} ← ${shownValue(one.there)}`)),
 ];

@@ -6,7 +6,7 @@ import { ACTIONS, ask, fits } from "./ask.js";
 import { h, put, say } from "./dom.js";
 import { countMarks, groupChoice, throttled } from "./parts.js";
 import { Table } from "./table.js";
-import { address, duration, energy, groupName, percent, short, shortId, shortTask, stateWords, UNKNOWN } from "./words.js";
+import { address, duration, energy, groupName, percent, short, shortTask, stateWords, UNKNOWN } from "./text.js";
 
 /** @import { Delta, Groups, Job, Jobs, Place, View } from "./types.js" */
 /** @import { Column } from "./table.js" */
@@ -42,7 +42,6 @@ const tagColumn = (name) => ({ name: `tag ${name}`, label: name, width: 84, sort
 
 /** @param {Place} place @returns {Promise<View>} */
 export async function jobs({ main, query, about }) {
-  const at = query.get("at");
   const chosen = query.get("group") ?? "";
   let filter = query.get("filter") ?? "";
   let sort = query.get("sort") ?? "";
@@ -53,7 +52,7 @@ export async function jobs({ main, query, about }) {
   let group = groups.find((one) => one.group === chosen);
 
   const go = (/** @type {Record<string, string>} */ change) => {
-    location.hash = address("jobs", { group: chosen, filter, sort, at, ...change });
+    location.hash = address("jobs", { group: chosen, filter, sort, ...change });
   };
   const trouble = h("p", { class: "trouble", role: "alert" });
   const total = h("span", { class: "soft", role: "status" });
@@ -64,8 +63,8 @@ export async function jobs({ main, query, about }) {
 
   const table = new Table({
     label: "Jobs",
-    markable: !about.read_only && at === null,
-    open: (job) => { location.hash = address("job", { key: job.key, at }); },
+    markable: !about.read_only,
+    open: (job) => { location.hash = address("job", { key: job.key }); },
     sort: (field) => go({ sort: sort === field ? `-${field}` : sort === `-${field}` ? "" : field }),
     marks: (marked) => drawMarks(marks, [...marked.values()], () => table.unmark()),
     load: async (offset, limit) => {
@@ -79,7 +78,7 @@ export async function jobs({ main, query, about }) {
   /** @param {number} offset @param {number} limit */
   const load = async (offset, limit) => {
     try {
-      const found = /** @type {Jobs} */ (await get("jobs", { group: chosen, filter, sort, offset, limit, at }));
+      const found = /** @type {Jobs} */ (await get("jobs", { group: chosen, filter, sort, offset, limit }));
       say(trouble, "");
       say(total, `${short(found.matched)} of ${short(found.total)} jobs${found.known < found.total ? `, ${short(found.known)} seen so far` : ""}`);
       const before = tags.size;
@@ -104,8 +103,8 @@ export async function jobs({ main, query, about }) {
     event.preventDefault();
     go({ filter: box.value.trim() });
   } }, box, h("datalist", { id: "fields" }, FIELDS.map((field) => h("option", { value: `${field}=` }))), h("button", { type: "submit" }, "Filter"));
-  const drawChips = () => put(chips, group && countMarks(group.counts, (state) => address("jobs", { group: chosen, filter: `state=${state}`, sort, at })),
-    filter && h("a", { class: "chip", href: address("jobs", { group: chosen, sort, at }) }, "no filter"));
+  const drawChips = () => put(chips, group && countMarks(group.counts, (state) => address("jobs", { group: chosen, filter: `state=${state}`, sort })),
+    filter && h("a", { class: "chip", href: address("jobs", { group: chosen, sort }) }, "no filter"));
   drawChips();
   drawChoices(choices, columns(), hidden, arrange);
   put(
@@ -119,7 +118,7 @@ export async function jobs({ main, query, about }) {
   table.element.focus({ preventScroll: true });
 
   const again = throttled(() => table.refresh().catch(() => undefined), 500);
-  return at ? { close: () => table.close() } : {
+  return {
     close: () => table.close(),
     reset: again,
     delta: (delta) => {

@@ -3,7 +3,7 @@
 
 import { followLog, get } from "./api.js";
 import { h, lines, put, safe, say } from "./dom.js";
-import { size } from "./words.js";
+import { size } from "./text.js";
 
 /** @import { JobDetail, LogPart } from "./types.js" */
 
@@ -23,10 +23,9 @@ export function settled(line) {
 }
 
 export class LogPanel {
-  /** @param {JobDetail} job @param {boolean} isLive */
-  constructor(job, isLive) {
+  /** @param {JobDetail} job */
+  constructor(job) {
     this.key = job.key;
-    this.isLive = isLive;
     this.stream = "out";
     this.earlier = 0;
     this.attempt = 0;
@@ -77,7 +76,7 @@ export class LogPanel {
         this.setFollowing(false);
         this.lines.scrollTop = 0;
       } else this.setFollowing(true);
-      if (this.isLive && this.earlier === 0 && !fromStart) followLog(this.key, this.stream, this.next);
+      if (this.earlier === 0 && !fromStart) followLog(this.key, this.stream, this.next);
     } catch (error) {
       if (version === this.version) put(this.lines, h("p", { class: "soft" }, error instanceof Error ? error.message : String(error)));
     }

@@ -11,8 +11,8 @@ import { loginView } from "./login.js";
 import { overview } from "./overview.js";
 import { resources } from "./resources.js";
 import { results } from "./results.js";
-import { score } from "./score.js";
-import { address, clock } from "./words.js";
+import { timeline } from "./timeline.js";
+import { address } from "./text.js";
 
 /** @import { About, Place, View } from "./types.js" */
 
@@ -20,20 +20,18 @@ import { address, clock } from "./words.js";
 const VIEWS = new Map([
   ["", { label: "Overview", open: overview }],
   ["jobs", { label: "Jobs", open: jobs }],
-  ["score", { label: "Score", open: score }],
+  ["timeline", { label: "Timeline", open: timeline }],
   ["graph", { label: "Graph", open: graph }],
   ["results", { label: "Results", open: results }],
   ["resources", { label: "Resources", open: resources }],
   ["archive", { label: "Archive", open: archive }],
   ["job", { label: "Job", open: job }],
 ]);
-const KEPT = ["group", "at"];
 
 /** @param {string} id */
 const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const main = part("main");
 const live = part("live");
-const past = part("past");
 
 /** @type {View} */
 let view = {};
@@ -49,20 +47,11 @@ function parsed() {
 
 /** @param {string} current @param {URLSearchParams} query */
 function navigation(current, query) {
-  const kept = Object.fromEntries(KEPT.map((name) => [name, query.get(name)]));
+  const kept = { group: query.get("group") };
   const items = [...VIEWS].filter(([path]) => path !== "job").map(([path, { label }]) =>
     h("a", { href: address(path, kept), "aria-current": path === current ? "page" : undefined }, label));
   put(part("nav"), items);
   part("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-}
-
-/** @param {string} path @param {URLSearchParams} query */
-function playhead(path, query) {
-  const at = query.get("at");
-  past.hidden = at === null;
-  if (at === null) return;
-  const rest = Object.fromEntries([...query].filter(([name]) => name !== "at"));
-  put(past, `as it was at ${clock(at)} `, h("a", { href: address(path, rest), class: "button" }, "live"));
 }
 
 /**
@@ -106,7 +95,6 @@ async function change(mine) {
   }
   const found = VIEWS.get(path);
   navigation(path, query);
-  playhead(path, query);
   if (!found) {
     put(place, h("h1", {}, "No such view"), h("p", {}, h("a", { href: "#/" }, "To the overview")));
     return;

@@ -5,32 +5,31 @@ import { get, getIfAny } from "./api.js";
 import { ask } from "./ask.js";
 import { h, keyed, put, svg } from "./dom.js";
 import { bar, countMarks, groupTitle, jobLink, keyLink, stateBar, stateMark, tagWords, throttled } from "./parts.js";
-import { address, clock, duration, energy, percent, short, STATES } from "./words.js";
+import { address, clock, duration, energy, percent, short, STATES } from "./text.js";
 
 /** @import { Alarm, Archive, Child, Failure, Group, History, Job, Overview, Place, View } from "./types.js" */
 
 /** @param {Place} place @returns {Promise<View>} */
-export async function overview({ main, query, about }) {
-  const at = query.get("at");
+export async function overview({ main, about }) {
   const where = h("p", { class: "soft" }, about.workspace);
   const cards = h("div", { class: "cards" });
   const running = h("ul", { class: "plain running" });
   const more = h("p", { class: "soft" });
   const failures = h("ul", { class: "plain" });
   const attention = h("ul", { class: "plain" });
-  const care = h("section", { "aria-label": "Attention" }, h("h2", {}, "Attention"), attention);
+  const alarms = h("section", { "aria-label": "Attention" }, h("h2", {}, "Attention"), attention);
   const load = async () => {
-    const found = /** @type {Overview} */ (await get("overview", { at }));
+    const found = /** @type {Overview} */ (await get("overview"));
     const working = found.groups.filter((group) => group.live).length;
     put(where, about.workspace, ` · ${clock(found.now)} · `, `${working} running ${working === 1 ? "group" : "groups"}`);
-    drawCards(cards, found.groups, at);
-    keyed(running, found.running, (job) => `${job.group} ${job.key} ${changing(job)}`, (job) => runningItem(job, at));
+    drawCards(cards, found.groups);
+    keyed(running, found.running, (job) => `${job.group} ${job.key} ${changing(job)}`, runningItem);
     running.hidden = !found.running.length;
-    put(more, found.running.length ? h("a", { class: "button", href: address("jobs", { filter: "state=running", at }) }, "all that run") : "Nothing runs.");
-    put(failures, found.failures.map((failure) => failureItem(failure, about.read_only || at !== null)));
+    put(more, found.running.length ? h("a", { class: "button", href: address("jobs", { filter: "state=running" }) }, "all that run") : "Nothing runs.");
+    put(failures, found.failures.map((failure) => failureItem(failure, about.read_only)));
     if (!found.failures.length) put(failures, h("li", { class: "soft" }, "No failures."));
     put(attention, found.alarms.map(alarmItem));
-    care.hidden = !found.alarms.length;
+    alarms.hidden = !found.alarms.length;
   };
   await load();
   put(
@@ -38,10 +37,10 @@ export async function overview({ main, query, about }) {
     h("div", { class: "columns" },
       folded("Now running", running, more),
       folded("Failures by cause", failures)),
-    care,
+    alarms,
   );
   const again = throttled(() => load().catch(() => undefined), 500);
-  return at ? {} : { delta: again, reset: again };
+  return { delta: again, reset: again };
 }
 
 /**
@@ -54,24 +53,24 @@ const folded = (title, ...content) => h("section", { "aria-label": title },
 /** @param {Job} job */
 const changing = (job) => `${job.attempt} ${job.state} ${percent(job.progress)} ${job.progress_desc} ${Math.round(job.eta_s ?? -1)}`;
 
-/** @param {HTMLElement} cards @param {Group[]} groups @param {string | null} at */
-function drawCards(cards, groups, at) {
-  keyed(cards, groups, (group) => group.group, (group) => card(group, at));
+/** @param {HTMLElement} cards @param {Group[]} groups */
+function drawCards(cards, groups) {
+  keyed(cards, groups, (group) => group.group, card);
   if (!groups.length) put(cards, h("p", { class: "soft" }, "No run, service or search is known here yet."));
 }
 
-/** @param {Group} group @param {string | null} at */
-function card(group, at) {
+/** @param {Group} group */
+function card(group) {
   const facts = h("p", { class: "counts" });
   const stack = h("div", {});
   const state = h("span", { class: "badge" });
-  const pulse = h("div", { class: "pulse" });
-  const title = h("a", { href: address("jobs", { group: group.group, at }) }, groupTitle(group));
+  const sparkline = h("div", { class: "sparkline" });
+  const title = h("a", { href: address("jobs", { group: group.group }) }, groupTitle(group));
   const element = h(
     "article", { class: "card", "data-group": group.group },
-    h("h2", {}, title, " ", state), stack, facts, pulse);
+    h("h2", {}, title, " ", state), stack, facts, sparkline);
   let drawn = "";
-  let pulsed = -Infinity;
+  let sparked = -Infinity;
   /** @param {Group} now */
   const update = (now) => {
     const news = JSON.stringify([now.counts, now.state, now.live, Math.round(now.eta_s ?? -1), now.known, now.message, now.services]);
@@ -84,14 +83,14 @@ function card(group, at) {
       facts,
       h("b", {}, `${short(now.counts.done)} of ${short(now.total)}`),
       now.known < now.total && now.live ? ` (${short(now.known)} seen) ` : " ",
-      countMarks(now.counts, (one) => address("jobs", { group: now.group, filter: `state=${one}`, at })),
+      countMarks(now.counts, (one) => address("jobs", { group: now.group, filter: `state=${one}` })),
       now.eta_s !== null && h("span", {}, `ETA ${duration(now.eta_s)}`),
       now.carbon?.energy_kwh !== undefined && h("span", {}, energy(now.carbon.energy_kwh)),
       now.message && h("span", { class: "message" }, now.message),
     );
-    if (performance.now() - pulsed > 5000) {
-      pulsed = performance.now();
-      void drawPulse(pulse, now);
+    if (performance.now() - sparked > 5000) {
+      sparked = performance.now();
+      void drawSparkline(sparkline, now);
     }
   };
   update(group);
@@ -99,7 +98,7 @@ function card(group, at) {
 }
 
 /** @param {HTMLElement} place @param {Group} group */
-async function drawPulse(place, group) {
+async function drawSparkline(place, group) {
   try {
     const history = /** @type {History} */ (await get("history", { group: group.group, points: 60 }));
     const archive = group.kind === "search" ? /** @type {Archive | null} */ (await getIfAny("archive", { group: group.group })) : null;
@@ -127,11 +126,11 @@ function areas(history) {
   return svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": `jobs by state from ${clock(history.at[0])} to ${clock(history.at[points - 1])}` }, paths);
 }
 
-/** @param {Job} job @param {string | null} at */
-function runningItem(job, at) {
+/** @param {Job} job */
+function runningItem(job) {
   return h(
     "li", { class: "now", "data-key": job.key, "data-state": job.state },
-    h("span", { class: "what" }, stateMark(job.state, jobLink(job, at)), " ", h("span", { class: "soft" }, tagWords(job))),
+    h("span", { class: "what" }, stateMark(job.state, jobLink(job)), " ", h("span", { class: "soft" }, tagWords(job))),
     h("span", { class: "how" },
       job.progress !== null && bar(job.progress, `progress of ${job.id}`),
       job.progress !== null && h("span", { class: "number" }, percent(job.progress)),

@@ -2,7 +2,7 @@
 // They hold no state and ask for nothing.
 
 import { h } from "./dom.js";
-import { address, glyph, groupGlyph, groupName, nameOfKey, short, shortId, shortTask, STATES } from "./words.js";
+import { address, glyph, groupGlyph, groupName, nameOfKey, short, STATES } from "./text.js";
 
 /** @import { Child, Group, Job, State } from "./types.js" */
 
@@ -10,9 +10,9 @@ import { address, glyph, groupGlyph, groupName, nameOfKey, short, shortId, short
 export const stateMark = (state, words) =>
   h("span", { class: "state", "data-state": state }, h("span", { "aria-hidden": "true" }, glyph(state)), " ", words ?? state);
 
-/** @param {Job} job @param {string | null} [at] */
-export const jobLink = (job, at) =>
-  h("a", { href: address("job", { key: job.key, at }), "data-key": job.key }, job.kind === "experiment" ? `${shortTask(job.task)} ${job.name}` : job.name);
+/** @param {Job} job */
+export const jobLink = (job) =>
+  h("a", { href: address("job", { key: job.key }), "data-key": job.key }, nameOfKey(job.key));
 
 /** @param {string} key */
 export const keyLink = (key) => h("a", { href: address("job", { key }), "data-key": key }, nameOfKey(key));

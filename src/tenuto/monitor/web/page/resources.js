@@ -4,9 +4,9 @@
 import { get, getIfAny } from "./api.js";
 import { h, link, put } from "./dom.js";
 import { bar, jobLink, keyLink, plainTable, stateMark, throttled } from "./parts.js";
-import { clock, duration, energy, groupName, short, size, UNKNOWN } from "./words.js";
+import { clock, duration, energy, groupName, short, size, UNKNOWN } from "./text.js";
 
-/** @import { Care, Carbon, Child, Groups, Nodes, Place, Queue, Token, View } from "./types.js" */
+/** @import { Carbon, Child, Cleanup, Groups, Nodes, Place, Queue, Token, View } from "./types.js" */
 
 const MOST = 6;
 
@@ -14,13 +14,13 @@ const MOST = 6;
 export async function resources({ main }) {
   const panels = h("div", { class: "panels" });
   const load = async () => {
-    const [tokens, groups, queue, nodes, carbon, care] = await Promise.all([
+    const [tokens, groups, queue, nodes, carbon, cleanup] = await Promise.all([
       /** @type {Promise<{tokens: Token[], now: string} | null>} */ (getIfAny("tokens")),
       /** @type {Promise<Groups>} */ (get("groups", { limit: 50 })),
       /** @type {Promise<Queue | null>} */ (getIfAny("queue")),
       /** @type {Promise<Nodes | null>} */ (getIfAny("nodes")),
       /** @type {Promise<Carbon | null>} */ (getIfAny("carbon")),
-      /** @type {Promise<Care | null>} */ (getIfAny("care")),
+      /** @type {Promise<Cleanup | null>} */ (getIfAny("cleanup")),
     ]);
     put(panels,
       tokens && panel("Tokens", tokenTable(tokens.tokens, tokens.now)),
@@ -28,7 +28,7 @@ export async function resources({ main }) {
       queue && panel("Queue", queueTables(queue)),
       nodes && panel("Nodes", nodeTable(nodes)),
       carbon && panel("Energy", carbonTables(carbon)),
-      care && panel("Care", careFacts(care)));
+      cleanup && panel("Clean-up", cleanupFacts(cleanup)));
   };
   put(main, h("h1", {}, "Resources"), panels);
   await load();
@@ -104,9 +104,9 @@ function carbonTables(carbon) {
   ];
 }
 
-/** @param {Care} care */
-const careFacts = (care) => h("ul", { class: "plain" },
-  h("li", {}, `${care.unowned.length === 1 ? "1 running job belongs" : `${care.unowned.length} running jobs belong`} to no live run `, care.unowned.slice(0, MOST).map((job) => [jobLink(job), " "])),
-  h("li", {}, `${short(care.orphans.jobs)} finished jobs belong to no run, ${size(care.orphans.bytes)}`),
-  care.bad_lines > 0 && h("li", {}, `${short(care.bad_lines)} lines of journals could not be read`),
-  care.alarms.map((alarm) => h("li", {}, "! ", alarm.key && keyLink(alarm.key), " ", alarm.text)));
+/** @param {Cleanup} cleanup */
+const cleanupFacts = (cleanup) => h("ul", { class: "plain" },
+  h("li", {}, `${cleanup.unowned.length === 1 ? "1 running job belongs" : `${cleanup.unowned.length} running jobs belong`} to no live run `, cleanup.unowned.slice(0, MOST).map((job) => [jobLink(job), " "])),
+  h("li", {}, `${short(cleanup.orphans.jobs)} finished jobs belong to no run, ${size(cleanup.orphans.bytes)}`),
+  cleanup.bad_lines > 0 && h("li", {}, `${short(cleanup.bad_lines)} lines of journals could not be read`),
+  cleanup.alarms.map((alarm) => h("li", {}, "! ", alarm.key && keyLink(alarm.key), " ", alarm.text)));

@@ -4,7 +4,7 @@
 import { get } from "./api.js";
 import { h, put, say, svg } from "./dom.js";
 import { choice, groupChoice, plainTable, throttled } from "./parts.js";
-import { address, filterValue, nameOfKey, short } from "./words.js";
+import { address, filterValue, nameOfKey, short } from "./text.js";
 
 /** @import { Cell, Column, Groups, Place, Results, View } from "./types.js" */
 /** @typedef {Record<string, Cell>} Row */

@@ -70,7 +70,7 @@ export type Bin = [from: number, to: number, counts: Record<State, number>];
 export type Join = [line: number, end: number, nextLine: number, start: number, key: string];
 export interface Lane { group: string; label: string; lines: number; bars: Bar[]; waits: Wait[]; joins: Join[]; bins: Bin[] }
 export interface TokenLane extends Token { steps: [from: number, to: number, held: number][] }
-export interface Score extends Stamp { from: number; to: number; lanes: Lane[]; tokens: TokenLane[] }
+export interface Timeline extends Stamp { from: number; to: number; lanes: Lane[]; tokens: TokenLane[] }
 export interface History extends Stamp { at: string[]; counts: Record<State, number[]> }
 export interface Column { name: string; kind: string; min: number | null; max: number | null }
 export type Cell = string | number | boolean | null;
@@ -87,7 +87,7 @@ export interface Carbon extends Stamp {
   groups: (Energy & { group: string; measured: number; of: number })[];
   tasks: (Energy & { task: string; jobs: number })[];
 }
-export interface Care extends Stamp {
+export interface Cleanup extends Stamp {
   unowned: Job[]; orphans: { jobs: number; bytes: number }; alarms: Alarm[]; bad_lines: number;
 }
 export interface Outcome { key: string; outcome: string; detail: string; attempt: number }

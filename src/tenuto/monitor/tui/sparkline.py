@@ -1,4 +1,4 @@
-"""The pulse of a group, its jobs by state over time, drawn in braille; and tokens as bars.
+"""The sparkline of a group, its jobs by state over time, drawn in braille; and tokens as bars.
 Pure: answers of the provider in, lines out.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.cells import Line, Span, span
-from tenuto.monitor.tui.words import COUNTED, clock, glyph, key_id, number, seconds_between
+from tenuto.monitor.tui.text import COUNTED, clock, glyph, key_id, number, seconds_between
 
 _DOTS = ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))
 """The dots of a braille cell, from its foot, left and right."""
 _STACKED = ("done", "error", "running", "scheduled", "ready", "waiting", "unscheduled")
 
 
-def pulse(history: shapes.History | None, room: int, height: int) -> list[Line]:
+def sparkline(history: shapes.History | None, room: int, height: int) -> list[Line]:
     """Jobs by state, stacked, from the first moment to the last; the colour is the state of most dots."""
     if height <= 0:
         return []

@@ -1,5 +1,5 @@
-"""The staffs of the score as lines of cells: a note for each attempt, waits dashed, many notes as density.
-Pure: an answer of the provider in, lines and the places of notes out.
+"""The timeline as lines of cells: a bar for each attempt, waits dashed, many bars as density.
+Pure: an answer of the provider in, lines and the places of bars out.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from tenuto.jobs.text import safe, truncate, width
 from tenuto.monitor import shapes
 from tenuto.monitor.tui.cells import Line, Span, fitted, shares, span
-from tenuto.monitor.tui.words import key_group_name, key_name
+from tenuto.monitor.tui.text import key_group_name, key_name
 
 LABEL = 15
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LEAST_NAME = 5
 
 
-class Note(NamedTuple):
-    """An attempt on the score."""
+class Bar(NamedTuple):
+    """An attempt on the timeline."""
 
     key: str
     attempt: int
@@ -29,10 +29,10 @@ class Note(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of a staff, and the notes on it."""
+    """One line of a group, and the bars on it."""
 
     content: Line
-    notes: tuple[Note, ...] = ()
+    bars: tuple[Bar, ...] = ()
 
 
 class Cells(NamedTuple):
@@ -42,32 +42,32 @@ class Cells(NamedTuple):
     styles: list[str]
 
 
-class Staff(NamedTuple):
+class GroupRows(NamedTuple):
     """The lines of one group."""
 
     name: str
     rows: list[Row]
 
 
-def notes_of(score: shapes.Score) -> list[Note]:
-    """Every note of a score: group after group, the earliest first."""
+def bars_of(timeline: shapes.Timeline) -> list[Bar]:
+    """Every bar of a timeline: group after group, the earliest first."""
     return [
-        Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"])
-        for lane in score["lanes"]
-        for bar in sorted(lane["bars"], key=lambda bar: (bar[1], bar[0]))
+        Bar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"])
+        for lane in timeline["lanes"]
+        for raw in sorted(lane["bars"], key=lambda raw: (raw[1], raw[0]))
     ]
 
 
-def staffs(
-    score: shapes.Score, room: int, chosen: Note | None, lit: Collection[str], now: str
-) -> list[Staff]:
-    """The staff of each group; what is right of the names has the cells that `across` leaves."""
+def group_rows(
+    timeline: shapes.Timeline, room: int, chosen: Bar | None, lit: Collection[str], now: str
+) -> list[GroupRows]:
+    """The lines of each group; what is right of the names has the cells that `across` leaves."""
     return [
-        Staff(
+        GroupRows(
             key_group_name(lane["group"], now),
-            _rows(lane, score, max(across(room), 1), chosen, lit),
+            _rows(lane, timeline, max(across(room), 1), chosen, lit),
         )
-        for lane in score["lanes"]
+        for lane in timeline["lanes"]
     ]
 
 
@@ -77,16 +77,16 @@ def label_cells(room: int) -> int:
 
 
 def across(room: int) -> int:
-    """The cells of the time line."""
+    """The cells of the timeline."""
     return max(room - label_cells(room) - 2, 1)
 
 
-def in_sight(found: Sequence[Staff], room: int, height: int, keys: Collection[str]) -> list[Line]:
-    """So many lines of all staffs: each gets its share, and shows its line with a note of these keys."""
-    given = shares([len(staff.rows) for staff in found], height)
+def in_sight(found: Sequence[GroupRows], room: int, height: int, keys: Collection[str]) -> list[Line]:
+    """So many lines of all groups: each gets its share, and shows its line with a bar of these keys."""
+    given = shares([len(one.rows) for one in found], height)
     lines: list[Line] = []
     for (name, rows), count in zip(found, given, strict=True):
-        wanted = [number for number, row in enumerate(rows) if any(note.key in keys for note in row.notes)]
+        wanted = [number for number, row in enumerate(rows) if any(bar.key in keys for bar in row.bars)]
         first = min(max(wanted[0] - count // 2, 0), len(rows) - count) if wanted else 0
         for number in range(first, first + count):
             label = span(name, "title") if number == first else Span("")
@@ -97,74 +97,74 @@ def in_sight(found: Sequence[Staff], room: int, height: int, keys: Collection[st
     return lines
 
 
-def place(score: shapes.Score, instant_ms: float, cells: int) -> int:
+def place(timeline: shapes.Timeline, instant_ms: float, cells: int) -> int:
     """The cell of an instant."""
-    share = (instant_ms - score["from"]) / max(score["to"] - score["from"], 1)
+    share = (instant_ms - timeline["from"]) / max(timeline["to"] - timeline["from"], 1)
     return min(max(int(share * cells), 0), cells - 1)
 
 
 def _rows(
-    lane: shapes.Lane, score: shapes.Score, cells: int, chosen: Note | None, lit: Collection[str]
+    lane: shapes.Lane, timeline: shapes.Timeline, cells: int, chosen: Bar | None, lit: Collection[str]
 ) -> list[Row]:
     if lane["bins"]:
-        return [Row(_density(lane, score, cells))]
-    notes: list[list[Note]] = [[] for _ in range(lane["lines"])]
+        return [Row(_density(lane, timeline, cells))]
+    bars: list[list[Bar]] = [[] for _ in range(lane["lines"])]
     waits: list[list[Sequence[Any]]] = [[] for _ in range(lane["lines"])]
-    for bar in lane["bars"]:
-        notes[bar[0]].append(Note(bar[4], bar[5], bar[1], bar[2], bar[3], lane["group"]))
+    for raw in lane["bars"]:
+        bars[raw[0]].append(Bar(raw[4], raw[5], raw[1], raw[2], raw[3], lane["group"]))
     for wait in lane["waits"]:
         if wait[0] < lane["lines"]:
             waits[wait[0]].append(wait)
     drawn = [
-        _line(of_line, before, score, cells, chosen, lit)
-        for of_line, before in zip(notes, waits, strict=True)
+        _line(of_line, before, timeline, cells, chosen, lit)
+        for of_line, before in zip(bars, waits, strict=True)
     ]
     for join in lane["joins"]:
-        _join(drawn, join, score, cells)
-    rows = [Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, notes, strict=True)]
+        _join(drawn, join, timeline, cells)
+    rows = [Row(_joined(*line), tuple(of_line)) for line, of_line in zip(drawn, bars, strict=True)]
     others = [wait for wait in lane["waits"] if wait[0] >= lane["lines"]]
     if others:
-        rows.append(Row(_dashes(others, score, cells, f" {len(others):,} wait ")))
+        rows.append(Row(_dashes(others, timeline, cells, f" {len(others):,} wait ")))
     return rows or [Row([Span(" " * cells)])]
 
 
 def _line(
-    notes: Sequence[Note],
+    bars: Sequence[Bar],
     waits: Sequence[Sequence[Any]],
-    score: shapes.Score,
+    timeline: shapes.Timeline,
     cells: int,
-    chosen: Note | None,
+    chosen: Bar | None,
     lit: Collection[str],
 ) -> Cells:
-    """One line: the waits first, the notes over them."""
+    """One line: the waits first, the bars over them."""
     letters = [" "] * cells
     styles = [""] * cells
     for wait in waits:
-        first, last = place(score, wait[1], cells), place(score, wait[2], cells)
+        first, last = place(timeline, wait[1], cells), place(timeline, wait[2], cells)
         _write(letters, styles, first, "╌" * (last - first), "soft")
         words = truncate(safe(str(wait[3])), last - first - 2) if wait[3] else ""
         if width(words) == len(words) and len(words) >= _LEAST_NAME:
             _write(letters, styles, first + 1, words, "soft")
-    for note in notes:
-        first, last = place(score, note.start, cells), place(score, note.end, cells)
-        style = note.state if not lit or note.key in lit else "soft"
-        if note == chosen:
+    for bar in bars:
+        first, last = place(timeline, bar.start, cells), place(timeline, bar.end, cells)
+        style = bar.state if not lit or bar.key in lit else "soft"
+        if bar == chosen:
             style += " lit"
         size = max(
-            last - first + (1 if note.state == "running" else 0), 1
+            last - first + (1 if bar.state == "running" else 0), 1
         )  # the next one begins where it ends
-        _write(letters, styles, first, _block(note, size), style)
-        again = f" ({note.attempt})" if note.attempt > 1 else ""
-        name = truncate(safe(key_name(note.key) + again), max(size - 4, 0))
+        _write(letters, styles, first, _block(bar, size), style)
+        again = f" ({bar.attempt})" if bar.attempt > 1 else ""
+        name = truncate(safe(key_name(bar.key) + again), max(size - 4, 0))
         if len(name) >= _LEAST_NAME and width(name) == len(name):
             _write(letters, styles, first + 2, name, style if style == "soft" else f"{style} chosen")
     return Cells(letters, styles)
 
 
-def _join(drawn: Sequence[Cells], join: Sequence[Any], score: shapes.Score, cells: int) -> None:
+def _join(drawn: Sequence[Cells], join: Sequence[Any], timeline: shapes.Timeline, cells: int) -> None:
     """A line from one attempt to the next of its job, where nothing else is written."""
     line, next_line = join[0], join[2]
-    first, last = place(score, join[1], cells), place(score, join[3], cells)
+    first, last = place(timeline, join[1], cells), place(timeline, join[3], cells)
     step = 1 if next_line > line else -1
     for between in range(line + step, next_line, step) if line != next_line else ():
         _write_blank(drawn[between], first, "│")
@@ -173,28 +173,28 @@ def _join(drawn: Sequence[Cells], join: Sequence[Any], score: shapes.Score, cell
         _write_blank(drawn[next_line], cell, corner if cell == first else "─")
 
 
-def _block(note: Note, size: int) -> str:
-    """A note held from start to end."""
-    sign = {"running": "▶", "error": "✗"}.get(note.state, "▌")
+def _block(bar: Bar, size: int) -> str:
+    """A bar held from start to end."""
+    sign = {"running": "▶", "error": "✗"}.get(bar.state, "▌")
     if size <= 1:
-        return sign if note.state == "error" else "▌"
+        return sign if bar.state == "error" else "▌"
     return "▐" + "█" * (size - 2) + sign
 
 
-def _dashes(waits: Sequence[Sequence[Any]], score: shapes.Score, cells: int, text: str) -> Line:
-    first = min(place(score, wait[1], cells) for wait in waits)
-    last = max(place(score, wait[2], cells) for wait in waits)
+def _dashes(waits: Sequence[Sequence[Any]], timeline: shapes.Timeline, cells: int, text: str) -> Line:
+    first = min(place(timeline, wait[1], cells) for wait in waits)
+    last = max(place(timeline, wait[2], cells) for wait in waits)
     letters, styles = [" "] * cells, [""] * cells
     _write(letters, styles, first, "╌" * (last - first + 1), "waiting")
     _write(letters, styles, first + 2, truncate(text, max(last - first - 2, 0), ""), "waiting")
     return _joined(letters, styles)
 
 
-def _density(lane: shapes.Lane, score: shapes.Score, cells: int) -> Line:
+def _density(lane: shapes.Lane, timeline: shapes.Timeline, cells: int) -> Line:
     counts = [0] * cells
     failed = [0] * cells
     for start, end, by_state in lane["bins"]:
-        cell = place(score, (start + end) / 2, cells)
+        cell = place(timeline, (start + end) / 2, cells)
         counts[cell] += sum(by_state.values())
         failed[cell] += by_state.get("error", 0)
     most = max(counts, default=0) or 1
@@ -202,11 +202,11 @@ def _density(lane: shapes.Lane, score: shapes.Score, cells: int) -> Line:
     return _joined(letters, ["error" if bad else "done" for bad in failed])
 
 
-def token_row(token: shapes.TokenLane, score: shapes.Score, cells: int) -> Line:
+def token_row(token: shapes.TokenLane, timeline: shapes.Timeline, cells: int) -> Line:
     """How many units of a token were held, over time: a full block is its capacity."""
     highest = [0] * cells
     for begun, ended, held in token["steps"]:
-        for cell in range(place(score, begun, cells), place(score, ended - 1, cells) + 1):
+        for cell in range(place(timeline, begun, cells), place(timeline, ended - 1, cells) + 1):
             highest[cell] = max(highest[cell], held)
     most = token["capacity"] or max(highest, default=0) or 1
     letters = [_HEIGHTS[min(-(-held * 8 // most), 8)] for held in highest]

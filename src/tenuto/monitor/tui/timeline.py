@@ -1,5 +1,5 @@
-"""The score: one time line of all groups with its playhead, and the why trail of the chosen note.
-Lines and bins come from the provider; `staff` draws them.
+"""The timeline of all groups, and the reasons of the job of the chosen bar.
+Lines and bins come from the provider; `timeline_rows` draws them.
 """
 
 from __future__ import annotations
@@ -10,67 +10,64 @@ from typing import NamedTuple
 from tenuto.errors import NotFound
 from tenuto.jobs.text import duration
 from tenuto.monitor import shapes
-from tenuto.monitor.score import instant_of
 from tenuto.monitor.state_provider import StateProvider
+from tenuto.monitor.timeline import instant_of
 from tenuto.monitor.tui.cells import Line, Span, fitted, span
 from tenuto.monitor.tui.job import JobPage
-from tenuto.monitor.tui.staff import (
-    Note,
-    across,
-    in_sight,
-    label_cells,
-    notes_of,
-    place,
-    staffs,
-    token_row,
-)
-from tenuto.monitor.tui.view import Host, View
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     COUNTED,
     attempt_words,
     clock,
     count_spans,
-    instant,
     key_group_name,
+    key_name,
     seconds_between,
 )
+from tenuto.monitor.tui.timeline_rows import (
+    Bar,
+    across,
+    bars_of,
+    group_rows,
+    in_sight,
+    label_cells,
+    token_row,
+)
+from tenuto.monitor.tui.view import Host, View
 
-STEPS = 60
-"""Keys from one end of the time line to the other."""
 _LEAST_SPAN_MS = 2_000
 
 
-class ScoreAnswers(NamedTuple):
+class TimelineAnswers(NamedTuple):
     """What was answered."""
 
-    score: shapes.Score
+    timeline: shapes.Timeline
     overview: shapes.Overview
     job: shapes.JobDetail | None
     why: shapes.Why | None
 
 
-class ScoreView(View):
-    """Notes over time; Tab goes from note to note, arrows move the playhead."""
+class TimelineView(View):
+    """Bars over time; Tab goes from bar to bar, ← and → to earlier and later."""
 
-    name = "score"
-    hints = "← → playhead  Tab next note  Enter open  + - zoom  z fit  End live  w why"
+    name = "timeline"
+    hints = "Tab next bar  Enter open  + - zoom  ← → earlier, later  z fit  w why"
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._known: ScoreAnswers | None = None
-        self._notes: list[Note] = []
-        self._chosen: Note | None = None
+        self._known: TimelineAnswers | None = None
+        self._bars: list[Bar] = []
+        self._chosen: Bar | None = None
         self._opens = False
-        """Enter was pressed before the job of the chosen note was known."""
+        """Enter was pressed before the job of the chosen bar was known."""
         self._range: tuple[int, int | None] | None = None
         self._width = 80
 
     # The provider
 
-    def ask(self, provider: StateProvider) -> ScoreAnswers:
+    def ask(self, provider: StateProvider) -> TimelineAnswers:
         groups = [self.host.group] if self.host.group else []
         start, end = self._range or (None, None)
-        score = provider.score(groups, start, end, across(self._width))
+        timeline = provider.timeline(groups, start, end, across(self._width))
         job = why = None
         chosen = self._chosen
         if chosen is not None:
@@ -78,16 +75,14 @@ class ScoreView(View):
                 job, why = provider.job(chosen.key), provider.why(chosen.key)
             except NotFound:
                 job = why = None
-        return ScoreAnswers(score, provider.overview(self.host.at), job, why)
+        return TimelineAnswers(timeline, provider.overview(), job, why)
 
-    def take(self, answer: ScoreAnswers) -> None:
+    def take(self, answer: TimelineAnswers) -> None:
         self._known = answer
-        self._notes = notes_of(answer.score)
-        span_s = (answer.score["to"] - answer.score["from"]) / 1000
-        self.host.step_s = max(span_s / STEPS, 1.0)
+        self._bars = bars_of(answer.timeline)
         if self._chosen is not None:
             same = (self._chosen.key, self._chosen.attempt)
-            self._chosen = next((one for one in self._notes if (one.key, one.attempt) == same), None)
+            self._chosen = next((one for one in self._bars if (one.key, one.attempt) == same), None)
         job = self.current()
         if self._opens and job is not None:
             self._opens = False
@@ -95,34 +90,32 @@ class ScoreView(View):
 
     @property
     def period_s(self) -> float | None:  # type: ignore[override]
-        """Every second while a note is held."""
-        return 1.0 if any(note.state == "running" for note in self._notes) else None
+        """Every second while a bar is held."""
+        return 1.0 if any(bar.state == "running" for bar in self._bars) else None
 
     # Looking
 
     def heading(self) -> Line:
         what = key_group_name(self.host.group, self.host.now) if self.host.group else "all doors"
-        content = [span("score ", "title"), span(what, "title")]
+        content = [span("timeline ", "title"), span(what, "title")]
         if self._known is not None:
-            score = self._known.score
-            content.append(span(f"   {_time(score['from'])} ── {_time(score['to'])}", "soft"))
+            shown = self._known.timeline
+            content.append(span(f"   {_time(shown['from'])} ── {_time(shown['to'])}", "soft"))
         return content
 
     def draw(self, room: int, height: int) -> list[Line]:
         self._width = room
         if self._known is None:
             return [[span(" …", "soft")]]
-        rows = staffs(self._known.score, room, self._chosen, self._lit(), self.host.now)
-        foot = [*self._tokens(room), self._playhead(room), self._counts(), self._trail()][
-            -max(height - 1, 0) :
-        ]
+        rows = group_rows(self._known.timeline, room, self._chosen, self._lit(), self.host.now)
+        foot = [*self._tokens(room), self._counts(), self._trail()][-max(height - 1, 0) :]
         space = max(height - len(foot), 0)
         shown = in_sight(rows, room, space, [self._chosen.key] if self._chosen else [])
         blank: list[Line] = [[] for _ in range(space - len(shown))]
         return [*shown, *blank, *foot]
 
     def _lit(self) -> frozenset[str]:
-        """The chosen note, what it needed and what needed it."""
+        """The chosen bar, what it needed and what needed it."""
         job = self._job()
         if job is None:
             return frozenset()
@@ -136,29 +129,16 @@ class ScoreView(View):
                 Span(" "),
                 *fitted([span(_token_name(token), "title")], label_cells(room)),
                 Span("┤", "soft"),
-                *token_row(token, self._known.score, across(room)),
+                *token_row(token, self._known.timeline, across(room)),
             ]
-            for token in self._known.score["tokens"][:3]
+            for token in self._known.timeline["tokens"][:3]
         ]
-
-    def _playhead(self, room: int) -> Line:
-        assert self._known is not None
-        at = instant(self.host.at)
-        if at is None:
-            return []
-        cell = place(self._known.score, at.timestamp() * 1000, across(room))
-        words = f"playhead: {clock(self.host.at, self.host.now)}"
-        blank = label_cells(room) + 2 + cell
-        if blank + len(words) + 2 > room:
-            return [Span(" " * max(blank - len(words) - 1, 0)), span(words, "alarm"), Span(" │", "alarm")]
-        return [Span(" " * blank), Span("│ ", "alarm"), span(words, "alarm")]
 
     def _counts(self) -> Line:
         assert self._known is not None
         groups = [one for one in self._known.overview["groups"] if self.host.group in (None, one["group"])]
         total = {state: sum(one["counts"].get(state, 0) for one in groups) for state in COUNTED}
-        when = f"at {clock(self.host.at, self.host.now)}" if self.host.at else "now"
-        content = [span(f" {when:<13} ", "title")]
+        content = [span(f" {'now':<13} ", "title")]
         for words, state in count_spans(total):
             content += [span(words, state), Span("  ")]
         return [*content, Span("    "), *self._story()]
@@ -172,13 +152,13 @@ class ScoreView(View):
         words += [f"ran {duration(job['duration_s'])}" if job["duration_s"] is not None else ""]
         most = self._known.job["most_attempts"] if self._known and self._known.job else None
         words += [attempt_words(self._chosen.attempt, most)]
-        name = f"{job['task'].rpartition('.')[2]} {job['id'][:8]} "
+        name = f"{key_name(job['key'])} "
         return [span(name, "title"), span(", ".join(word for word in words if word))]
 
     def _trail(self) -> Line:
         why = self._known.why if self._known else None
         if self._chosen is None or why is None or self.current() is None:
-            return [span(" why           Tab chooses a note, whose story is told here", "soft")]
+            return [span(" why           Tab chooses a bar, whose story is told here", "soft")]
         return [span(" why           ", "key"), span(" ← ".join(why["because"]), self._chosen.state)]
 
     # Acting
@@ -187,7 +167,7 @@ class ScoreView(View):
         return self._job()
 
     def _job(self) -> shapes.JobDetail | None:
-        """The job of the chosen note; None until it is known: a key must not act on the note before."""
+        """The job of the chosen bar; None until it is known: a key must not act on the bar before."""
         job = self._known.job if self._known else None
         chosen = self._chosen
         return job if job is not None and chosen is not None and job["key"] == chosen.key else None
@@ -206,6 +186,8 @@ class ScoreView(View):
                 self.host.open(JobPage(self.host, job))
         elif key in ("+", "-"):
             self._zoom(0.5 if key == "+" else 2.0)
+        elif key in ("left", "right"):
+            self._shift(-1 if key == "left" else 1)
         elif key == "z":
             self._range = None
         elif key == "escape" and self._chosen is not None:
@@ -217,28 +199,35 @@ class ScoreView(View):
 
     def _step(self, key: str) -> None:
         self._opens = False
-        if not self._notes:
+        if not self._bars:
             return
         is_forward = key in ("tab", "down", "j", "pagedown")
         step = (10 if key.startswith("page") else 1) * (1 if is_forward else -1)
-        if self._chosen in self._notes:
-            number = self._notes.index(self._chosen) + step
+        if self._chosen in self._bars:
+            number = self._bars.index(self._chosen) + step
         else:
             number = 0 if is_forward else -1
-        number = 0 if key == "g" else len(self._notes) - 1 if key == "G" else number
-        self._chosen = self._notes[number % len(self._notes)]
+        number = 0 if key == "g" else len(self._bars) - 1 if key == "G" else number
+        self._chosen = self._bars[number % len(self._bars)]
 
     def _zoom(self, factor: float) -> None:
+        """Show more or less of the time: around the chosen bar, else up to now."""
         if self._known is None:
             return
-        first, last = self._known.score["from"], self._known.score["to"]
+        first, last = self._known.timeline["from"], self._known.timeline["to"]
         wide = max(int((last - first) * factor), _LEAST_SPAN_MS)
-        at = instant(self.host.at)
-        if at is None:
-            self._range = (last - wide, None)
+        if self._chosen is None:
+            self._range = (last - wide, self._range[1] if self._range else None)
         else:
-            middle = int(at.timestamp() * 1000)
+            middle = (self._chosen.start + self._chosen.end) // 2
             self._range = (middle - wide // 2, middle + wide // 2)
+
+    def _shift(self, step: int) -> None:
+        """Show the time a quarter of the window earlier, or later."""
+        if self._known is not None:
+            first, last = self._known.timeline["from"], self._known.timeline["to"]
+            moved = step * (last - first) // 4
+            self._range = (first + moved, last + moved)
 
 
 def _token_name(token: shapes.TokenLane) -> str:

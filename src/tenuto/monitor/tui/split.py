@@ -1,4 +1,4 @@
-"""The cockpit: from 140 columns on, the list of jobs, one of them and its log stand side by side.
+"""The split view: from 140 columns on, the list of jobs, one of them and its log stand side by side.
 In a narrower window it is the list alone.
 """
 
@@ -14,11 +14,9 @@ from tenuto.monitor.tui.cells import Line, Span, beside, cells, fitted, framed, 
 from tenuto.monitor.tui.job import LOG_PERIOD_S, JobAnswers, ask_job, ask_search, facts, job_title
 from tenuto.monitor.tui.jobs import JobsView
 from tenuto.monitor.tui.log import LogPane
-from tenuto.monitor.tui.pulse import pulse, tokens
-from tenuto.monitor.tui.staff import in_sight, notes_of, staffs
+from tenuto.monitor.tui.sparkline import sparkline, tokens
 from tenuto.monitor.tui.table import Listing, pointed
-from tenuto.monitor.tui.view import Host
-from tenuto.monitor.tui.words import (
+from tenuto.monitor.tui.text import (
     count_spans,
     energy,
     group_glyph,
@@ -26,9 +24,10 @@ from tenuto.monitor.tui.words import (
     group_state,
     number,
     percent,
-    short_id,
     short_task,
 )
+from tenuto.monitor.tui.timeline_rows import bars_of, group_rows, in_sight
+from tenuto.monitor.tui.view import Host
 
 WIDE = 140
 LEFT = 42
@@ -42,7 +41,7 @@ class Around(NamedTuple):
 
     overview: shapes.Overview
     history: shapes.History | None
-    score: shapes.Score | None
+    timeline: shapes.Timeline | None
 
 
 class Answer(NamedTuple):
@@ -53,7 +52,7 @@ class Answer(NamedTuple):
     job: JobAnswers | None = None
 
 
-class Cockpit(JobsView):
+class SplitView(JobsView):
     """The jobs, with all that is known around them where there is room."""
 
     def __init__(self, host: Host, filter: str = "") -> None:
@@ -87,11 +86,11 @@ class Cockpit(JobsView):
         return Answer(jobs, around, job)
 
     def _ask_around(self, provider: StateProvider) -> Around:
-        overview = provider.overview(self.host.at)
+        overview = provider.overview()
         group = self.host.group or (overview["groups"][0]["group"] if overview["groups"] else None)
         history = provider.history(group, 80) if group else None
         groups = [self.host.group] if self.host.group else []
-        return Around(overview, history, provider.score(groups, width=200))
+        return Around(overview, history, provider.timeline(groups, width=200))
 
     def take(self, answer: Answer) -> None:  # type: ignore[override]
         super().take(answer.jobs)
@@ -134,7 +133,7 @@ class Cockpit(JobsView):
         """Keys of the panes, where there are panes."""
         if not self.is_wide:
             return JobsView.hints
-        views = "1 overview 2 jobs 3 score 4 graph 5 results 6 resources 7 archive"
+        views = "1 overview 2 jobs 3 timeline 4 graph 5 results 6 resources 7 archive"
         return f"{views}   / filter  Tab pane  z zoom  K kill R retry D clean  ? help  q quit"
 
     def draw(self, room: int, height: int) -> list[Line]:
@@ -144,8 +143,8 @@ class Cockpit(JobsView):
         if self.is_zoomed:
             return framed(self._draw_zoomed(room, height), room, height)
         right = room - LEFT - 1
-        score_rows = min(max(height // 5, 3), 10)
-        upper = height - score_rows
+        timeline_height = min(max(height // 5, 3), 10)
+        upper = height - timeline_height
         list_rows = max(upper // 2, 4)
         job_rows = upper - list_rows
         lines = [
@@ -154,7 +153,7 @@ class Cockpit(JobsView):
         ]
         lines = framed(lines, right, list_rows)
         lines += self._draw_job(right, job_rows)
-        lines += [rule("score", right), *self._draw_score(right, score_rows - 1)]
+        lines += [rule("timeline", right), *self._draw_timeline(right, timeline_height - 1)]
         return beside([(self._draw_left(LEFT, height), LEFT), (lines, right)], height)
 
     def _title(self, pane: str, room: int, words: str = "") -> Line:
@@ -175,17 +174,17 @@ class Cockpit(JobsView):
         token_rows = min(len(overview["tokens"]) + 1, 5)
         failures = overview["failures"][: max(height // 6, 1)]
         left = height - token_rows - len(failures) - 3
-        pulse_rows = min(max(left // 3, 4), 12)
-        group_rows = max(min(self._groups.count, left - pulse_rows - 1), 1)
+        spark_rows = min(max(left // 3, 4), 12)
+        group_lines = max(min(self._groups.count, left - spark_rows - 1), 1)
         lines = [self._title("groups", room)]
-        lines += [self._draw_group(index, room) for index in self._groups.visible(group_rows)]
-        now_rows = left - pulse_rows - 1 - group_rows
+        lines += [self._draw_group(index, room) for index in self._groups.visible(group_lines)]
+        now_rows = left - spark_rows - 1 - group_lines
         if now_rows > 1:
             running = [running_line(job, room) for job in overview["running"][: now_rows - 1]]
             lines += [rule("now", room), *framed(running, room, now_rows - 1)]
         lines += [
-            rule("pulse", room),
-            *framed(pulse(self._around.history, room, pulse_rows), room, pulse_rows),
+            rule("over time", room),
+            *framed(sparkline(self._around.history, room, spark_rows), room, spark_rows),
         ]
         lines.append(rule("failures", room))
         for one in failures:
@@ -223,14 +222,14 @@ class Cockpit(JobsView):
         log = [log_title, *self._log.draw(right, height - 1)]
         return beside([([title, *known], left), (log, right)], height)
 
-    def _draw_score(self, room: int, height: int) -> list[Line]:
-        score = self._around.score if self._around else None
-        if score is None:
+    def _draw_timeline(self, room: int, height: int) -> list[Line]:
+        timeline = self._around.timeline if self._around else None
+        if timeline is None:
             return framed([], room, height)
         chosen = self.listing.chosen
         lit = frozenset([chosen["key"]]) if chosen is not None else frozenset()
-        note = next((one for one in notes_of(score) if one.key in lit), None)
-        rows = staffs(score, room, note, frozenset(), self.host.now)
+        bar = next((one for one in bars_of(timeline) if one.key in lit), None)
+        rows = group_rows(timeline, room, bar, frozenset(), self.host.now)
         return framed(in_sight(rows, room, height, lit), room, height)
 
     def heading(self) -> Line:
@@ -287,5 +286,5 @@ def running_line(job: shapes.Job, room: int) -> Line:
     """A job that runs, in few cells."""
     left = duration(job["eta_s"]) if job["eta_s"] is not None else duration(job["duration_s"])
     end = f" {percent(job['progress']):>4} {left:>7} "
-    name = [Span(" ▶ ", "running"), span(f"{short_id(job['id']):<8} {short_task(job['task'])}")]
+    name = [Span(" ▶ ", "running"), span(f"{job['name']:<8} {short_task(job['task'])}")]
     return [*fitted(name, room - len(end)), span(end)]

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from tenuto.jobs.row import SHOWN_DIGITS
 from tenuto.jobs.text import UNKNOWN
+from tenuto.lifecycle.owner_names import Door
 from tenuto.monitor import shapes
 
 GLYPHS = {
@@ -95,25 +97,23 @@ def seconds_between(start: str | None, end: str | None) -> float | None:
     return None if first is None or last is None else (last - first).total_seconds()
 
 
-def short_id(job_id: str) -> str:
-    """The part of an id that people use."""
-    return job_id[:8]
-
-
 def short_task(task: str) -> str:
     """A task without its module."""
     return task.rpartition(".")[2] or task
 
 
-def key_name(key: str) -> str:
-    """A job by its key: ``Train 1902e8bd``."""
-    task, _, job_id = key.partition(":")[2].rpartition("/")
-    return f"{short_task(task)} {short_id(job_id)}"
-
-
 def key_id(key: str) -> str:
-    """The short id in the key of a job."""
-    return short_id(key.rpartition("/")[2])
+    """The name of a job by its key: ``1902e8bd``, ``packing#12``."""
+    door, _, name = key.partition(":")
+    task, _, job_id = name.rpartition("/")
+    return job_id[:SHOWN_DIGITS] if door == Door.EXPERIMENTS.value else f"{task}#{job_id}"
+
+
+def key_name(key: str) -> str:
+    """A job by its key, with its task where its name does not say it: ``Train 1902e8bd``, ``packing#12``."""
+    door, _, name = key.partition(":")
+    task = f"{short_task(name.rpartition('/')[0])} " if door == Door.EXPERIMENTS.value else ""
+    return f"{task}{key_id(key)}"
 
 
 def group_glyph(group: shapes.Group) -> str:
@@ -152,7 +152,7 @@ def key_group_name(group: str, now: str | None = None) -> str:
     """The short name of a group by its key."""
     door, _, name = group.partition(":")
     title, between, run = name.rpartition("/")
-    if door != "experiments" or not between:
+    if door != Door.EXPERIMENTS.value or not between:
         return _DOORS.get(door, "") + name
     return f"{title}/{short_run(run, now)}"
 
@@ -194,7 +194,7 @@ def nearest_words(nearest: Mapping[str, Any]) -> str:
         for one in (changed if isinstance(changed, list) else [])
         if isinstance(one, dict)
     ]
-    words = short_id(str(nearest.get("id", "")))
+    words = str(nearest.get("id", ""))[:SHOWN_DIGITS]
     return f"{words}, differs in {', '.join(parts)}" if parts else words
 
 

@@ -76,13 +76,14 @@ export function clock(instant) {
 /** @param {string} task */
 export const shortTask = (task) => task.slice(task.lastIndexOf(".") + 1);
 
-/** @param {string} id */
-export const shortId = (id) => id.slice(0, 8);
-
-/** @param {string} key */
+/**
+ * A job by its key, with its task where its name does not say it: `Train 1902e8bd`, `packing#12`.
+ * @param {string} key
+ */
 export function nameOfKey(key) {
   const slash = key.lastIndexOf("/");
-  return `${shortTask(key.slice(key.indexOf(":") + 1, slash))} ${shortId(key.slice(slash + 1))}`;
+  const [task, id] = [key.slice(key.indexOf(":") + 1, slash), key.slice(slash + 1)];
+  return key.startsWith("experiments:") ? `${shortTask(task)} ${id.slice(0, 8)}` : `${task}#${id}`;
 }
 
 /** @param {Group} group */

@@ -1,0 +1,331 @@
+// The timeline of all groups: each attempt a bar, each wait dashed, tokens over time; and a brush.
+// Lines, steps and bins are computed by the server; this module places them on a canvas, with a list beside it.
+
+import { get } from "./api.js";
+import { h, put, say } from "./dom.js";
+import { countMarks, groupChoice, jobLink, keyLink, stateMark, throttled } from "./parts.js";
+import { address, attemptWords, clock, duration, glyph, nameOfKey, short, STATES } from "./text.js";
+
+/** @import { Bar, Groups, JobDetail, Jobs, Lane, Overview, Place, State, Timeline, TokenLane, View, Why } from "./types.js" */
+/** @typedef {{x: number, y: number, width: number, bar: Bar}} Hit */
+/** @typedef {[from: number, to: number]} Span */
+/** @typedef {{hits: Hit[], instant: (place: number) => number}} Drawing */
+
+const MOST_LISTED = 200;
+const MOST_BRUSHED = 20;
+const LEAST_BRUSH = 5;
+const LINE = 22;
+const HEAD = 20;
+const GAP = 10;
+const NAMES = 130;
+const MOST_LINES = 40;
+
+/** @param {Place} place @returns {Promise<View>} */
+export async function timeline({ main, query }) {
+  const chosen = query.get("group") ?? "";
+  const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
+  let from = Number(query.get("from")) || undefined;
+  let to = Number(query.get("to")) || undefined;
+  /** @type {Timeline} */
+  let found = await get("timeline", { group: chosen, from, to, width: 400 });
+  /** @type {Drawing} */
+  let drawing = { hits: [], instant: () => found.from };
+  /** @type {Span | null} */
+  let brush = null;
+  let selected = "";
+  /** @type {Set<string>} */
+  let lit = new Set();
+
+  const canvas = h("canvas", { class: "timeline", role: "img", "aria-label": "Timeline; the list beside it names every bar" });
+  const box = h("div", { class: "canvasbox", tabindex: 0, role: "region", "aria-label": "Timeline" }, canvas);
+  const range = h("span", { class: "soft span" });
+  const counts = h("p", { class: "counts", role: "status" });
+  const trail = h("p", { class: "trail", role: "status" });
+  const held = h("p", { class: "held" });
+  const brushed = h("section", { class: "brushed", "aria-label": "Brushed" });
+  const list = h("ul", { class: "plain bars", "aria-label": "Bars" });
+
+  const redraw = () => { drawing = drawn(canvas, box, found, selected, lit, brush); };
+  const describe = () => {
+    say(range, `${clock(found.from)} – ${clock(found.to)}`);
+    put(held, found.tokens.map((token) => h("span", { "data-token": token.name }, `token ${token.name}: ${token.held} of ${token.capacity ?? "?"} held`)));
+    drawList(list, found, select);
+  };
+  const load = async () => {
+    found = await get("timeline", { group: chosen, from, to, width: 400 });
+    redraw();
+    describe();
+  };
+  const count = async () => {
+    const overview = /** @type {Overview} */ (await get("overview"));
+    const shown = overview.groups.filter((group) => !chosen || group.group === chosen);
+    /** @type {Partial<Record<State, number>>} */
+    const sum = {};
+    for (const state of STATES) sum[state] = shown.reduce((total, group) => total + group.counts[state], 0);
+    put(counts, h("b", {}, "now"), " ", countMarks(sum, (state) => address("jobs", { group: chosen, filter: `state=${state}` })));
+  };
+  const counting = throttled(() => count().catch(() => undefined), 150);
+  /** @param {string} key */
+  async function select(key) {
+    if (selected === key) return;
+    selected = key;
+    lit = new Set([key]);
+    redraw();
+    put(trail, key && [keyLink(key), " …"]);
+    if (!key) return;
+    const job = /** @type {JobDetail} */ (await get("job", { key }));
+    const why = /** @type {Why} */ (await get("why", { key }));
+    if (selected !== key) return;
+    lit = new Set([key, ...job.dependencies.map((one) => one.key), ...job.dependents.map((one) => one.key)]);
+    redraw();
+    put(trail, stateMark(job.state, keyLink(key)), ` ${story(job)} `, h("span", { class: "soft" }, why.because.join(" ← ")));
+  }
+
+  /** @param {MouseEvent} event @returns {[x: number, y: number]} */
+  const place = (event) => {
+    const { left, top } = canvas.getBoundingClientRect();
+    return [event.clientX - left, event.clientY - top];
+  };
+  const see = async () => {
+    if (brush === null) return put(brushed);
+    const filter = heldBetween(...brush);
+    const jobs = /** @type {Jobs} */ (await get("jobs", { group: chosen, filter, limit: MOST_BRUSHED }));
+    put(brushed, h("h2", {}, `${short(jobs.matched)} jobs held between ${clock(brush[0])} and ${clock(brush[1])}`),
+      h("div", { class: "bar" },
+        h("input", { type: "text", readonly: true, class: "wide", value: filter, "aria-label": "Filter of what is brushed" }),
+        h("a", { class: "button", href: address("jobs", { group: chosen, filter }) }, "see jobs"),
+        h("button", { type: "button", onclick: () => { brush = null; redraw(); void see(); } }, "clear")),
+      h("ul", { class: "plain" }, jobs.jobs.map((job) => h("li", {}, stateMark(job.state, jobLink(job))))));
+  };
+  let begun = -1;
+  canvas.addEventListener("pointerdown", (event) => { begun = place(event)[0]; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    const [x, y] = place(event);
+    if (begun >= 0 && Math.abs(x - begun) > LEAST_BRUSH) {
+      brush = [drawing.instant(Math.min(begun, x)), drawing.instant(Math.max(begun, x))];
+      return redraw();
+    }
+    const one = barAt(drawing.hits, x, y);
+    canvas.classList.toggle("pointing", one !== undefined);
+    if (one) void select(one.bar[4]).catch(() => undefined);
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const [x, y] = place(event);
+    const from = begun;
+    begun = -1;
+    if (from < 0) return;
+    if (Math.abs(x - from) > LEAST_BRUSH) return void see().catch(() => undefined);
+    const one = barAt(drawing.hits, x, y);
+    if (one) location.hash = address("job", { key: one.bar[4] });
+  });
+  canvas.addEventListener("pointercancel", () => { begun = -1; });
+  /** @param {number} factor */
+  const zoom = (factor) => {
+    if (factor < 1 && brush !== null) [from, to] = brush;
+    else from = Math.round(found.to - (found.to - found.from) * factor);
+    brush = null;
+    void Promise.all([load(), see()]).catch(() => undefined);
+  };
+  put(
+    main, h("h1", {}, "Timeline"),
+    h("div", { class: "bar" },
+      groupChoice(groups, chosen, (group) => { location.hash = address("timeline", { group }); }, "all groups"),
+      range,
+      h("button", { type: "button", onclick: () => zoom(0.5) }, "zoom in"),
+      h("button", { type: "button", onclick: () => zoom(2) }, "zoom out"),
+      h("button", { type: "button", onclick: () => { from = to = undefined; void load(); } }, "fit")),
+    h("div", { class: "columns timeline" },
+      h("div", {}, box, counts, held, trail, brushed),
+      h("section", { "aria-label": "Bars" }, h("h2", {}, "Bars"), list)),
+  );
+  redraw();
+  describe();
+  counting();
+  const resized = new ResizeObserver(redraw);
+  resized.observe(box);
+  const again = throttled(() => Promise.all([load(), count()]).catch(() => undefined), 1000);
+  return { delta: again, reset: again, tick: () => { if (from === undefined && found.lanes.some((lane) => lane.bars.some((bar) => bar[3] === "running"))) again(); }, close: () => resized.disconnect() };
+}
+
+/**
+ * The filter of the jobs whose attempt was held at some instant of a span, as `tenuto jobs` takes it.
+ * @param {number} from @param {number} to
+ */
+function heldBetween(from, to) {
+  const [first, last] = [from, to].map((instant) => new Date(instant).toISOString().replace("Z", ""));
+  return `started<="${last}" and (ended>="${first}" or ended=none)`;
+}
+
+/** @param {JobDetail} job */
+function story(job) {
+  const waited = job.submitted && job.started ? `waited ${duration((Date.parse(job.started) - Date.parse(job.submitted)) / 1000)}, ` : "";
+  return `${waited}ran ${duration(job.duration_s)}, ${attemptWords(job.attempt, job.most_attempts)}`;
+}
+
+/** @param {HTMLElement} list @param {Timeline} found @param {(key: string) => Promise<void>} select */
+function drawList(list, found, select) {
+  const bars = found.lanes.flatMap((lane) => lane.bars).sort((one, other) => other[1] - one[1]).slice(0, MOST_LISTED);
+  const focused = document.activeElement?.getAttribute("data-bar");
+  put(list, bars.map(([, start, end, state, key, attempt]) => {
+    const link = h("a", { href: address("job", { key }), "data-key": key, "data-bar": `${key} ${attempt}`, onfocus: () => void select(key).catch(() => undefined) }, nameOfKey(key));
+    return h("li", { "data-key": key }, stateMark(state, link), h("span", { class: "soft" }, ` ${attempt > 1 ? `attempt ${attempt}, ` : ""}${clock(start)}, ${duration((end - start) / 1000)}`));
+  }));
+  if (!bars.length) put(list, h("li", { class: "soft" }, found.lanes.some((lane) => lane.bins.length) ? "Too many bars to name: zoom in." : "No bar in sight."));
+  if (focused) for (const one of list.querySelectorAll("a")) if (one.dataset.bar === focused) one.focus({ preventScroll: true });
+}
+
+/**
+ * The bar at a place of the canvas.
+ * @param {Hit[]} hits @param {number} x @param {number} y
+ */
+const barAt = (hits, x, y) => hits.find((one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + LINE);
+
+/**
+ * @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Timeline} found
+ * @param {string} selected @param {Set<string>} lit @param {Span | null} brush
+ * @returns {Drawing}
+ */
+function drawn(canvas, box, found, selected, lit, brush) {
+  const style = getComputedStyle(canvas);
+  /** @param {string} name */
+  const colour = (name) => style.getPropertyValue(`--${name}`);
+  const names = box.clientWidth < 600 ? 70 : NAMES;
+  const width = Math.max(box.clientWidth, 280);
+  const tall = found.lanes.map((lane) => Math.min(MOST_LINES, Math.max(1, lane.lines, lane.bins.length ? 3 : 1)) * LINE);
+  const height = HEAD + tall.reduce((sum, one) => sum + one + GAP, 0) + found.tokens.length * (LINE + GAP) + GAP;
+  const ratio = devicePixelRatio || 1;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  canvas.style.height = `${height}px`;
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  pen.scale(ratio, ratio);
+  pen.font = "12px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  /** @param {number} instant */
+  const x = (instant) => names + Math.max(0, Math.min(1, (instant - found.from) / Math.max(1, found.to - found.from))) * (width - names - 8);
+  axis(pen, found, x, width, height, colour);
+  /** @type {Hit[]} */
+  const hits = [];
+  let top = HEAD;
+  for (const token of found.tokens) {
+    pen.fillStyle = colour("ink");
+    pen.fillText(clipped(pen, `token ${token.name} ${token.capacity ?? ""}`, names - 12), 4, top + LINE / 2);
+    tokenSteps(pen, token, x, top, colour);
+    top += LINE + GAP;
+  }
+  found.lanes.forEach((lane, number) => {
+    const size = tall[number] ?? LINE;
+    pen.fillStyle = colour("ink");
+    pen.fillText(clipped(pen, lane.label, names - 12), 4, top + LINE / 2);
+    hits.push(...(lane.bins.length ? bins(pen, lane, x, top, size, colour) : bars(pen, lane, x, top, selected, lit, colour)));
+    top += size + GAP;
+  });
+  if (brush !== null) {
+    pen.globalAlpha = 0.2;
+    pen.fillStyle = colour("accent");
+    pen.fillRect(x(brush[0]), HEAD - 4, Math.max(1, x(brush[1]) - x(brush[0])), height);
+    pen.globalAlpha = 1;
+  }
+  /** @param {number} place */
+  const instant = (place) => Math.round(found.from + (Math.max(0, Math.min(1, (place - names) / (width - names - 8)))) * (found.to - found.from));
+  return { hits, instant };
+}
+
+/**
+ * The lane of a token: how many of its units were held, as steps; the line above them is its capacity.
+ * @param {CanvasRenderingContext2D} pen @param {TokenLane} token @param {(instant: number) => number} x @param {number} top @param {(name: string) => string} colour
+ */
+function tokenSteps(pen, token, x, top, colour) {
+  const size = LINE - 4;
+  const most = Math.max(1, token.capacity ?? 0, ...token.steps.map(([, , held]) => held));
+  pen.fillStyle = colour("line");
+  pen.fillRect(x(-Infinity), top + 1, x(Infinity) - x(-Infinity), 1);
+  for (const [begun, ended, held] of token.steps) {
+    const tall = (held / most) * size;
+    pen.fillStyle = colour(held < most ? "running" : "ready");
+    pen.fillRect(x(begun), top + 2 + size - tall, Math.max(1, x(ended) - x(begun)), tall);
+  }
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {Timeline} found @param {(instant: number) => number} x @param {number} width @param {number} height @param {(name: string) => string} colour */
+function axis(pen, found, x, width, height, colour) {
+  const count = Math.max(2, Math.floor(width / 160));
+  for (let step = 0; step <= count; step++) {
+    const instant = found.from + ((found.to - found.from) * step) / count;
+    pen.fillStyle = colour("line");
+    pen.fillRect(x(instant), HEAD - 4, 1, height);
+    pen.fillStyle = colour("soft-ink");
+    pen.textAlign = step === count ? "right" : "left";
+    pen.fillText(new Date(instant).toLocaleTimeString("en-GB"), x(instant) + (step === count ? 0 : 3), 9);
+  }
+  pen.textAlign = "left";
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */
+function clipped(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let end = text.length;
+  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
+  return `${text.slice(0, end)}…`;
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {number} top @param {string} selected @param {Set<string>} lit @param {(name: string) => string} colour */
+function bars(pen, lane, x, top, selected, lit, colour) {
+  pen.setLineDash([3, 3]);
+  pen.strokeStyle = colour("soft-ink");
+  for (const [line, start, end, , key] of lane.waits) {
+    if (line >= MOST_LINES || (selected && !lit.has(key))) continue;
+    const y = top + Math.min(line, Math.max(lane.lines - 1, 0)) * LINE + LINE / 2;
+    pen.beginPath();
+    pen.moveTo(x(start), y);
+    pen.lineTo(x(end), y);
+    pen.stroke();
+  }
+  pen.setLineDash([]);
+  for (const [line, end, nextLine, start, key] of lane.joins) {
+    if (Math.max(line, nextLine) >= MOST_LINES || (selected && !lit.has(key))) continue;
+    pen.beginPath();
+    pen.moveTo(x(end), top + line * LINE + LINE / 2);
+    pen.lineTo(x(start), top + nextLine * LINE + LINE / 2);
+    pen.stroke();
+  }
+  return lane.bars.filter((bar) => bar[0] < MOST_LINES).map((bar) => {
+    const [line, start, end, state, key, attempt] = bar;
+    const [left, y] = [x(start), top + line * LINE + 2];
+    const width = Math.max(2, x(end) - left - 1);
+    pen.globalAlpha = selected && !lit.has(key) ? 0.25 : 1;
+    pen.fillStyle = colour(state);
+    pen.beginPath();
+    pen.roundRect(left, y, width, LINE - 4, Math.min(4, width / 2));
+    pen.fill();
+    if (key === selected) {
+      pen.strokeStyle = colour("ink");
+      pen.lineWidth = 2;
+      pen.stroke();
+      pen.lineWidth = 1;
+    }
+    if (width > 64) {
+      pen.fillStyle = colour("on-state");
+      pen.fillText(clipped(pen, `${glyph(state)} ${nameOfKey(key)}${attempt > 1 ? ` (${attempt})` : ""}`, width - 8), left + 4, y + (LINE - 4) / 2);
+    }
+    pen.globalAlpha = 1;
+    return { x: left, y, width: Math.max(width, 6), bar };
+  });
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {(instant: number) => number} x @param {number} top @param {number} size @param {(name: string) => string} colour @returns {Hit[]} */
+function bins(pen, lane, x, top, size, colour) {
+  /** @param {Partial<Record<State, number>>} counts */
+  const sum = (counts) => STATES.reduce((total, state) => total + (counts[state] ?? 0), 0);
+  const most = Math.max(1, ...lane.bins.map(([, , counts]) => sum(counts)));
+  for (const [start, end, counts] of lane.bins) {
+    let y = top + size;
+    for (const state of STATES) {
+      const tall = ((counts[state] ?? 0) / most) * size;
+      pen.fillStyle = colour(state);
+      pen.fillRect(x(start), y - tall, Math.max(1, x(end) - x(start)), tall);
+      y -= tall;
+    }
+  }
+  return [];
+}
