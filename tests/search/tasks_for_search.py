@@ -44,6 +44,26 @@ class Whole(Task):
         return self.n
 
 
+class Judged(Task):
+    """Worth its number, with two measures by name, in one of the forms in which a task may return them."""
+
+    n: Param[int]
+    form: Param[str]
+    log: Meta[str] = ""
+
+    def execute(self) -> Any:
+        note(self.log, f"start {self.n}")
+        named = {"speed": self.n / 10, "size": 1 - self.n / 10}
+        forms = {
+            "mapping": {"objective": self.n, **named},
+            "outcome": Outcome(self.n, named, cost=2.0),
+            "metrics": Outcome(self.n, metrics=named),
+            "list": Outcome(self.n, [*named.values()]),
+            "failure": Outcome(self.n, named, failure="no"),
+        }
+        return forms[self.form]
+
+
 class Ball(Task):
     """The sphere of the benchmarks, with the sums of both halves as measures."""
 
