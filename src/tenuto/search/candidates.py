@@ -41,7 +41,7 @@ class Candidates:
         """`task`: a class of tasks, a config whose other parameters are set, or a `Repository`."""
         self._search = search
         self._maximize = maximize
-        self._domain = domain
+        self.domain = domain
         self._layout = layout
         if isinstance(task, Repository):
             task = EvolveCommit
@@ -54,10 +54,10 @@ class Candidates:
 
     def check(self, files: Files) -> None:
         """Refuses, at the call, a task that no job could build or that varies what it has not."""
-        if isinstance(self._domain, Programs):
-            check_repository(self._domain.repository)
+        if isinstance(self.domain, Programs):
+            check_repository(self.domain.repository)
             return
-        task = self._task(self._domain.draw(random.Random(0)))
+        task = self._task(self.domain.draw(random.Random(0)))
         locate(live_class(type(task)))
         check_script(files, self._layout, task)
         if dependencies_of(task) or tokens_of(task):
@@ -67,8 +67,8 @@ class Candidates:
 
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
         """The row of a proposal."""
-        if isinstance(self._domain, Programs):
-            values = complete_values(self._domain.repository, proposal.values)
+        if isinstance(self.domain, Programs):
+            values = complete_values(self.domain.repository, proposal.values)
             proposal = proposal._replace(values=values)
         task = self._task(proposal.values, proposal.context)
         job_id = identity(task)
@@ -88,9 +88,9 @@ class Candidates:
         )
 
     def _task(self, values: Any, context: Any = None) -> Any:
-        if isinstance(self._domain, Programs):
-            task = program_task(self._domain.repository, values, context, self._search, self._maximize)
-        elif isinstance(self._domain, Space):
+        if isinstance(self.domain, Programs):
+            task = program_task(self.domain.repository, values, context, self._search, self._maximize)
+        elif isinstance(self.domain, Space):
             task = self._template.C(**values) if self._is_class else copyconfig(self._template, **values)
         else:
             task = values
@@ -110,6 +110,6 @@ class Candidates:
         """The proposal that a row keeps."""
         kept = json.loads(row.proposal)
         values = kept["values"]
-        if isinstance(self._domain, Objects):
+        if isinstance(self.domain, Objects):
             values = from_state_dict(values)
         return Proposal(values, row.parent, tuple(kept["inspirations"]), row.island)

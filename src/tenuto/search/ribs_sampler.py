@@ -123,17 +123,17 @@ class RibsRun:
             return None  # until all of this generation were told
         solution = numpy.concatenate(self._solutions())[at].tolist()
         values = self._values(solution)
-        taken = self._keys | {self._space.key(proposal.values) for proposal in flying}
-        while self._space.key(values) in taken:  # equal ones are evaluated once only
+        taken = {self._space.key(one.proposal.values) for one in in_flight}
+        while (key := self._space.key(values)) in taken or key in self._keys:  # equal ones are tried once
             values = self._values([x + rng.gauss(0, _NUDGE) * max(abs(x), 1.0) for x in solution])
         return Proposal(values, island=place + 1)
 
     def tell(self, number: int, proposal: Proposal, outcome: Outcome | None) -> tuple[Verdict, int | None]:
         place = proposal.island - 1
+        self._keys.add(self._space.key(proposal.values))
         if place >= 0 and place not in self._told and place >= self._generation * self._batch:
             self._told[place] = (self._flat(proposal.values), outcome)
             self._highest = max(self._highest, place)
-            self._keys.add(self._space.key(proposal.values))
             while self._is_told():
                 self._close()
         if outcome is None or outcome.objective is None:

@@ -9,17 +9,16 @@ from tenuto.errors import SearchError
 from tenuto.search.archive import Archive, Elite, Verdict
 from tenuto.search.outcome import Outcome, check_direction, point, read_outcome
 from tenuto.search.proposals import (
-    TRIES,
     Candidate,
     InFlight,
     Proposal,
     Setup,
     archive_of,
     begin,
-    chance,
     measures_of,
+    proposals,
 )
-from tenuto.search.spaces import Dimension, Domain, Objects, Space
+from tenuto.search.spaces import Dimension, Domain, Objects, Space, Untried
 
 
 def domain_of(
@@ -61,6 +60,7 @@ class Study:
         self._asked = 0
         self._in_flight: dict[int, Proposal] = {}
         self._known: set[str] = set()
+        self._untried = Untried(self._domain)
         self._best: Elite | None = None
 
     @property
@@ -77,16 +77,14 @@ class Study:
         """The next candidate, never one that was asked before; None when the sampler has nothing to try."""
         number = self._asked + 1
         flying = [InFlight(other, proposal) for other, proposal in self._in_flight.items()]
-        for attempt in range(TRIES):
-            proposal = self._sampler.ask(number, chance(self._seed, number, attempt), flying)
-            if proposal is None:
-                return None
+        for proposal in proposals(self._sampler, self._untried, self._seed, number, flying):
             key = self._domain.key(proposal.values)
             if key not in self._known:
                 break
         else:
             return None
         self._known.add(key)
+        self._untried.note(proposal.values)
         self._asked = number
         self._in_flight[number] = proposal
         return Candidate(number, proposal.values, proposal.parent, proposal.inspirations)
