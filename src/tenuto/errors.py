@@ -54,7 +54,8 @@ TenutoError
 │   ├── GitError              git could not do what a search of programs asked of it
 │   ├── SearchDiffers         a stored search of this name was declared otherwise
 │   ├── SearchInJob           a search was opened inside a job
-│   └── CapReached            the search may have no more candidates
+│   ├── CapReached            the search may have no more candidates
+│   └── WorkerDied            the part of a search that evaluates candidates failed
 ├── MonitorError              the monitor cannot answer
 │   ├── BadQuestion           a question to the monitor is not one
 │   ├── NotAllowed            the monitor may not do this, or not for this caller
@@ -312,6 +313,10 @@ class SearchInJob(SearchError):
 
 class CapReached(SearchError):
     """The search may have no more candidates."""
+
+
+class WorkerDied(SearchError):
+    """The part of a search that evaluates candidates failed."""
 
 
 class MonitorError(TenutoError):

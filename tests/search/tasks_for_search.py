@@ -64,6 +64,28 @@ class Judged(Task):
         return forms[self.form]
 
 
+class Hostile(Task):
+    """Returns, raises or prints what no database would take as it is."""
+
+    form: Param[str]
+
+    def execute(self) -> Any:
+        kind, _, bad = self.form.partition(" ")
+        metrics = {f"k{bad}": f"v{bad}", "nested": [{f"n{bad}": [bad]}]}
+        if kind == "raise":
+            raise ValueError(f"a{bad}z")
+        if kind == "prints":
+            os.write(2, b"a\0z\xff\n")
+            os._exit(3)
+        forms = {
+            "failure": Outcome(failure=f"a{bad}z"),
+            "outcome": Outcome(1.0, metrics=metrics, artifacts={f"f{bad}": bad}, solution=f"s{bad}"),
+            "mapping": {"objective": 1, **metrics, "solution": f"s{bad}"},
+            "plain": bad,
+        }
+        return float(bad) if kind == "plain" else forms[kind]
+
+
 class Ball(Task):
     """The sphere of the benchmarks, with the sums of both halves as measures."""
 

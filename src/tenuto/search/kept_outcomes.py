@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tenuto.database import clean
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus
 from tenuto.search.outcome import Outcome, as_outcome, point, read_outcome
@@ -40,7 +41,7 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
     }
     if given.measures != kept["measures"]:  # this search took some by name, or found them in the metrics
         kept["given"] = given.measures
-    text = json.dumps(kept)
+    text = json.dumps(clean(kept))  # JSON escapes what no row could keep, and a reader would meet it
     if outcome.failure is None:
         return Judgement(EvolutionStatus.SUCCEEDED, text, outcome.objective, outcome.cost, None, None)
     failure, message = JobFailureStatus.FAILED.name, outcome.failure[:_MESSAGE]

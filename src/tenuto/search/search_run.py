@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tenuto.errors import WorkerDied
 from tenuto.search.best_branch import BestBranch
 from tenuto.search.export import failures
 from tenuto.search.interrupts import SearchInterrupts
@@ -80,6 +81,10 @@ class SearchRun:
                     self.agent.drain() if not interrupts.is_left else self.agent.leave()
                     self.agent.join(None if not interrupts.is_left else 10)
             self.scheduler.jobs.close()
+            if self.agent is not None and self.agent.error is not None:
+                error = self.agent.error
+                words = f"{opened.name} could not go on: {type(error).__name__}: {error}"
+                raise WorkerDied(words) from error
             result = opened.result(interrupts.count > 0)
             self._follow_best()
             self._reporter.ended(self._progress(), result)
