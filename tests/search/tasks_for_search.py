@@ -96,6 +96,18 @@ class Ball(Task):
         return Outcome(-sum((v - 2.048) ** 2 for v in self.x), [sum(self.x[:half]), sum(self.x[half:])])
 
 
+class Arrays(Task):
+    """Returns numbers and measures as numpy has them, in both forms."""
+
+    x: Param[float]
+
+    def execute(self) -> Any:
+        import numpy as np
+
+        found = Outcome(np.float32(1), np.array([self.x]), cost=np.int64(1), metrics={"a": np.zeros(2)})
+        return found if self.x > 0 else {"objective": np.array(1.0), "measures": np.array([self.x])}
+
+
 class Device(Task):
     """Says which GPU it has."""
 

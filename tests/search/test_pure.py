@@ -31,6 +31,7 @@ from tenuto.search import (
 from tenuto.search.outcome import read_outcome
 from tenuto.search.proposals import Proposal
 from tenuto.search.spaces import Space
+from tests.search import oracle
 
 SPACE: dict[str, Any] = {
     "x": Real(-2, 2, shape=3),
@@ -373,6 +374,87 @@ def test_a_value_that_is_no_outcome_is_a_failure_with_words(returned: Any) -> No
     assert found.failure
     if isinstance(returned, dict):
         assert found.cost == returned.get("cost", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"x": [0.5, 1.5], "n": 2, "kind": "a"}, "x.*1.5"),
+        ({"x": [0.5, math.nan], "n": 2, "kind": "a"}, "x.*nan"),
+        ({"x": 0.5, "n": 2, "kind": "a"}, "x=0.5.*lengths"),
+        ({"x": [0.5], "n": 2, "kind": "a"}, "x.*lengths"),
+        ({"x": [0.5, "1"], "n": 2, "kind": "a"}, "x.*'1'"),
+        ({"x": [0.5, 1], "n": 2.5, "kind": "a"}, "n=2.5"),
+        ({"x": [0.5, 1], "n": True, "kind": "a"}, "n=True"),
+        ({"x": [0.5, 1], "n": 10, "kind": "a"}, "n=10"),
+        ({"x": [0.5, 1], "n": 2, "kind": "b"}, "kind='b'"),
+        ({"x": [0.5, 1], "n": 2}, "'kind' is missing"),
+        ({"x": [0.5, 1], "n": 2, "kind": "a", "more": 1}, "'more' is not varied"),
+        (3, "mapping"),
+    ],
+)
+def test_values_outside_the_space_are_refused_by_name(values: Any, words: str) -> None:
+    space = Space({"x": Real(0, 1, shape=2), "n": Integer(1, 9), "kind": Choice(["a", None, 1])})
+    with pytest.raises(SearchError, match=words):
+        space.checked(values)
+
+
+def test_values_inside_the_space_are_of_its_kind() -> None:
+    space = Space({"x": Real(0, 1, shape=2), "n": Integer(1, 9), "kind": Choice(["a", None, 1, True])})
+    numpy = oracle.np
+    found = space.checked({"x": numpy.array([0, 1]), "n": numpy.int64(3), "kind": True})
+    assert repr(found) == repr({"x": [0.0, 1.0], "n": 3, "kind": True})
+    assert repr(space.checked({"x": (1, 0.5), "n": 3.0, "kind": None})["x"]) == "[1.0, 0.5]"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numpy = oracle.np
+    made = [
+        Outcome(numpy.float32(1), numpy.array([0.5]), cost=numpy.float64(2)),
+        Outcome(numpy.int64(1), [numpy.float32(0.5)], cost=2),
+        Outcome(numpy.array(1.0), (numpy.array(0.5),), cost=numpy.array(2)),
+        {"objective": numpy.float32(1), "measures": numpy.array([0.5]), "cost": numpy.int8(2)},
+    ]
+    for outcome in made:
+        study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+        candidate = study.ask()
+        assert candidate is not None
+        assert study.tell(candidate.number, outcome) is Verdict.NEW
+        assert repr(read_outcome(outcome, (), 1)[:3]) == "(1.0, (0.5,), 2.0)"
+    assert read_outcome(numpy.float32(3)).objective == 3
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [(1.0, [0.5]), "1", Outcome("1"), Outcome(1.0), Outcome(1.0, "ab"), Outcome(), Outcome(1, ["a"])],
+)
+def test_a_study_refuses_what_is_no_outcome_with_words(outcome: Any) -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+    candidate = study.ask()
+    assert candidate is not None
+    with pytest.raises(SearchError, match=f"candidate {candidate.number}"):
+        study.tell(candidate.number, outcome)
+    assert study.tell(candidate.number, Outcome(1.0, [0.5])) is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    "outcome", [None, math.nan, Outcome(math.inf), Outcome(1, [math.nan]), {"failure": "no"}]
+)
+def test_a_study_takes_a_failure_for_one(outcome: Any) -> None:
+    study = Study({"x": Real(0, 1)}, MapElites([2], [(0, 1)]))
+    candidate = study.ask()
+    assert candidate is not None
+    assert study.tell(candidate.number, outcome) is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [(Outcome(1, cost=-0.5), "below 0"), (Outcome(1, cost=math.nan), "nan"), (Outcome(10**400), "finite")],
+)
+def test_a_cost_below_0_and_a_number_without_end_are_failures(returned: Outcome, words: str) -> None:
+    found = read_outcome(returned)
+    assert words in str(found.failure)
+    assert found.cost == 0
 
 
 def test_smaller_is_better_where_the_direction_says_so() -> None:

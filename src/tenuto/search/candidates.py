@@ -65,6 +65,10 @@ class Candidates:
                 "a candidate cannot depend on other tasks, nor on tokens: evaluate them inside it"
             )
 
+    def given(self, values: Any) -> Proposal:
+        """The proposal of a person; `SearchError` for values that are not in the space."""
+        return Proposal(self.domain.checked(values) if isinstance(self.domain, Space) else values)
+
     def make(self, proposal: Proposal, number: int, asked_after: int, priority: int) -> NewCandidate:
         """The row of a proposal."""
         if isinstance(self.domain, Programs):

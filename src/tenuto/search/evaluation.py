@@ -8,13 +8,13 @@ import os.path
 from typing import Any
 
 from tenuto.errors import SerializationError, WorkspaceError
-from tenuto.launchers.results import readable
+from tenuto.launchers.results import decoded, readable
 from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.lifecycle.states import JobFailureStatus, JobState
 from tenuto.scheduler.jobs import Job
 from tenuto.search.claim_store import LOST
 from tenuto.search.kept_outcomes import judge
-from tenuto.search.outcome import Outcome
+from tenuto.search.outcome import Outcome, plain
 from tenuto.search.rows import Claimed, End
 from tenuto.workspace.attempt_files import read_result
 from tenuto.workspace.ports import Files
@@ -67,6 +67,16 @@ def _returned(files: Files, job: Job) -> Any:
     if job.marker is None:
         return Outcome(failure="the job is done, and left no marker")
     try:
-        return readable(read_result(files, job.paths, job.marker))
+        raw = read_result(files, job.paths, job.marker)
+        return readable(_with_measures(raw, job.paths.directory))
     except (OSError, WorkspaceError, SerializationError, ValueError) as error:
         return Outcome(failure=f"what the task returned cannot be read: {error}")
+
+
+def _with_measures(raw: Any, directory: str) -> Any:
+    """What a task returned, with measures that were an array of numpy, which lies in a file, as a list."""
+    fields = raw.get("$namedtuple", [None, raw])[1] if isinstance(raw, dict) else None
+    measures = fields.get("measures") if isinstance(fields, dict) else None
+    if isinstance(measures, dict) and measures.get("$file", {}).get("codec") == "numpy":
+        fields["measures"] = plain(decoded(measures, directory))  # type: ignore[index]
+    return raw

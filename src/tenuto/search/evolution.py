@@ -2,6 +2,7 @@
 Loaded by every job of the search: imports nothing heavy; what runs the search is loaded by its methods.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -172,6 +173,10 @@ def _check_numbers(**given: float | None) -> None:
     for key, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise SearchError(f"{key}={value!r} is not a number")
+        if value is not None and (not math.isfinite(value) or (key != "target" and value <= 0)):
+            raise SearchError(
+                f"{key}={value!r} is not a finite number{'' if key == 'target' else ' above 0'}"
+            )
 
 
 def _map_of_programs() -> MapElites:

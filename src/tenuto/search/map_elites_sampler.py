@@ -94,7 +94,7 @@ class MapElitesSampler:
     def enqueue(self, name: str, values: Any, priority: int = 0) -> int:
         """Adds a candidate of the caller's choice, beyond the cap on unfinished ones; its number."""
         self.replica.read_on()
-        proposal = Proposal(values)
+        proposal = self._candidates.given(values)
         new = self._candidates.make(proposal, 0, self.replica.told, priority)
         result = self._store.add(name, new, self.caps, is_ordered=False)
         if isinstance(result, Added):

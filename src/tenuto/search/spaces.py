@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import SearchError
 from tenuto.light import NamedTuple
+from tenuto.search.outcome import plain
 from tenuto.search.programs import Programs
 
 if TYPE_CHECKING:
@@ -73,6 +74,23 @@ class Numeric:
         """The numbers of a value in one list."""
         return _flat(value)
 
+    def checked(self, name: str, value: Any) -> Any:
+        """A value that a person gave, in its shape; `SearchError` if it is none of this dimension."""
+        value = plain(value)
+        numbers = [plain(number) for number in _flat(value)]
+        if not _has_shape(value, self.shape):
+            wanted = f"lists of lengths {list(self.shape)}" if self.shape else "one number"
+            raise SearchError(f"{name}={value!r:.80} is not {wanted}")
+        for number in numbers:
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            if not is_number or not self.low <= number <= self.high or self.number_of(number) != number:
+                raise SearchError(f"{name}={value!r:.80} is not in {self!r}: {number!r:.40} is not")
+        return self.nested([self.number_of(number) for number in numbers])
+
+    def number_of(self, number: float) -> float:
+        """A number within the bounds, of the kind that this dimension has."""
+        return float(number)
+
     def number(self, unit: float) -> float:
         raise NotImplementedError
 
@@ -117,6 +135,9 @@ class Integer(Numeric):
             raise SearchError(f"Integer({low!r}, {high!r}): both bounds are whole numbers; Real takes others")
         super().__init__(low, high, shape=shape, log=log)
 
+    def number_of(self, number: float) -> int:
+        return round(number)
+
     def number(self, unit: float) -> int:
         count = int(self.high) - int(self.low) + 1
         if self.log:
@@ -157,6 +178,16 @@ class Choice:
 
     def definition(self) -> dict[str, Any]:
         return {"kind": "choice", "options": list(self.options)}
+
+    def checked(self, name: str, value: Any) -> Any:
+        """An option that a person gave; `SearchError` if it is none."""
+        found = plain(value)
+        same = [option for option in self.options if repr(option) == repr(found)] or [
+            option for option in self.options if option == found
+        ]
+        if not same:
+            raise SearchError(f"{name}={value!r:.80} is none of the options of {self!r:.200}")
+        return same[0]
 
     def draw(self, rng: "Random") -> Any:
         return self.options[rng.randrange(len(self.options))]
@@ -228,6 +259,18 @@ class Space:
     def key(self, values: Mapping[str, Any]) -> str:
         """Equal for equal values."""
         return repr([values[name] for name in self.dimensions])
+
+    def checked(self, values: Any) -> dict[str, Any]:
+        """Values that a person gave, as the space has them; `SearchError` names the one that it has not."""
+        wanted = ", ".join(self.dimensions)
+        if not isinstance(values, Mapping):
+            raise SearchError(f"{values!r:.80} are no values: give a mapping with {wanted}")
+        for name in [*self.dimensions, *values]:
+            if name not in values:
+                raise SearchError(f"the value of {name!r} is missing: the search varies {wanted}")
+            if name not in self.dimensions:
+                raise SearchError(f"{name!r} is not varied: the search varies {wanted}")
+        return {name: dimension.checked(name, values[name]) for name, dimension in self.dimensions.items()}
 
     @property
     def is_finite(self) -> bool:
@@ -400,6 +443,13 @@ def _nested(numbers: Sequence[Any], shape: tuple[int, ...]) -> list[Any]:
         return list(numbers)
     step = len(numbers) // shape[0]
     return [_nested(numbers[at : at + step], shape[1:]) for at in range(0, len(numbers), step)]
+
+
+def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    if not shape:
+        return not isinstance(value, list | tuple)
+    is_long = isinstance(value, list | tuple) and len(value) == shape[0]
+    return is_long and all(_has_shape(item, shape[1:]) for item in value)
 
 
 def _flat(value: Any) -> list[Any]:
