@@ -228,6 +228,12 @@ def test_19_the_untried_point_is_the_nearest_to_the_proposal() -> None:
     assert seen[1] == {"n": 1, "flag": True}
 
 
+def test_19_a_proposal_beside_the_space_is_followed_by_points_inside() -> None:
+    seen = asked_out(Study({"n": Integer(3, 6), "flag": Choice([True, False])}, Stubborn()))
+    assert seen[0] == {"n": 2, "flag": True}
+    assert len({repr(values) for values in seen[1:]}) == 8
+
+
 def test_19_a_large_space_of_whole_numbers_goes_on_by_chance() -> None:
     study = Study({"n": Integer(0, 5), "flag": Choice([True, False]), "m": Integer(1, 10**9)}, Repeats())
     seen = [study.ask() for _ in range(50)]

@@ -339,7 +339,8 @@ class Points:
         if self.count <= _FEW:
             if not self._coordinates:
                 self._coordinates = [self._place(self.values(at)) for at in range(self.count)]
-            here = self._place(near)
+            is_here = self.number(near) is not None  # a sampler of the user's may propose anything
+            here = self._place(near) if is_here else self._coordinates[rng.randrange(self.count)]
             rest = [at for at in range(self.count) if at not in tried]
             yield from sorted(rest, key=lambda at: round(math.dist(self._coordinates[at], here), 9))
             return
@@ -395,8 +396,7 @@ class Untried:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        is_finite = isinstance(domain, Space) and domain.is_finite
-        self._points = Points(domain) if isinstance(domain, Space) and is_finite else None
+        self._points = Points(domain) if isinstance(domain, Space) and domain.is_finite else None
         self._tried: set[int] = set()
 
     def note(self, values: Any) -> None:
