@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os.path
 import re
+from pathlib import Path
 from typing import Any
 
 from tenuto.errors import GitError, SearchError
@@ -64,7 +65,9 @@ def check_repository(repository: Repository) -> None:
     git = Git(repository.path)
     if git.ask("rev-parse", "--git-dir") is None:
         git("version")  # says so if git itself is missing
-        raise SearchError(f"Repository({repository.path!r}) is no git repository: git init, and commit")
+        above = next((top for top in Path(repository.path).parents if (top / ".git").exists()), None)
+        remedy = "git init, and commit" if above is None else f"give {above}, of which it is a part"
+        raise SearchError(f"Repository({repository.path!r}) is no git repository: {remedy}")
     try:
         root = root_of(repository)
     except GitError:
