@@ -8,9 +8,10 @@ import json
 
 from sqlalchemy import select
 
+from tenuto.lifecycle.evolution import EvolutionStatus
 from tenuto.search.git import Git
 from tenuto.search.store import Store
-from tenuto.search.tables import jobs
+from tenuto.search.tables import is_status, jobs
 
 
 class BestBranch:
@@ -28,7 +29,9 @@ class BestBranch:
         """Lets the branch stand for the candidate of that number, if it does not yet."""
         if number is None or number == self._number:
             return
-        query = select(jobs.outcome).where(jobs.search_id == self._search, jobs.number == number)
+        query = select(jobs.outcome).where(
+            jobs.search_id == self._search, jobs.number == number, is_status(EvolutionStatus.SUCCEEDED)
+        )
         outcome = self._store.database.read(lambda connection: connection.execute(query).scalar())
         commit = json.loads(outcome or "{}").get("solution")
         if isinstance(commit, str) and self._git.ask("cat-file", "-e", commit) is not None:

@@ -32,7 +32,10 @@ def end_of(files: Files, job: Job, row: Claimed) -> End:
     directory = os.path.join("jobs", job.task_id, job.job_id)
     if job.state is JobState.DONE:
         outcome = _outcome(files, job, row)
-        status = EvolutionStatus.SUCCEEDED if outcome.failure is None else EvolutionStatus.FAILED
+        status = EvolutionStatus.SUCCEEDED
+        if outcome.failure is not None:
+            status = EvolutionStatus.FAILED
+            outcome = outcome._replace(objective=None)  # it counts nowhere, so no reader gets it
         return End(
             row.id,
             row.attempt,

@@ -124,8 +124,8 @@ class Replica:
         verdict, cell = self.sampler.tell(row.number, proposal, outcome)
         self.in_flight.pop(row.number, None)
         tally = self.tally
-        tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
         if row.status is EvolutionStatus.SUCCEEDED:
+            tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1
             tally.reused += row.reused
         elif row.status is EvolutionStatus.CANCELLED:
