@@ -102,7 +102,6 @@ def sabotaged(tmp_path: Path, path: Path, sabotage: str, where: str) -> Any:
     return result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["agent", "stage", "program"])
 @pytest.mark.parametrize("sabotage", SABOTAGES)
 def test_27_a_candidate_that_turns_git_against_the_user_changes_nothing_of_his(

@@ -70,6 +70,7 @@ class Evaluation:
         self._repository = Git(task.repository)
         self._report = directory / "report.json"
         self._prompt = directory / "prompt.md"
+        self._metrics = directory / "metrics.json"
         self._cost = 0.0
         self._notes = ""
         self._commit: str | None = None
@@ -209,11 +210,14 @@ class Evaluation:
         for stage, words in enumerate(task.evaluate, 1):
             if stage > 1:
                 self._check_out(commit)
+            self._remove(self._metrics)
+            self._metrics.write_text(json.dumps(metrics))
             outcome = self._stage(commit, words, stage)
             cost += _number(outcome.cost)
             metrics |= _mapping(outcome.metrics)
             artifacts |= _mapping(outcome.artifacts)
-            if outcome.failure is not None or not self._is_reached(outcome.objective, stage):
+            score = metrics.pop("stage_score", outcome.objective) if len(task.evaluate) > 1 else None
+            if outcome.failure is not None or not self._is_reached(score, stage):
                 break
         if len(task.evaluate) > 1:
             metrics["stage"] = stage
@@ -226,6 +230,7 @@ class Evaluation:
 
     def _stage(self, commit: str, words: list[str], stage: int) -> Outcome:
         environment = {**candidate_environment(self._directory), "EVOLVE_COMMIT": commit}
+        environment["EVOLVE_METRICS"] = str(self._metrics)
         known = {"{python}": sys.executable, "{commit}": commit, "{directory}": str(self._checkout)}
         finished = run_command(_filled(words, known), self._checkout, environment, self._task.evaluate_s)
         name = "evaluator" if len(self._task.evaluate) == 1 else f"stage {stage} of the evaluator"
@@ -242,14 +247,14 @@ class Evaluation:
             return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
         return outcome
 
-    def _is_reached(self, objective: Any, stage: int) -> bool:
-        """Whether an objective is good enough for the next stage."""
+    def _is_reached(self, score: Any, stage: int) -> bool:
+        """Whether the score of a stage is good enough for the next one."""
         if stage > len(self._task.thresholds):
             return True
-        if isinstance(objective, bool) or not isinstance(objective, int | float):
+        if isinstance(score, bool) or not isinstance(score, int | float):
             return False
         threshold = self._task.thresholds[stage - 1]
-        return objective <= threshold if self._task.is_smaller_better else objective >= threshold
+        return score <= threshold if self._task.is_smaller_better else score >= threshold
 
     def _measures(self, git: Git, commit: str) -> dict[str, float]:
         """How large the program is against the root, and which part of its changed files' lines differ."""
