@@ -248,6 +248,7 @@ def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_p
         evaluate=[["sh", "-c", SCORE]],
         goal="",
         draw=1,
+        evaluators={},
         protect=[],
         thresholds=[],
         is_smaller_better=False,

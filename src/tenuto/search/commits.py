@@ -14,7 +14,14 @@ from typing import Any
 from tenuto.errors import GitError
 from tenuto.search.agent_prompt import prompt_text
 from tenuto.search.blocks import changed_outside, is_marked
-from tenuto.search.commands import FinishedCommand, run_command
+from tenuto.search.commands import (
+    LARGE,
+    FinishedCommand,
+    file_digest,
+    files_inside,
+    files_outside,
+    run_command,
+)
 from tenuto.search.git import Git, candidate_environment
 from tenuto.search.outcome import Outcome, as_outcome
 from tenuto.search.programs import AS_IT_IS
@@ -36,10 +43,11 @@ class EvolveCommit(Task):
     evaluate: Param[list[list[str]]]
     goal: Param[str]
     draw: Param[int]
+    evaluators: Param[dict[str, str]]
     protect: Param[list[str]]
     thresholds: Param[list[float]]
     is_smaller_better: Param[bool]
-    root: Meta[str]
+    root: Param[str]
     repository: Meta[str]
     search: Meta[str]
     context: Meta[str] = "{}"
@@ -119,6 +127,7 @@ class Evaluation:
 
     def _changed(self) -> str:
         task = self._task
+        self._check_evaluator()
         self._check_out(task.parent)
         git = self._git()
         protected = self._protected(git)
@@ -180,9 +189,7 @@ class Evaluation:
         task = self._task
         if task.protect:
             return list(task.protect)
-        files = git.files_of(task.root)
-        words = {word.removeprefix("./") for command in task.evaluate for word in command}
-        return [path for path in files if path in words]
+        return files_inside(task.evaluate, git.files_of(task.root))
 
     def _check_blocks(self, git: Git, commit: str) -> None:
         changed = git("diff", "--name-only", "-z", "--no-renames", self._task.parent, commit).split("\0")
@@ -205,6 +212,8 @@ class Evaluation:
         metrics: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
         outcome = Outcome()
+        self._check_evaluator()
+        before = self._evaluator_files()
         self._check_out(commit)
         computed = self._measures(self._git(), commit)
         for stage, words in enumerate(task.evaluate, 1):
@@ -221,6 +230,13 @@ class Evaluation:
                 break
         if len(task.evaluate) > 1:
             metrics["stage"] = stage
+        after = self._evaluator_files()
+        if outcome.failure is None and after != before:
+            path = min(path for path, _ in before.items() ^ after.items())
+            outcome = outcome._replace(
+                failure=f"the evaluation wrote {path}, which counts as part of the evaluator, since the "
+                f"evaluate command names it: write into the working directory, or name it in a script"
+            )
         measures = outcome.measures
         if isinstance(measures, dict):
             measures = {**computed, **measures}
@@ -246,6 +262,16 @@ class Evaluation:
             cost = _number(outcome.cost) if outcome is not None else 0.0
             return Outcome(failure=str(failed), artifacts=failed.artifacts, cost=cost)
         return outcome
+
+    def _evaluator_files(self) -> dict[str, str]:
+        return files_outside(self._task.evaluate, str(self._checkout), LARGE)
+
+    def _check_evaluator(self) -> None:
+        """Refuses to go on with another evaluator than that of the candidates before."""
+        for path, digest in self._task.evaluators.items():
+            found = file_digest(path, LARGE) if os.path.isabs(path) else digest
+            if found is None or (found != digest and not found.endswith("bytes")):
+                raise ProgramFailed(f"the evaluator is not that of the search: {path} was changed or removed")
 
     def _is_reached(self, score: Any, stage: int) -> bool:
         """Whether the score of a stage is good enough for the next one."""

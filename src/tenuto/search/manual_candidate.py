@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import CapReached, SearchError
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, salt_of
 from tenuto.search.proposals import Proposal
 from tenuto.search.rows import Added, Caps, Refusal, SearchRow
 from tenuto.search.spaces import Choice, Dimension, Integer, Real, Space
@@ -33,6 +33,7 @@ def add_candidate(
         wanted = ", ".join(space.dimensions)
         raise SearchError(f"{search.id} varies {wanted}: give a value for each, and for nothing else")
     candidates = Candidates(_template(store, search), space, layout)
+    candidates.salt = salt_of(search)
     new = candidates.make(Proposal(values), 0, search.told, priority)
     caps = Caps(max_total=search.definition.get("max_total"))
     result = store.add(search.id, new, caps, is_ordered=False)
