@@ -258,4 +258,4 @@ def test_27_links_that_an_earlier_attempt_left_in_the_job_are_not_followed(tmp_p
     )
     assert Evaluation(task, job).run().failure is None
     assert bytes_of(path) == before
-    assert sorted(os.listdir(job)) == ["prompt.md"]
+    assert sorted(os.listdir(job)) == ["metrics.json", "prompt.md"]

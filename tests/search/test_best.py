@@ -183,5 +183,7 @@ def test_the_branch_follows_no_candidate_that_failed(tmp_path: Path, store: Stor
             text("UPDATE evolution_jobs SET outcome = :o"), {"o": json.dumps({"solution": commit})}
         )
     )
-    BestBranch(store, "s", str(path)).follow(1)
+    search = store.search("s")
+    assert search is not None
+    BestBranch(store, search, str(path), workspace="w", host="h").follow(1)
     assert git(path, "branch", "--list", "tenuto/*") == ""

@@ -158,17 +158,28 @@ class Git:
         try:
             self(*words, f"+{commit}:{reference}")
         except GitError:
-            if target.ask("rev-parse", "--verify", "--quiet", reference) != commit:
+            if target.reference(reference) != commit:
                 raise
 
-    def point(self, branch: str, commit: str) -> bool:
-        """Lets a branch stand for a commit; False if the user has checked it out."""
+    def reference(self, name: str) -> str | None:
+        """The object that a reference stands for; None if there is no such reference."""
+        return self.ask("rev-parse", "--verify", "--quiet", name)
+
+    def move(self, reference: str, target: str, before: str | None) -> bool:
+        """Lets a reference stand for an object; False if it is not at `before` any more."""
+        try:
+            self("update-ref", reference, target, before or "")
+        except GitError:
+            if self.reference(reference) == before:
+                raise
+            return False
+        return True
+
+    def point(self, branch: str, commit: str, before: str | None) -> bool:
+        """Lets a branch stand for a commit; False if it is checked out, or not at `before` any more."""
         reference = f"refs/heads/{branch}"
         worktrees = self.ask("worktree", "list", "--porcelain") or ""
-        if f"branch {reference}" in worktrees.splitlines():
-            return False
-        self("update-ref", reference, commit)
-        return True
+        return f"branch {reference}" not in worktrees.splitlines() and self.move(reference, commit, before)
 
     def sweep(self, prefix: str) -> None:
         """Removes locks that a killed push left behind among our own references."""
