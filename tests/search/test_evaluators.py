@@ -147,7 +147,15 @@ def test_an_evaluation_that_writes_a_file_of_its_own_command_fails_with_the_reme
 
 
 def test_a_command_names_its_files_and_no_others(tmp_path: Path, outside: Path) -> None:
-    files = ["evaluate.py", "tests/judge.py", "tests/data.csv", "package/judge.py", "program.py", "a b.py"]
+    files = [
+        "evaluate.py",
+        "tests/judge.py",
+        "tests/data.csv",
+        "package/judge.py",
+        "program.py",
+        "a b.py",
+        "__main__.py",
+    ]
 
     def inside(*words: str) -> list[str]:
         return files_inside([words], files)

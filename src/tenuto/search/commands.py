@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from string import Template
 from typing import IO
 
 from tenuto.launchers.kernel import become_subreaper
@@ -23,6 +24,8 @@ from tenuto.settings import process_environment
 TAIL = 1_000_000
 LARGE = 1 << 24
 """Bytes of a file that a job does not read before and after each evaluation."""
+_RUN = "__main__.py"
+"""What Python runs of a directory."""
 _SHELL = "();<>|&`"
 _KERNEL = ("/proc/", "/sys/", "/dev/")
 _CHUNK = 65536
@@ -57,8 +60,9 @@ def files_inside(commands: Sequence[Sequence[str]], files: Collection[str]) -> l
     words = _named(commands)
     known = {str(folder) for file in files for folder in PurePosixPath(file).parents}
     folders = [folder for folder in map(os.path.normpath, words) if folder in known]
-    named = {os.path.normpath(os.path.join(folder, word)) for folder in ("", *folders) for word in words}
-    return [file for file in files if file in named]
+    named = {*words, *(f"{folder}/{word}" for folder in folders for word in (*words, _RUN))}
+    normal = set(map(os.path.normpath, named))
+    return [file for file in files if file in normal]
 
 
 def files_outside(
@@ -68,11 +72,13 @@ def files_outside(
 
     The interpreter that runs this is none of them, as it is none where a command says ``{python}``.
     """
-    words = [os.path.expanduser(os.path.expandvars(word)) for word in _named(commands)]
-    python_path = process_environment().get("PYTHONPATH", "").split(os.pathsep)
+    variables = process_environment()
+    words = [Template(word).safe_substitute(variables) for word in _named(commands)]
+    words += [f"{variables.get('HOME', '')}{word[1:]}" for word in words if word.startswith("~/")]
+    python_path = variables.get("PYTHONPATH", "").split(os.pathsep)
     folders = [folder for folder in (*words, *python_path) if os.path.isabs(folder)]
     paths = [word for word in words if os.path.isabs(word)]
-    paths += [os.path.join(folder, word) for folder in folders for word in words]
+    paths += [f"{folder}/{word}" for folder in folders for word in (*words, _RUN)]
     paths += [os.path.normpath(os.path.join(checkout, word)) for word in words if word.startswith("../")]
     left_out = (*_KERNEL, f"{os.path.realpath(os.path.dirname(checkout))}/")
     found = {}
@@ -114,10 +120,9 @@ def _named(commands: Sequence[Sequence[str]]) -> list[str]:
             module = word if before == "-m" else word[2:] if word.startswith("-m") else ""
             if module:
                 path = module.replace(".", "/")
-                found |= dict.fromkeys([f"{path}.py", f"{path}/__main__.py"])
+                found |= dict.fromkeys([f"{path}.py", f"{path}/{_RUN}"])
             waiting.append(_parts(word))
             waiting.append([word.partition("=")[2], word.lstrip("@")])
-    found["__main__.py"] = None  # of a directory that is run
     return [word for word in found if word.strip("./")]
 
 
