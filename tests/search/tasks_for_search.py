@@ -145,3 +145,22 @@ def note(path: str, text: str) -> None:
         assert context is not None
         with Path(path).open("a") as file:
             file.write(f"{text}\n")
+
+
+class Cheats(Task):
+    """Every second candidate fails, and would be the best."""
+
+    n: Param[int]
+    kind: Param[str]
+
+    def execute(self) -> Any:
+        if self.n % 2:
+            return Outcome(objective=self.n / 100, measures=[0.5])
+        objective = 100.0 + self.n
+        if self.kind == "failure":
+            return Outcome(objective=objective, measures=[0.5], failure="infeasible")
+        if self.kind == "measures":
+            return Outcome(objective=objective, measures=[0.5, 0.5])
+        if self.kind == "cost":
+            return Outcome(objective=objective, measures=[0.5], cost=float("nan"))
+        return {"objective": objective, "measures": [[0.5]]}

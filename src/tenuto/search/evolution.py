@@ -45,7 +45,8 @@ class Evolution:
     `max_total_jobs` candidates, `max_seconds` of running time, `max_cost`, the `target` objective, `stall`
     outcomes without a new or better cell. `max_unfinished_jobs`: how many candidates are in flight (twice the
     slots); `walltime_s`: how long one may run; `reproducible`: outcomes are told in the order of the numbers,
-    so that the whole search repeats itself. Arguments outrank `settings`.
+    so that the whole search repeats itself; `reuse`: outcomes that other searches and experiments know are
+    looked up, and with False every candidate is evaluated. Arguments outrank `settings`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Evolution:
         stall: int | None = None,
         walltime_s: float | None = None,
         reproducible: bool = False,
+        reuse: bool = True,
         settings: "Settings | None" = None,
     ) -> None:
         _check_name_and_seed(name, seed)
@@ -96,6 +98,7 @@ class Evolution:
         self.stall = stall
         self.walltime_s = walltime_s
         self.reproducible = reproducible
+        self.reuse = reuse
         self.given_settings = settings
         self._opened: OpenSearch | None = None
 

@@ -31,6 +31,8 @@ def judge(returned: Any, definition: Mapping[str, Any]) -> Judgement:
     """Reads what a task returned as the search of that definition does."""
     given = as_outcome(returned)
     outcome = read_outcome(given, definition.get("measures") or (), definition.get("measure_count"))
+    if outcome.failure is not None:
+        outcome = outcome._replace(objective=None)  # it counts nowhere, so no reader gets it
     kept = {
         "objective": outcome.objective,
         "measures": list(point(outcome)),

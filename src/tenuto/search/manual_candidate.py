@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tenuto.errors import CapReached, SearchError
-from tenuto.search.candidates import Candidates
+from tenuto.search.candidates import Candidates, salt_of
 from tenuto.search.rows import Added, Caps, Refusal, SearchRow
 from tenuto.search.spaces import Choice, Dimension, Integer, Real, Space
 from tenuto.search.store import Store
@@ -29,6 +29,7 @@ def add_candidate(
     """
     space = _space(search)
     candidates = Candidates(_template(store, search), space, layout)
+    candidates.salt = salt_of(search)
     new = candidates.make(candidates.given(values), 0, search.told, priority)
     caps = Caps(max_total=search.definition.get("max_total"))
     result = store.add(search.id, new, caps, is_ordered=False)

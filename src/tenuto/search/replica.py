@@ -138,8 +138,8 @@ class Replica:
         if self.in_flight.pop(row.number, None) is None:
             self._untried.note(proposal.values)
         tally = self.tally
-        tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
         if row.status is EvolutionStatus.SUCCEEDED:
+            tally.since_better = 0 if verdict in (Verdict.NEW, Verdict.BETTER) else tally.since_better + 1
             tally.succeeded += 1
             tally.reused += row.reused
         elif row.status is EvolutionStatus.CANCELLED:
