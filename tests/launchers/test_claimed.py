@@ -139,6 +139,14 @@ def test_the_exit_code_of_a_failure_is_the_jobs_or_one(
     assert job.marker().reason is JobFailureStatus.FAILED
 
 
+def test_a_runner_whose_order_another_job_runs_has_not_failed(bench: JobBench, begin: Any) -> None:
+    job = bench.command("sh", "-c", "echo run >> runs")
+    assert claim(bench.machine, job.paths, job.launch.nonce, Claimer.RUNNER, "17_9")
+    assert ended(begin(job)) == (0, "")
+    assert not job.has_marker()
+    assert not Path(job.paths.directory, "runs").exists()
+
+
 def test_of_two_runners_of_one_attempt_one_begins(bench: JobBench, begin: Any) -> None:
     job = bench.command("sh", "-c", "echo run >> runs; sleep 0.5")
     runners = [begin(job), begin(job)]

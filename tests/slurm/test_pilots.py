@@ -90,7 +90,7 @@ with experiment(HERE / "ws", "x"):
 
 @pytest.mark.slow
 def test_pilots_that_run_nothing_are_given_up(driver: Driver) -> None:
-    (driver.directory / "tenuto.toml").write_text('[slurm]\nsetup = "exit 0"\n')
+    (driver.directory / "tenuto.toml").write_text('[slurm]\nwrap = "true"\n')
     said = driver.run(HOLD, code=1, **PILOT)
     assert "3 pilots in a row" in said
     assert len(driver.calls("sbatch")) == 3

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import LockLost
 from tenuto.launchers.instructions import Instructions, Limits
@@ -23,9 +23,11 @@ from tenuto.launchers.runner.supervisor import Supervisor
 from tenuto.launchers.runner.terms import (
     BROKEN,
     ENDED,
+    FAILED,
     READY,
     REFUSAL,
     REFUSED,
+    SETUP_FAILED,
     SIGNALS,
     STALE,
     UNMARKED,
@@ -43,6 +45,9 @@ from tenuto.workspace.machine import this_machine
 from tenuto.workspace.markers import Marker, has_marker
 from tenuto.workspace.ports import DESCENDANTS_BYTE, Machine
 from tenuto.workspace.records import LaunchRecord, PidRecord, StatusRecord
+
+if TYPE_CHECKING:
+    from tenuto.launchers.manifest import SetupFailure
 
 _FIRST_STEPS_S = 30.0
 """How long an external attempt tries its first steps: the disk may show old entries of its directory."""
@@ -92,6 +97,8 @@ def run(inherited: Inherited) -> int:
     if inherited.beat_s is not None:
         attempt = attempt._replace(is_external=True)
     try:
+        if inherited.failed_setup is not None:
+            return _rung(inherited, _fail_setup(attempt, inherited.failed_setup))
         try:
             payload = _first_steps(attempt, inherited)
         except OSError as error:
@@ -143,6 +150,14 @@ def _refused(inherited: Inherited, error: OSError) -> int:
     with suppress(BrokenPipeError):
         os.write(inherited.ready, REFUSAL + bytes([error.errno or 0]))
     return REFUSED
+
+
+def _fail_setup(attempt: Attempt, setup: "SetupFailure") -> int:
+    """Mark an attempt whose setup failed; what the setup said is the job's standard error."""
+    os.write(open_logs(attempt.paths)[1], setup.said)
+    failed = PayloadVerdict(JobFailureStatus.FAILED, setup.message)
+    exit_code = _record(attempt, _marker(attempt, failed))
+    return SETUP_FAILED if exit_code == FAILED else exit_code
 
 
 def _stopped(attempt: Attempt) -> PayloadVerdict:

@@ -13,6 +13,7 @@ from tenuto.light import NamedTuple, late, signal
 if TYPE_CHECKING:
     import signal as signal_enums
 
+    from tenuto.launchers.manifest import SetupFailure
     from tenuto.launchers.payload.assignment import Preloaded
     from tenuto.launchers.payload.payload import Payload
     from tenuto.workspace.ports import Machine
@@ -57,9 +58,11 @@ UNRECORDED = 74
 """The attempt ended, and its marker could not be written."""
 STALE = 75
 """Another runner has the job by now; nothing was touched."""
+SETUP_FAILED = 78
+"""Of the script around a runner: the lines of shell that run before each job failed, and nothing was run."""
 UNMARKED = 143
 """Of an external attempt: the cluster ended it without a reason that the runner knows; there is no marker."""
-NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, UNMARKED)
+NO_MARKER = (BROKEN, REFUSED, UNRECORDED, STALE, SETUP_FAILED, UNMARKED)
 """Codes of runners that have probably written no marker."""
 
 
@@ -121,6 +124,8 @@ class Inherited(NamedTuple):
     """The file of an external launcher's that is told of the beginning and the end."""
     is_forkable: bool = False
     """The payload of a task may be forked from this interpreter, which has loaded the runner and no more."""
+    failed_setup: SetupFailure | None = None
+    """Given if what was to run before the payload failed: the attempt is marked so, and no payload begins."""
     earlier: tuple[str, ...] = ()
     """Where wishes to stop the jobs would lie that this process ran before."""
 

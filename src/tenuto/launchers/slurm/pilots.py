@@ -5,6 +5,7 @@ Sends orders and reads nothing back: what becomes of an order is in its job's di
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import threading
 from collections import deque
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tenuto.errors import LaunchRefused
 from tenuto.launchers.manifest import Header
+from tenuto.launchers.runner.terms import SETUP_FAILED
 from tenuto.launchers.slurm import commands, submission
 from tenuto.launchers.slurm.bell import bell_path, hang_up
 from tenuto.launchers.slurm.calls import Calls
@@ -108,6 +110,8 @@ class Pilots:
         self._waiting: deque[tuple[Handed, SlurmOptions, Answer]] = deque()
         self._flights: list[Flight] = []
         self._barren = 0
+        self._unset: Flight | None = None
+        """The pilot that ended last, if its setup failed."""
         self._calls = Calls(1)
         self._lock = threading.Lock()
         self._is_due = False
@@ -154,10 +158,14 @@ class Pilots:
             if row is None or meaning_of(row.state).says is not ClusterSays.ENDED:
                 continue
             self._flights.remove(flight)
-            self._barren = self._barren + 1 if flight.is_barren else 0
-            if not flight.is_barren:
+            self._unset = flight if row.exit_code == SETUP_FAILED else None
+            is_barren = flight.is_barren or self._unset is not None
+            self._barren = self._barren + 1 if is_barren else 0
+            if not is_barren:
                 self._cluster.machine.files.remove_tree(flight.place.directory)
-        if self._barren >= MOST_BARREN:
+        if self._barren >= MOST_BARREN and self._unset is not None:
+            self._supply(self._unset, math.inf)  # they fail as those do that it was sent
+        elif self._barren >= MOST_BARREN:
             place = f"{Layout(self._root).launchers}/{PILOTS}"
             message = f"{MOST_BARREN} pilots in a row ended without having run anything: see {place}"
             self._answer_all(LaunchRefused(message))
@@ -165,17 +173,21 @@ class Pilots:
     def _send(self) -> None:
         """Keeps each pilot supplied, those that run first."""
         for flight in self._flights:
-            taken = self._taken(flight.wanted(self._settings.pilot_cpus))
-            orders = [PilotOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
-            if orders:
-                append(flight.place.manifest, *orders)
-            flight.sent += [(one, options.cpus) for one, options, _ in taken]
-            found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
-            for handed, _, answer in taken:
-                self._cluster.submitted(handed.attempt, found)
-                answer(handed, self._cluster.process_of(handed.attempt))
+            self._supply(flight, flight.wanted(self._settings.pilot_cpus))
 
-    def _taken(self, cores: int) -> list[tuple[Handed, SlurmOptions, Answer]]:
+    def _supply(self, flight: Flight, cores: float) -> None:
+        """Sends orders to a pilot, until they take so many cores."""
+        taken = self._taken(cores)
+        orders = [PilotOrder(*one.order, options.cpus, options.time_s) for one, options, _ in taken]
+        if orders:
+            append(flight.place.manifest, *orders)
+        flight.sent += [(one, options.cpus) for one, options, _ in taken]
+        found = SubmittedAttempt(flight.place, 0, False, flight.job, flight.header, is_pilot=True)
+        for handed, _, answer in taken:
+            self._cluster.submitted(handed.attempt, found)
+            answer(handed, self._cluster.process_of(handed.attempt))
+
+    def _taken(self, cores: float) -> list[tuple[Handed, SlurmOptions, Answer]]:
         """The orders that have waited longest, until they take so many cores."""
         taken = []
         with self._lock:
@@ -211,11 +223,10 @@ class Pilots:
         files.make_directory(place.directory)
         files.write(place.manifest, b"")
         files.write(place.terms, to_json({"bell": bell, "beat_s": settings.beat_s}))
-        words = [*(settings.wrap or ()), self._python, "-P", "-m", "tenuto.launchers.slurm.pilot"]
+        words = [self._python, "-P", "-m", "tenuto.launchers.slurm.pilot"]
         words += [place.manifest, bell, str(settings.pilot_cpus), f"{settings.pilot_time_s:g}"]
         words += [f"{settings.pilot_idle_s:g}", f"{settings.beat_s:g}"]
-        setup = f"{settings.setup}\n" if settings.setup else ""
-        script = f"#!/bin/sh\n{setup}exec {shlex.join(words)}\n"
+        script = submission.script_around(settings, place, shlex.join(words), marks_failed_setup=False)
         files.write(place.script, script.encode())
         options = replace(self._options, cpus=settings.pilot_cpus, time_s=settings.pilot_time_s)
         name = f"pilot{place.suffix}"
