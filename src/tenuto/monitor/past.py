@@ -56,7 +56,7 @@ class Past:
         self._lock = threading.Lock()
 
     def of(self, group: str) -> History:
-        """The moments of a group; of a job that the journal does not know, what its row tells."""
+        """The moments of a group; of an attempt that the journal does not know, what its row tells."""
         now = self._clock.monotonic()
         with self._lock:
             kept = self._kept.get(group)
@@ -64,8 +64,12 @@ class Past:
                 return kept[1]
         source = self._sources[group.partition(":")[0]]
         moments = list(source.moments(group))
-        told = {moment.key for moment in moments}
-        moments += [one for row in self._rows_of(group) if row.key not in told for one in _moments(row)]
+        told: dict[str, int] = {}
+        for moment in moments:
+            told[moment.key] = max(told.get(moment.key, 0), moment.attempt)
+        for row in self._rows_of(group):
+            if row.key not in told or (not row.reused and row.attempt > told[row.key] > 0):
+                moments += _moments(row)
         history = History(moments)
         with self._lock:
             self._kept[group] = (now, history)
