@@ -115,9 +115,9 @@ class FollowedRun:
         return self.refresh(chosen)
 
     def check(self, most: int) -> list[Row]:
-        """Look again at jobs that have ended, or never began, and were asked for again since; so many in a turn.
+        """Look again at jobs that have ended, or never began, and have a new attempt; so many in a turn.
 
-        Any process may try a job again, and be killed before it says so: each attempt has a new `launch.json`.
+        Any process may try a job again, and be killed before it says so; each attempt has its `launch.json`.
         """
         every = [job_id for job_id in self._launches if job_id not in self.open]
         if self._checked >= len(every):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import LockLost
-from tenuto.launchers.instructions import Instructions, Limits
+from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.kernel import become_subreaper, close_all_but, is_unlinked
 from tenuto.launchers.leftovers import kill_descendants
 from tenuto.launchers.payload.limits import BoundedLogs, limit_memory, open_logs
@@ -53,8 +53,6 @@ _FIRST_STEPS_S = 30.0
 """How long an external attempt tries its first steps: the disk may show old entries of its directory."""
 _PILOT_BEAT_S = 30.0
 """How often a runner beats that was forked inside an allocation, by a pilot, which beats for it besides."""
-_LAST_WORDS_S = 30.0
-"""What a runner keeps for itself of the time that its cluster gives it."""
 
 
 class Attempt(NamedTuple):
@@ -211,7 +209,7 @@ def _stand_apart(inherited: Inherited) -> None:
 
 def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
     limits = attempt.instructions.limits
-    walltime_s = _walltime_s(limits, inherited.time_s)
+    walltime_s = min((s for s in (limits.walltime_s, inherited.time_s) if s is not None), default=None)
     return Payload(
         machine=attempt.machine,
         paths=attempt.paths,
@@ -229,14 +227,6 @@ def _prepare(attempt: Attempt, inherited: Inherited) -> Payload:
         lock=inherited.lock,
         earlier=inherited.earlier,
     )
-
-
-def _walltime_s(limits: Limits, time_s: float | None) -> float | None:
-    """How long the payload may run: short enough for the runner to say so before its cluster ends it."""
-    if time_s is None:
-        return limits.walltime_s
-    own_s = max(time_s - limits.grace_s - _LAST_WORDS_S, time_s / 2)
-    return own_s if limits.walltime_s is None else min(limits.walltime_s, own_s)
 
 
 def _supervise(attempt: Attempt, payload: Payload, child: int, spare: PayloadToBe | None) -> int:

@@ -14,7 +14,7 @@ from tenuto.errors import TenutoError
 from tenuto.launchers.instructions import Instructions
 from tenuto.launchers.manifest import Header, ManifestUnreadable, Order, read_order, setup_failure
 from tenuto.launchers.runner import attempt
-from tenuto.launchers.runner.terms import ENDED, STALE, Inherited
+from tenuto.launchers.runner.terms import ENDED, SPARE_S, STALE, Inherited
 from tenuto.light import NamedTuple, late
 from tenuto.workspace.attempt_files import read_launch
 from tenuto.workspace.claims import Claim, Claimer, claim, claimer, is_claimed
@@ -46,8 +46,8 @@ class NotMine(Exception):
 def run(python: str, manifest: str, index: str, time_s: str, failed_setup: str | None = None) -> int:
     """Run the order of an index, and perhaps further ones; returns as `attempt.run`, twice for each order.
 
-    `time_s`: how long the cluster lets this process run, or `-` if that is not known. `failed_setup`: given if
-    what was to run before failed, and where lies what it said: the attempt is marked so.
+    `time_s`: how long each job may run, or `-` if that is not known. `failed_setup`: given if what was to run
+    before failed, and where lies what it said: the attempt is marked so.
     """
     may_fork = _is_forkable()
     machine = this_machine()
@@ -89,7 +89,7 @@ class Allocation(NamedTuple):
     began: float
     """When it started, by the monotonic clock."""
     limit_s: float | None
-    """How long the cluster lets it run; None if that is not known."""
+    """How long each job may run; None if that is not known. The cluster gives a little more."""
     may_fork: bool
 
     @property
@@ -121,7 +121,7 @@ class Allocation(NamedTuple):
             descendants.fileno(),
             None,
             machine=self.machine,
-            time_s=None if self.limit_s is None else max(self.limit_s - self._age_s(), 0.0),
+            time_s=None if self.limit_s is None else self.limit_s - max(self._age_s() - SPARE_S, 0.0),
             beat_s=self.header.beat_s,
             bell=self.header.bell,
             is_forkable=self.may_fork,

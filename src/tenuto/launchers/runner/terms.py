@@ -44,6 +44,11 @@ TAKEN = SIGNALS - {signal.SIGHUP}
 FRESH_SIGNALS = (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 """What a fresh interpreter takes as any program does at its start."""
 
+LAST_WORDS_S = 30.0
+"""What a cluster is asked for on top of the time of a job and its grace: for what comes before and after it."""
+SPARE_S = LAST_WORDS_S / 2
+"""How much of that may have passed when a job begins."""
+
 # Exit codes: a cluster's tools show them, and `launchers` reads them back; the job's own is in the marker.
 
 ENDED = 0
@@ -115,7 +120,7 @@ class Inherited(NamedTuple):
     why_fresh: str | None = None
     """Why they were not, if the launcher would have."""
     time_s: float | None = None
-    """How long a cluster lets the runner run, where that is known."""
+    """How long the payload may run by what its cluster was asked for, where that is known."""
     beat_s: float | None = None
     """How often the runner of an external attempt beats; None for a local one."""
     spare: PayloadToBe | None = None
