@@ -19,7 +19,6 @@ from tenuto.launchers.user_file import FILE_NAME, UserFile
 from tenuto.light import shutil
 from tenuto.settings import Settings, load_settings, process_environment, user_directory
 
-
 logger = logging.getLogger("tenuto.launchers")
 
 
@@ -123,7 +122,8 @@ class Finder:
             # Slurm cannot be asked for the memory of a GPU: the file chose the partition for it.
             gpus = alternative.gpus and replace(alternative.gpus, memory_bytes=None)
             asked = Requirement((replace(alternative, gpus=gpus) if launcher.external else alternative,))
-            fitted = self._fitted(asked, launcher, own := [])
+            own: list[Tried] = []
+            fitted = self._fitted(asked, launcher, own)
             tried += [one._replace(alternative=number) for one in own]
             if fitted is not None:
                 return Chosen(fitted.launcher, alternative, number)

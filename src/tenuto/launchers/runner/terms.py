@@ -45,7 +45,7 @@ FRESH_SIGNALS = (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 """What a fresh interpreter takes as any program does at its start."""
 
 LAST_WORDS_S = 30.0
-"""What a cluster is asked for on top of the time of a job and its grace: for what comes before and after it."""
+"""What a cluster is asked for on top of the time of a job and its grace: for its start and its last steps."""
 SPARE_S = LAST_WORDS_S / 2
 """How much of that may have passed when a job begins."""
 

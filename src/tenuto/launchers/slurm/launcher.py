@@ -108,7 +108,7 @@ class SlurmLauncher:
     ) -> None:
         """`options`: what each job asks for, in place of what the settings say. `settings`: the rest.
 
-        `grace_s`: how long jobs may take to stop, by default as the settings say; Slurm is asked for it on top.
+        `grace_s`: how long jobs may take to stop, by default as the settings say; asked for on top.
         """
         self.settings = settings or load_settings().slurm
         self.grace_s = load_settings().grace_s if grace_s is None else grace_s

@@ -82,7 +82,7 @@ class SlurmOptions:
     def arguments(self, grace_s: float = GRACE_S) -> list[str]:
         """The arguments of sbatch, what the job needs first.
 
-        `grace_s`: how long a job may take to stop: Slurm is asked for that, and a reserve, on top of its time.
+        `grace_s`: how long a job may take to stop; Slurm is asked for that, and half a minute, on top.
         """
         words = []
         if self.time_s is not None:
@@ -111,7 +111,9 @@ def unsayable(alternative: Alternative) -> str | None:
     if gpus.kind == "mps":
         return "Slurm has no GPUs of the kind mps"
     if gpus.memory_bytes is not None:
-        return 'the memory of a GPU cannot be asked of Slurm: choose a partition for it in launchers.py, which "auto" asks'
+        return (
+            "the memory of a GPU cannot be asked of Slurm: choose a partition for it in launchers.py"
+        )
     return None
 
 

@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-from tenuto.launchers.slurm.pilot_job import PilotJob
 from tenuto.launchers.runner.terms import SPARE_S
+from tenuto.launchers.slurm.pilot_job import PilotJob
 from tenuto.launchers.slurm.pilot_orders import VANISHED, Orders, PilotOrder, needed_s
 from tenuto.launchers.warm.launcher import WarmLauncher
 from tenuto.settings import process_environment
