@@ -170,7 +170,7 @@ def test_a_job_whose_retry_left_no_word_is_shown(provider: LocalProvider, here: 
     eventually(lambda: list(here.glob(f"ws/jobs/*/{job['id']}/*.done")), "the marker")
     process.send_signal(signal.SIGKILL)
     process.wait(WAIT_S)
-    eventually(lambda: shown(provider, job["key"], 2), "the success")
+    assert eventually(lambda: shown(provider, job["key"], 2), "the success")
 
 
 def test_a_job_that_is_cleaned_by_a_command_is_shown(provider: LocalProvider, here: Path) -> None:

@@ -51,6 +51,16 @@ def named_events(view: WorkspaceView, run: RunView, words: Collection[bytes]) ->
     yield from (entry.event for entry in entries if run_of(entry.writer) in (run.run_id, None))
 
 
+def events_of_jobs(view: WorkspaceView, run: RunView, words: Collection[bytes]) -> Iterator[Event]:
+    """The same, and what became of its jobs when a person ran them again."""
+    told: set[str] = set()
+    for event in named_events(view, run, words):
+        if isinstance(event, JobEvent):
+            told.add(event.job_id)
+        yield event
+    yield from retry_events(view, words, told)
+
+
 def retry_events(view: WorkspaceView, words: Collection[bytes], job_ids: Container[str]) -> Iterator[Event]:
     """The events of jobs that a person ran again whose lines hold one of these words, in order."""
     for entry in naming(view.machine.files, view.layout.retry_journal, words):

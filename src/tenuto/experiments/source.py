@@ -8,12 +8,11 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from tenuto.errors import InvalidName, NotFound, TenutoError
 from tenuto.experiments.followed_run import FollowedRun, job_row, run_group, token_panel
-from tenuto.experiments.job_past import explain_job, job_detail, named_events, retry_events
+from tenuto.experiments.job_past import events_of_jobs, explain_job, job_detail, named_events
 from tenuto.experiments.pruning import users
 from tenuto.experiments.result_rows import Finished, result_rows
 from tenuto.experiments.runs import RunView
@@ -29,7 +28,6 @@ from tenuto.jobs.result_table import ResultReader, flat_result, result_of
 from tenuto.jobs.retry import Retries
 from tenuto.jobs.stop import kill
 from tenuto.lifecycle.events import (
-    JobEvent,
     JobStateChangedEvent,
     JobSubmittedEvent,
     ServiceAddedEvent,
@@ -242,11 +240,7 @@ class ExperimentSource(Source):
             return
         words = (JobStateChangedEvent.__name__.encode(), JobSubmittedEvent.__name__.encode())
         found: list[Moment] = []
-        told: set[str] = set()
-        retried = retry_events(self.view, words, told)  # read once the events of the run were
-        for event in chain(named_events(self.view, run, words), retried):
-            if isinstance(event, JobEvent):
-                told.add(event.job_id)
+        for event in events_of_jobs(self.view, run, words):
             if isinstance(event, JobStateChangedEvent):
                 key = row_key(Door.EXPERIMENTS, event.task_id, event.job_id)
                 found.append(Moment(event.timestamp, key, event.state, event.attempt, event.reason))

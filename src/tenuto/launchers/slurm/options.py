@@ -111,9 +111,7 @@ def unsayable(alternative: Alternative) -> str | None:
     if gpus.kind == "mps":
         return "Slurm has no GPUs of the kind mps"
     if gpus.memory_bytes is not None:
-        return (
-            "the memory of a GPU cannot be asked of Slurm: choose a partition for it in launchers.py"
-        )
+        return "the memory of a GPU cannot be asked of Slurm: choose a partition for it in launchers.py"
     return None
 
 
