@@ -126,10 +126,16 @@ def test_launchers_py_that_has_none_for_any_alternative_is_final(tmp_path: Path)
     assert str(refused.value).count("launchers.py: it returned None") == 2
 
 
+@pytest.mark.parametrize("launcher", ["slurm", "auto"])
 def test_an_alternative_that_slurm_cannot_be_asked_for_is_not_passed_over_silently(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
-    found = finder(tmp_path, "slurm")
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent))
+    found = finder(tmp_path, launcher)
     for _ in range(3):
         assert found.choose(Requirement.parse("cuda(mem=24G) | cpu(cores=4)")).number == 2
     (said,) = caplog.messages

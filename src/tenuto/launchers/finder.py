@@ -100,6 +100,7 @@ class Finder:
             why = unfit(alternative, host)
             tried.append(Tried(number, LOCAL, why is None, why or ""))
             if why is None:
+                self._say_passed_over(requirement, tried)
                 return Search(Chosen(self._launchers.named(LOCAL), alternative, number), tuple(tried))
             chosen = self._by_slurm(number, alternative, tried)
             if chosen is not None:
@@ -130,8 +131,12 @@ class Finder:
         return None
 
     def _say_passed_over(self, requirement: Requirement, tried: Iterable[Tried]) -> None:
-        """Warns, once, of alternatives that were preferred and that Slurm cannot be asked for."""
-        passed = [str(one) for one in tried if one.launcher == SLURM and not one.fits]
+        """Warns, once, of alternatives that were preferred, and whose memory of a GPU Slurm may well have."""
+        passed = []
+        for one in tried:
+            gpus = requirement.alternatives[(one.alternative or 1) - 1].gpus
+            if one.launcher == SLURM and not one.fits and gpus and gpus.memory_bytes is not None:
+                passed.append(str(one))
         if passed and requirement not in self._warned:
             self._warned.add(requirement)
             text = "; ".join(passed)
