@@ -74,6 +74,13 @@ def test_line_03_nothing_answers_without_cookie_and_key(served: Served, half: st
     assert client.ask("GET", "/healthz", headers=dict.fromkeys(left_out)).json == {"ok": True}
 
 
+@pytest.mark.parametrize("attempt", ["1", True, 1.0, None, [1]])
+def test_an_attempt_is_an_integer(served: Served, attempt: object) -> None:
+    body = {"action": "kill", "jobs": [{"key": key(1), "attempt": attempt}], "dry_run": True}
+    answer = served.client().ask("POST", "/api/actions", body)
+    assert (answer.status, answer.json["error"]) == (400, "bad_request")
+
+
 def test_line_03_the_halves_of_two_sessions_do_not_fit(served: Served) -> None:
     one, other = served.client(), served.client()
     mixed = {"X-Tenuto-Key": other.headers["X-Tenuto-Key"]}

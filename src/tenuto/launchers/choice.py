@@ -61,4 +61,4 @@ class Launchers:
         if name != SLURM:
             plugin: Launcher = load_plugin(name)(self._settings)
             return plugin
-        return slurm.SlurmLauncher(settings=self._settings.slurm)
+        return slurm.SlurmLauncher(settings=self._settings.slurm, grace_s=self._settings.grace_s)

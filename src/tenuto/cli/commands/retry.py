@@ -72,7 +72,7 @@ def command(
             note(f"{refused.key} is not run: {refused.detail}")
         if not keys:
             note("nothing failed")
-    owner = Retrying(_ignore if as_json else _tell)
+    owner = Retrying(view, _ignore if as_json else _tell)
     try:
         submitted = submit(scheduler, prepared.jobs, owner)
         scheduler.wait(owner)

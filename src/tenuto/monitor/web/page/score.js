@@ -20,8 +20,8 @@ export async function score({ main, query }) {
   const chosen = query.get("group") ?? "";
   const groups = /** @type {Groups} */ (await get("groups", { limit: 200 })).groups;
   let at = query.get("at");
-  let from = Number(query.get("from")) || undefined;
-  let to = Number(query.get("to")) || undefined;
+  let from = Math.round(Number(query.get("from"))) || undefined;
+  let to = Math.round(Number(query.get("to"))) || undefined;
   /** @type {Score} */
   let found = await get("score", { group: chosen, from, to, width: 400 });
   /** @type {Drawing} */
@@ -142,9 +142,10 @@ export async function score({ main, query }) {
   canvas.addEventListener("pointercancel", () => { begun = -1; });
   /** @param {number} factor */
   const zoom = (factor) => {
-    const middle = at === null ? found.to : Date.parse(at);
-    const half = ((found.to - found.from) * factor) / 2;
-    [from, to] = at === null ? [found.to - half * 2, undefined] : [middle - half, middle + half];
+    const span = Math.max(2, Math.round((found.to - found.from) * factor));
+    const end = at === null ? found.to : Math.round(Date.parse(at) + span / 2);
+    from = Math.max(0, end - span);
+    if (at !== null) to = end;
     void load();
   };
   put(
