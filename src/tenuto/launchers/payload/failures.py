@@ -40,6 +40,11 @@ def left(code: object) -> tuple[JobFailureStatus, str]:
     return JobFailureStatus.FAILED, f"the task called sys.exit: {code}"[:_LONGEST_MESSAGE]
 
 
+def left_early() -> tuple[JobFailureStatus, str]:
+    """The same for `sys.exit(0)` in a module, in `__init__` or in an init task."""
+    return JobFailureStatus.FAILED, "sys.exit(0) was called before execute() began"
+
+
 def not_begun(error: OSError) -> tuple[JobFailureStatus, str]:
     """The same for a payload that could not settle in."""
     return JobFailureStatus.FAILED, f"EXEC: {disk_message(error)}"
