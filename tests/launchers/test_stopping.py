@@ -94,10 +94,11 @@ def test_a_task_that_returns_because_it_was_asked_to_stop_is_cancelled(
 
 
 HANDLER = "import signal; signal.signal(signal.SIGTERM, lambda *_: {}); print('ready', flush=True); "
+SLEEP = "print('ready', flush=True); time.sleep(1000)"
 WAIT = "while 'stopped' not in globals(): time.sleep(0.01)"
 POLITE = {
-    "catches and exits": "try: print('ready', flush=True); time.sleep(1000)\nexcept BaseException: sys.exit(0)",
-    "catches and returns": "try: print('ready', flush=True); time.sleep(1000)\nexcept BaseException: return 1",
+    "catches and exits": f"try: {SLEEP}\nexcept BaseException: sys.exit(0)",
+    "catches and returns": f"try: {SLEEP}\nexcept BaseException: return 'half'",
     "handles and exits": HANDLER.format("sys.exit(0)") + "time.sleep(1000)",
     "handles and returns": HANDLER.format("globals().update(stopped=True)") + f"\n{WAIT}\nreturn 'half'",
     "handles and leaves": HANDLER.format("os._exit(0)") + "time.sleep(1000)",

@@ -87,7 +87,7 @@ class ReportWriter:
 
 
 def read_report(fd: int, *, executes: bool = False) -> Report:
-    """All whole lines, the later over the earlier; `executes`: what holds while the payload has not said it."""
+    """All whole lines, the later over the earlier; `executes`: what holds until the payload says it."""
     said: dict[str, Any] = {"executes": executes}
     for line in os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")[:-1]:
         try:

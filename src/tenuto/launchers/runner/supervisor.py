@@ -133,7 +133,7 @@ class Supervisor:
         taken = signal.sigtimedwait(ENDING, _SIGNALS_APART_S if is_by_term else 0.0)
         if self._wish() is not None or (taken is not None and not self._is_meant_for_earlier()):
             self._stop = self._asked("SIGTERM")
-            # A task whose TERM is Tenuto's would have reported it. Of a command nobody knows what it was sent.
+            # A task that leaves TERM to Tenuto reports it; of a command the runner cannot know.
             self._is_stop_late = said.done and not said.handles_term
 
     def _wish(self) -> PayloadStop | None:

@@ -53,8 +53,8 @@ class PayloadVerdict(NamedTuple):
 def judge(ending: Ending) -> PayloadVerdict:
     """The verdict on a payload."""
     said = ending.report
-    # A good end after a request to stop says nothing: trainers and commands catch TERM, save half of their work
-    # and exit with 0. So the runner's own order of events decides, never how the process ended.
+    # A good end after a request to stop says nothing: trainers and commands catch TERM, save half of their
+    # work and exit with 0. So the runner's own order of events decides, never how the process ended.
     is_undisturbed = (ending.stop is None or ending.is_stop_late) and not ending.over_limit
     is_told = said.done or not said.executes
     if ending.exit_code == 0 and is_told and is_undisturbed and said.reason is None:
