@@ -280,6 +280,63 @@ if __name__ == "__main__":
     assert "has two classes called Note" in result.stderr
 
 
+SHARED_IDS = {
+    "two copies": '__xpmid__ = "my.sq"',
+    "one that is not used": '__xpmid__ = "my.sq"',
+    "a name of another class": '__xpmid__ = "shared_id.B"',
+    "another file": '__xpmid__ = "other.sq"',
+    "a config": '__xpmid__ = "my.part"',
+}
+
+
+@pytest.mark.parametrize("kind", SHARED_IDS)
+def test_one_id_for_two_classes_is_refused(place: Place, kind: str) -> None:
+    script = place.directory / "shared_id.py"
+    own = SHARED_IDS[kind]
+    (place.directory / "other.py").write_text(
+        'from tenuto import Param, Task\nclass Sq(Task):\n    __xpmid__ = "other.sq"\n    name: Param[str]\n'
+    )
+    theirs = {"a name of another class": "", "another file": ""}.get(kind, own)
+    parts = {"A": "A.C(name='x')", "B": "B.C(name='x')"}
+    base = "Task"
+    if kind == "a config":
+        base, parts = "Config", {one: f"Holds.C(part={made})" for one, made in parts.items()}
+    if kind == "one that is not used":
+        del parts["A"]
+    elif kind == "another file":
+        parts = {"A": parts["A"], "Sq": "Sq.C(name='x')"}
+    elif kind == "a name of another class":
+        parts = dict(reversed(parts.items()))
+    submits = "\n        ".join(f"print({made}.submit().result())" for made in parts.values())
+    script.write_text(
+        f"""{TASKS}
+from other import Sq
+
+class A({base}):
+    {own}
+    name: Param[str]
+    def execute(self): return "A"
+
+class B({base}):
+    {theirs}
+    name: Param[str]
+    def execute(self): return "B"
+
+class Holds(Task):
+    part: Param[Config]
+    def execute(self): return type(self.part).__name__
+
+if __name__ == "__main__":
+    with experiment(HERE / "ws", "x"):
+        {submits}
+"""
+    )
+    result = run(python(script), place.directory)
+    assert result.returncode == 1, result.stdout
+    assert "have one id, " in result.stderr
+    assert "give one of them another __xpmid__" in result.stderr
+
+
 def test_a_task_that_catches_its_end_and_returns_is_cancelled(place: Place) -> None:
     script = written(
         place,

@@ -384,8 +384,7 @@ UNFIT = {
     ),
     "a seed of numpy": ("import numpy\nnumpy.random.seed(3)", "seeds `numpy.random`"),
     "a seed of torch": (
-        "from types import SimpleNamespace as A\n"
-        "sys.modules['torch'] = A(default_generator=A(initial_seed=lambda: 42))",
+        "class torch:\n class default_generator:\n  initial_seed = lambda: 42\nsys.modules['torch'] = torch",
         "seeds `torch`",
     ),
     "a generator of numpy": ("import numpy\nkept = numpy.random.default_rng()", "random numbers"),

@@ -29,7 +29,7 @@ from tenuto.tasks.hints import Role, field
 from tenuto.tasks.identity import forget_digest
 from tenuto.tasks.live import generated_path, instantiate
 from tenuto.tasks.ports import job_context
-from tenuto.tasks.schema import DeprecatedParameter, Schema, conforms, schema_of
+from tenuto.tasks.schema import DEFAULT_OF_C, DeprecatedParameter, Schema, conforms, note_id, schema_of
 from tenuto.tasks.sealing import seal
 from tenuto.tasks.tags import Tagged, add_tag, tags
 
@@ -57,7 +57,12 @@ class ConfigMeta(ABCMeta):
         _refuse_generator(name, namespace.get("execute"))
         if "<locals>" in namespace.get("__qualname__", ""):
             namespace["__enclosing__"] = dict(sys._getframe(1).f_locals)
-        return super().__new__(mcs, name, bases, namespace, **options)
+        if "C" in namespace:  # else the default of a parameter called C could not be taken off the class
+            namespace[DEFAULT_OF_C] = namespace.pop("C")
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        if "__xpmid__" in namespace:
+            note_id(cls, namespace["__xpmid__"])
+        return cls
 
     @property
     def C(cls: type[T]) -> type[T]:

@@ -7,14 +7,16 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, ForwardRef, TypeVar
 
-from tenuto.errors import DeclarationError
+from tenuto.errors import ClassNotFound, DeclarationError
 from tenuto.light import NamedTuple, difflib, pathlib, pattern
 from tenuto.tasks.arguments import Mismatch, describe
 from tenuto.tasks.base import ConfigBase
 from tenuto.tasks.hints import UNSET, Choices, Field, PathGenerator, Prepared, Role, TPath, help, partial
-from tenuto.tasks.location import class_id
+from tenuto.tasks.location import class_id, find_loaded, same_source, source_of
 from tenuto.tasks.types import Convert, ValueType, value_type
 
+DEFAULT_OF_C = "__default_of_C__"
+"""Where the default of a parameter called ``C`` lies in a class, whose own ``C`` makes configs."""
 _ROLE_WORDS = pattern(r"\b(Param|Meta|Option|Constant|DataPath)\b")
 
 
@@ -171,6 +173,37 @@ def type_id(cls: type) -> str:
     return own
 
 
+_named: dict[str, dict[tuple[str, str], type]] = {}
+"""``__xpmid__`` -> the classes of modules that have it, by module and name: one declared again replaces itself."""
+
+
+def note_id(cls: type, own: object) -> None:
+    """Remembers a class that is declared with an ``__xpmid__``; a job cannot have one of a function."""
+    if isinstance(own, str) and "<locals>" not in cls.__qualname__:
+        _named.setdefault(own, {})[cls.__module__, cls.__qualname__] = cls
+
+
+def refuse_shared_id(schema: Schema) -> None:
+    """Refuses a class if another one has its id: the jobs of one would have the results of the other."""
+    cls = schema.cls
+    others = list(_named.get(schema.id, {}).values())
+    if "__xpmid__" in cls.__dict__:
+        others.append(find_loaded(schema.id))
+    for other in others:
+        if other is None or other is cls or schema.replacement is not None or "__deprecated__" in vars(other):
+            continue
+        if (
+            find_loaded(class_id(other)) is other
+            and type_id(other) == schema.id
+            and not same_source(other, cls)
+        ):
+            raise ClassNotFound(
+                f"{other.__qualname__} ({source_of(other)}) and {cls.__qualname__} ({source_of(cls)}) have one "
+                f"id, {schema.id!r}, so that one would have the results of the other: give one of them another "
+                f"__xpmid__, or delete it (in a notebook by `del {other.__qualname__}`)"
+            )
+
+
 def conforms(config: Any, annotation: Any) -> dict[str, Any]:
     """Checks the values of a config against a generic type such as ``Box[int]``.
 
@@ -202,6 +235,11 @@ def _parameters(cls: type[ConfigBase]) -> Iterator[tuple[str, Parameter]]:
         for declaration in _declared_in(owner, found):
             _check_override(found.get(declaration.name), declaration)
             found[declaration.name] = declaration
+        if DEFAULT_OF_C in owner.__dict__ and "C" not in found:
+            raise DeclarationError(
+                f"{owner.__qualname__}.C makes configs: annotate it, as in C: Param[float] = 1.0, or choose "
+                f"another name"
+            )
     bindings = _bindings(cls)
     for name, declaration in found.items():
         yield name, _parameter(declaration, bindings.get(declaration.owner, {}))
@@ -213,7 +251,7 @@ def _declared_in(owner: type, inherited: dict[str, Declaration]) -> list[Declara
     own = {declaration.name for declaration in declared}
     overridden = owner.__dict__["__overridden__"]
     for name in inherited:
-        if name not in own and name in owner.__dict__:
+        if name not in own and _stored_as(name) in owner.__dict__:
             overridden[name] = _taken_off(owner, name)
     return [
         *declared,
@@ -251,10 +289,16 @@ def _annotated_in(owner: type) -> list[Declaration]:
 def _taken_off(owner: type, name: str) -> Any:
     """The default of a parameter, which does not stay on the class: there it would answer, wrongly,
     for a live object whose values are not loaded yet."""
-    value = owner.__dict__.get(name)
-    if name in owner.__dict__:
-        type.__delattr__(owner, name)
+    stored = _stored_as(name)
+    value = owner.__dict__.get(stored)
+    if stored in owner.__dict__:
+        type.__delattr__(owner, stored)
     return value
+
+
+def _stored_as(name: str) -> str:
+    """What the default of a parameter is called in the class that gives it."""
+    return DEFAULT_OF_C if name == "C" else name
 
 
 def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
@@ -273,7 +317,7 @@ def _declaration(owner: type, name: str, annotation: Any) -> Declaration | None:
                 f"{owner.__qualname__}.{name}: {name!r} is a name that every {parent.__name__} has; "
                 f"choose another for the parameter"
             )
-    given = owner.__dict__.get(name, UNSET)
+    given = owner.__dict__.get(_stored_as(name), UNSET)
     field = given if isinstance(given, Field) else Field(ignore_default=given)
     helps = [hint.text for hint in hints if isinstance(hint, help)]
     if helps and not field.help:

@@ -10,7 +10,7 @@ from tenuto.errors import InvalidValue, MissingValue, TenutoError, UnsubmittedTa
 from tenuto.tasks.base import ConfigBase, caller, class_name, state_of
 from tenuto.tasks.graph import edges, postorder
 from tenuto.tasks.identity import has_digest
-from tenuto.tasks.schema import schema_of
+from tenuto.tasks.schema import refuse_shared_id, schema_of
 from tenuto.tasks.tags import merged
 
 
@@ -32,6 +32,8 @@ def seal(config: ConfigBase, *, to_run: bool = False) -> None:
     With `to_run`, every task whose result it uses must have been submitted.
     """
     nodes = check(config)
+    for schema in {schema_of(type(node)) for node in nodes}:
+        refuse_shared_id(schema)
     tags: dict[int, dict[str, Any]] = {}
     upstream: dict[int, tuple[ConfigBase, ...]] = {}
     for node in nodes:
