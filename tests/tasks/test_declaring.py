@@ -713,11 +713,11 @@ def test_a_parameter_may_be_called_c_and_have_a_default() -> None:
     assert (Svc.C().C, Svc.C(C=2).C, SvcOfTen.C().C, Ridge.C().C) == (1.0, 2.0, 10.0, 0.5)
     assert (Svc.C(C=2).instance().C, Svc.C().instance().C) == (2.0, 1.0)
     assert Svc.C.C is Svc.C
-    with pytest.raises(DeclarationError, match="Odd.C makes configs: annotate it"):
 
-        class Odd(Config):
-            C = 3
+    class Odd(Config):
+        C = 3
 
+    with pytest.raises(DeclarationError, match="makes configs: annotate it"):
         Odd.C()
 
 

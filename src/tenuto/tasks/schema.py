@@ -174,7 +174,7 @@ def type_id(cls: type) -> str:
 
 
 _named: dict[str, dict[tuple[str, str], type]] = {}
-"""``__xpmid__`` -> the classes of modules that have it, by module and name: one declared again replaces itself."""
+"""``__xpmid__`` -> classes that have it, by module and name: one that is declared again replaces itself."""
 
 
 def note_id(cls: type, own: object) -> None:
@@ -198,9 +198,10 @@ def refuse_shared_id(schema: Schema) -> None:
             and not same_source(other, cls)
         ):
             raise ClassNotFound(
-                f"{other.__qualname__} ({source_of(other)}) and {cls.__qualname__} ({source_of(cls)}) have one "
-                f"id, {schema.id!r}, so that one would have the results of the other: give one of them another "
-                f"__xpmid__, or delete it (in a notebook by `del {other.__qualname__}`)"
+                f"{other.__qualname__} ({source_of(other)}) and {cls.__qualname__} ({source_of(cls)}) "
+                f"have one id, {schema.id!r}, so that one would have the results of the other: "
+                f"give one of them another __xpmid__, or delete it (in a notebook by "
+                f"`del {other.__qualname__}`)"
             )
 
 

@@ -13,7 +13,7 @@ from _thread import get_ident
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tenuto.errors import TaskCancelled, TenutoError
+from tenuto.errors import TaskCancelled
 from tenuto.launchers.payload.assignment import Assignment
 from tenuto.launchers.payload.context import RunningJob, hold_partials
 from tenuto.launchers.payload.report import ReportWriter
@@ -225,7 +225,9 @@ def _report_result(
     try:
         form = kept(result, stem, pickles=getattr(task, "__pickle_result__", False))
         reporter.done(form, **cancellation.settle())
-    except (TypeError, ValueError, RecursionError, TenutoError) as error:
+    except (OSError, MemoryError):
+        raise  # the machine failed, and not the value
+    except Exception as error:  # noqa: BLE001  libraries raise what they like
         # Hours of work may be in the job's directory: what cannot be kept does not undo what was done.
         problem = f"{type(task).__name__}.execute() returned something that cannot be kept: {error}"
         _say(f"tenuto: {problem}; see docs/experiments.md for what can")
@@ -240,14 +242,21 @@ def kept(value: Any, stem: str, *, pickles: bool = False) -> Any:
     """
     if _is_plain(value, 0):
         return value
-    return results.Encoder(stem, pickles=pickles).encoded(value)
+    encoder = results.Encoder(stem, pickles=pickles)
+    try:
+        return encoder.encoded(value)
+    except BaseException:
+        encoder.discard()
+        raise
 
 
 def _is_plain(value: Any, depth: int) -> bool:
     """True for what JSON says, and gives back, as it is."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if value is None or kind in (bool, int, float):
         return True
+    if kind is str:
+        return value.isascii() or results.is_text(value)
     if depth > 50:
         return False
     if kind is list:
@@ -255,7 +264,8 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is not dict:
         return False
     return all(
-        type(key) is str and key[:1] != "$" and _is_plain(item, depth + 1) for key, item in value.items()
+        type(key) is str and key[:1] != "$" and _is_plain(key, depth) and _is_plain(item, depth + 1)
+        for key, item in value.items()
     )
 
 
