@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenuto import (
+    Config,
+    DataPath,
     DirtyGitAction,
     LightweightTask,
     Listener,
@@ -18,10 +22,18 @@ from tenuto import (
     Task,
     TransientMode,
     experiment,
+    grid,
     stop_tags,
     tag,
 )
-from tenuto.errors import DeclarationError, GraphError, ParameterError
+from tenuto.errors import (
+    DeclarationError,
+    GraphError,
+    LauncherNotFound,
+    NoExperiment,
+    ParameterError,
+    TokenError,
+)
 from tenuto.experiments.checked_arguments import checked
 from tenuto.scheduler.listeners import Announcer
 from tenuto.settings import Settings
@@ -35,7 +47,7 @@ class Plain(Task):
 
     def execute(self) -> None: ...
 
-    def out(self) -> None: ...
+    def out(self, dep: object) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -57,6 +69,7 @@ class Plain(Task):
         {"register_signals": "yes"},
         {"project_paths": 5},
         {"submit_hooks": [5]},
+        {"submit_hooks": 5},
     ],
 )
 def test_an_experiment_refuses_what_it_cannot_use(tmp_path: Path, given: dict[str, object]) -> None:
@@ -120,6 +133,56 @@ def test_callbacks_and_dependencies_are_checked_at_the_call() -> None:
         with pytest.raises((ParameterError, GraphError)):
             wrong()
     task.watch_output("out", print)
+
+
+class NoTask(Config):
+    x: Param[int] = 0
+
+
+def test_arguments_of_an_experiment_are_checked_at_the_call(tmp_path: Path) -> None:
+    wrong: list[Callable[[Any], object]] = [
+        lambda xp: xp.results("Plain"),
+        lambda xp: xp.results(Plain.C()),
+        lambda xp: xp.results(NoTask),
+        lambda xp: xp.tag(5),
+        lambda xp: xp.token(5, 1),
+        lambda xp: xp.token("gpu", 1)(Plain.C(), 1),
+        lambda xp: xp.token("gpu", 1)(1, NoTask.C()),
+        lambda xp: xp.add_service(5),
+        lambda xp: xp.subscribe(5),
+        lambda xp: Plain.C().submit(init_tasks=5),  # type: ignore[arg-type]
+        lambda xp: grid(Plain, [1]),  # type: ignore[arg-type]
+        lambda xp: grid(dict, {"x": [1]}),  # type: ignore[type-var]
+        lambda xp: grid(Plain, {5: [1]}),  # type: ignore[dict-item]
+        lambda xp: grid(Plain, {"x": [1]}, x=2),
+    ]
+    with experiment(tmp_path, "x", run_mode="dry_run") as xp:
+        for call in wrong:
+            with pytest.raises((ParameterError, TokenError), match=r"test_misuse.py|gpu"):
+                call(xp)
+        assert xp.results(Plain) == []
+    for late in (lambda: xp.setenv("A", 1), lambda: xp.token("gpu", 1), xp.gpu_token):
+        with pytest.raises(NoExperiment, match="comes after its block"):
+            late()
+    with pytest.raises(LauncherNotFound, match="'wrm'"):
+        experiment(tmp_path, "x", launcher="wrm")
+
+
+class Reads(Task):
+    place: DataPath
+
+    def execute(self) -> str:
+        return self.place.read_text()
+
+
+def test_a_relative_data_path_is_refused_where_it_is_submitted(tmp_path: Path) -> None:
+    with experiment(tmp_path, "x", run_mode="dry_run"):
+        for task in (Reads.C(place=Path("data/x")), Reads.C(place=Path("data/x")).seal()):
+            with pytest.raises(
+                ParameterError, match=r"Reads.place is a relative path.*Path\('data/x'\).resolve"
+            ):
+                task.submit()
+        Reads.C(place=tmp_path / "x").submit()
 
 
 def test_dependencies_that_were_not_submitted_or_come_too_late_are_refused(tmp_path: Path) -> None:

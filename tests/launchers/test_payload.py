@@ -132,7 +132,7 @@ from dataclasses import dataclass
 class Refuses:
     x: int = 0
     def __getattribute__(self, name):
-        return type(self) if name == "__class__" else 1 / 0
+        return 1 / 0 if name == "__dict__" else object.__getattribute__(self, name)
 """
 
 

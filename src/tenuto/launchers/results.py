@@ -138,14 +138,14 @@ def _container(value: Any, inner: Callable[[Any], Any]) -> Any:
         if kind in (collections.OrderedDict, collections.Counter):
             return {f"${kind.__name__}": _pairs(value, inner)}
         if kind is collections.defaultdict:
-            name = getattr(value.default_factory, "__name__", None)
+            name: Any = getattr(value.default_factory, "__name__", None)
             if value.default_factory is not _FACTORIES.get(name):
                 raise TypeError(
                     "a defaultdict is kept if its default_factory is int, list or the like: use dict"
                 )
             return {"$defaultdict": [name, _pairs(value, inner)]}
     if isinstance(value, tuple) and hasattr(kind, "_fields") and not getattr(value, "__dict__", None):
-        parts = dict(zip(value._fields, value, strict=True))
+        parts = dict(zip(kind._fields, value, strict=True))
         return {"$namedtuple": [_place(kind), inner(parts)]}
     if hasattr(kind, "__dataclass_fields__") and _is_made_of_attributes(kind):
         return {"$dataclass": [_place(kind), inner(_attributes(value))]}

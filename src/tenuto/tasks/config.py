@@ -325,7 +325,7 @@ class Config(ConfigBase, metaclass=ConfigMeta):
         return self
 
     def copy(self) -> Self:
-        """An open copy with the same values, tags and dependencies."""
+        """An open copy with the same values, tags, dependencies and watchers."""
         return copyconfig(self)
 
     def instance(self, directory: Path | str | None = None) -> Self:
@@ -435,12 +435,12 @@ def copyconfig(config: C, **changes: Any) -> C:
     """An open copy of a config, also of a sealed one, with some values changed.
 
     `changes`: parameter -> value; `UnknownParameter` or `InvalidValue` for one that does not fit. The configs
-    inside are shared, not copied; tags, dependencies and origin come along.
+    inside are shared, not copied; tags, dependencies, watchers, callbacks and origin come along.
     """
     state = state_of(config)
     copied: C = object.__new__(type(config))
     kept = ConfigState()
-    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required"]
+    names = ["is_meta", "own_tags", "tags_stop", "origin", "is_there", "required", "completion_callbacks"]
     if state.is_given_out:
         names += ["is_given_out", "generated_in"]
     for name in names:
@@ -450,7 +450,20 @@ def copyconfig(config: C, **changes: Any) -> C:
     copied.__dict__.update(config.__dict__)
     for name, value in changes.items():
         assign(copied, name, value)
+    if state.watchers:
+        kept.watchers = tuple((_rebound(method, config, copied), call) for method, call in state.watchers)
     return copied
+
+
+def _rebound(method: Any, config: Any, copied: Any) -> Any:
+    """The method of a copy, or of a config in it, in place of that of the original."""
+    for before, after in (
+        (config, copied),
+        *((config.__dict__[n], copied.__dict__[n]) for n in config.__dict__),
+    ):
+        if method.__self__ is before:
+            return getattr(after, method.__name__, method)
+    return method
 
 
 def sealed_set(config: ConfigBase, name: str, value: Any) -> None:

@@ -36,6 +36,8 @@ class Paths:
     """Whether parameters that are paths count in identities, as the experiments of this process have it."""
 
     are_counted = True
+    are_data = False
+    """Some class of this process has a `DataPath`."""
 
 
 _OF_PATHS = pattern(r"(?:list|set|tuple)?\W*Path(?:\W|None|\.\.\.)*")
@@ -82,6 +84,7 @@ class Schema:
     __slots__ = (
         "cls",
         "config_names",
+        "data_names",
         "default_forms",
         "defaults",
         "deprecated",
@@ -113,6 +116,8 @@ class Schema:
         self.generators = {p.name: _placed(cls, p.generator) for p in every if p.generator is not None}
         self.required = tuple(p.name for p in every if p.required)
         self.config_names = tuple(p.name for p in every if p.type.holds_configs)
+        self.data_names = tuple(p.name for p in every if p.role is Role.DATA)
+        Paths.are_data = Paths.are_data or bool(self.data_names)
 
     def suggestion(self, name: str) -> str:
         """`` Did you mean 'lr'?``, or the list of what exists."""
@@ -187,16 +192,13 @@ def refuse_shared_id(schema: Schema) -> None:
     """Refuses a class if another one has its id: the jobs of one would have the results of the other."""
     cls = schema.cls
     others = list(_named.get(schema.id, {}).values())
-    if "__xpmid__" in cls.__dict__:
-        others.append(find_loaded(schema.id))
+    if "__xpmid__" in cls.__dict__ and (named := find_loaded(schema.id)) is not None:
+        others.append(named)
     for other in others:
-        if other is None or other is cls or schema.replacement is not None or "__deprecated__" in vars(other):
-            continue
-        if (
-            find_loaded(class_id(other)) is other
-            and type_id(other) == schema.id
-            and not same_source(other, cls)
-        ):
+        is_current = find_loaded(class_id(other)) is other and issubclass(other, ConfigBase)
+        is_replaced = schema.replacement is not None or "__deprecated__" in vars(other)
+        is_one = other is cls or same_source(other, cls)
+        if is_current and not is_replaced and not is_one and type_id(other) == schema.id:
             raise ClassNotFound(
                 f"{other.__qualname__} ({source_of(other)}) and {cls.__qualname__} ({source_of(cls)}) "
                 f"have one id, {schema.id!r}, so that one would have the results of the other: "
@@ -415,10 +417,10 @@ def _defaults(declaration: Declaration, kept: ValueType) -> tuple[Any, Any]:
     if declaration.role is Role.CONSTANT:
         return (field.default if field.default is not UNSET else ignored), UNSET
     if field.default is not UNSET:
-        # Beside a default, True is a flag: also for a bool, of which the other value cannot be ignored.
-        return field.default, (field.default if ignored is True else ignored)
+        # Beside a default, True is a flag, also for a bool: `ignore_value` names a value, whatever it is.
+        return field.default, (field.default if field.is_flag else ignored)
     if field.default_factory is not None:
-        return UNSET, (IGNORED_FACTORY if ignored is True else ignored)
+        return UNSET, (IGNORED_FACTORY if field.is_flag else ignored)
     is_optional = declaration.role in (Role.PARAM, Role.META) and kept.name.endswith(" | None")
     if ignored is UNSET and declaration.generator is None and is_optional:
         return None, UNSET  # which counts: so it did while it had to be given

@@ -56,8 +56,9 @@ def _relative(error: BaseException) -> str:
     if not isinstance(path, str) or os.path.isabs(path) or not path:
         return ""
     return (
-        f"; a job runs in its own directory, {os.getcwd()}, and {path!r} was looked for there: give the path "
-        f"as a parameter, as in Meta[Path] or DataPath, or use Path(__file__).parent / {path!r}"
+        f"; a job runs in its own directory, {os.getcwd()}, and {path!r} was looked for there: give an "
+        f"absolute path as a parameter, as in Path({path!r}).resolve() for Meta[Path] or DataPath, or use "
+        f"Path(__file__).parent / {path!r}"
     )
 
 
