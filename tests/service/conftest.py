@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +35,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     yield start
     for process in started:
         process.close()
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that other users may pass through; pytest's own is closed to them."""
+    made = Path(tempfile.mkdtemp(prefix="tn-sandbox-", dir="/tmp"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +30,7 @@ P = PayloadState
 
 ATTEMPTS = {
     "read another job": "cat {other}/secret",
+    "read the result of another job": "head -c 1 {result}",
     "list other jobs": "ls {jobs}",
     "read the database": "head -c 1 {data}/node.sqlite",
     "read the node's secret": "cat {data}/node.token",
@@ -58,15 +58,6 @@ ONLY_IN_BWRAP = {
 }
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory that other users may pass through; pytest's own is closed to them."""
-    made = Path(tempfile.mkdtemp(prefix="tn-sandbox-", dir="/tmp"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
 @pytest.fixture(params=["bwrap", "uid"])
 def sandbox(request: pytest.FixtureRequest, directory: Path, require: Callable[[str], None]) -> Sandbox:
     if request.param == "bwrap":
@@ -91,12 +82,15 @@ def could(sandbox: Sandbox, directory: Path) -> list[str]:
         other = job(directory, "exec sleep 100\n", "other")
         (Path(other.directory) / "secret").write_text("secret")
         first = await node.submit(other)
+        done = await node.submit(job(directory, "echo secret\n", "done"))
+        await ended(node, done.id, directory / "done.zip")
         while not (pid := neighbour(embedded)):
             await node.retrieve(first.id, P.RUNNING, 0.05, "")
         (directory / "node" / "node.token").write_text("secret")
         (directory / "node" / "node.token").chmod(0o600)
         places = {
             "other": embedded.runner.place("other").work,
+            "result": embedded.runner.place("done").result,
             "jobs": directory / "node" / "jobs" / "payload",
             "data": directory / "node",
             "node": os.getpid(),

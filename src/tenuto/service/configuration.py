@@ -17,8 +17,8 @@ from tenuto.service.decisions import Quota
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import is_service
-from tenuto.service.node.node import OPEN_DIRECTORY, NodePlan
-from tenuto.service.node.sandbox import choose
+from tenuto.service.node.node import NodePlan, make_directory
+from tenuto.service.node.sandbox import choose, may_change_uid
 from tenuto.service.node.work import Terms, passed_on
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
@@ -100,8 +100,7 @@ def node_plan(
     database = (node.database if under is None else None) or data / NODE_DATABASE
     refuse_unusable(database, NODE_MIGRATIONS)
     for directory in (data.parent, data) if under is not None else (data,):
-        # Passable for the uids of payloads, which see nothing in it; everything below has a mode of its own.
-        directory.mkdir(mode=OPEN_DIRECTORY, parents=True, exist_ok=True)
+        make_directory(directory, is_passed=may_change_uid(node.sandbox))
     return NodePlan(
         name,
         data,

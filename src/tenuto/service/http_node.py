@@ -27,7 +27,7 @@ from tenuto.errors import (
 )
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
-from tenuto.service.node.packer import remove_quietly, sync_directory
+from tenuto.service.node.packer import private, remove_quietly, sync_directory
 from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
 
 CONNECT_S = 5.0
@@ -198,7 +198,7 @@ class HttpNode:
         part = f"{target}.part"
         digest, size = hashlib.sha256(), 0
         try:
-            with await asyncio.to_thread(open, part, "wb") as file:
+            with await asyncio.to_thread(open, part, "wb", opener=private) as file:
                 async for piece in _pieces(answer):
                     digest.update(piece)
                     size += len(piece)
