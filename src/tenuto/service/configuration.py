@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tenuto.clock import Randomness
 from tenuto.database import refuse_unusable
+from tenuto.database.database_urls import SQLITE, database_url
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
@@ -18,10 +19,11 @@ from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import is_service
 from tenuto.service.node.node import NodePlan, make_directory
-from tenuto.service.node.sandbox import choose, may_change_uid
+from tenuto.service.node.sandbox import Private, choose, may_change_uid, refuse_exposed
 from tenuto.service.node.work import Terms, passed_on
 from tenuto.service.nodes import Node
 from tenuto.service.parts import Offered
+from tenuto.service.places import DataPlaces
 from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
@@ -31,6 +33,7 @@ from tenuto.workspace.markers import Durability
 EMBEDDED = "local"
 EXAMPLE = "example"
 NODE_DATABASE = "node.sqlite"
+NODE_SECRET = "node.token"
 
 
 def database_of(settings: ServiceSettings) -> str:
@@ -84,11 +87,17 @@ def _terms(settings: Settings, service: OfferedSettings) -> Terms:
 
 
 def node_plan(
-    settings: Settings, variables: Mapping[str, str], *, under: Path | None, is_exposed: bool
+    settings: Settings,
+    variables: Mapping[str, str],
+    *,
+    under: Path | None,
+    is_exposed: bool,
+    tls: tuple[Path | None, Path | None] = (None, None),
 ) -> NodePlan:
     """How a node is to be; ``under``: the data of the server that it is embedded in.
 
-    Its directory is made, unless its database cannot be used.
+    Its directory is made, unless its database cannot be used or payloads would see what is not theirs.
+    ``tls``: certificate and key of this process.
     """
     node = settings.node
     if under is None:
@@ -99,6 +108,13 @@ def node_plan(
     data = Path(data).absolute()
     database = (node.database if under is None else None) or data / NODE_DATABASE
     refuse_unusable(database, NODE_MIGRATIONS)
+    private = _private(settings, (data, database), is_server=under is not None, tls=tls)
+    paths = {
+        service: tuple(map(str, offered.paths))
+        for service, offered in settings.services.items()
+        if under is None or not offered.nodes or name in offered.nodes
+    }
+    refuse_exposed(node.sandbox, private, paths)
     for directory in (data.parent, data) if under is not None else (data,):
         make_directory(directory, is_passed=may_change_uid(node.sandbox))
     return NodePlan(
@@ -107,10 +123,35 @@ def node_plan(
         database,
         node.slots,
         settings.launcher,
-        choose(node.sandbox, str(data), must=is_exposed),
+        choose(node.sandbox, str(data), must=is_exposed, private=private, paths=paths),
         terms(settings),
         passed_on(variables, node.pass_environment),
         node.max_age_s,
+    )
+
+
+def _private(
+    settings: Settings,
+    node: tuple[Path, Path],
+    *,
+    is_server: bool,
+    tls: tuple[Path | None, Path | None],
+) -> Private:
+    """What no payload may see: of the node, and of the server in its process or in its settings."""
+    data, database = node
+    files = [*settings.files, settings.node.token_file or data / NODE_SECRET, *tls]
+    files += [remote.token_file for remote in settings.nodes.values()]
+    databases = [str(database.absolute())]
+    url = database_url(database_of(settings.service))
+    if url.database and url.drivername == SQLITE and (is_server or os.path.exists(url.database)):
+        databases.append(os.path.abspath(url.database))
+    directories = [str(data)]
+    if is_server or os.path.isdir(DataPlaces(str(settings.service.data)).jobs):
+        directories.append(os.path.abspath(settings.service.data))
+    return Private(
+        tuple(directories),
+        tuple(os.path.abspath(path) for path in files if path is not None),
+        tuple(databases),
     )
 
 
@@ -135,7 +176,7 @@ def node_limits(settings: Settings) -> UploadLimits:
 
 def node_secret(node: NodeSettings, data: Path, randomness: Randomness, *, must: bool) -> str | None:
     """The secret that servers must give to a node: read from its file, which is made if it must be there."""
-    path = node.token_file or data / "node.token"
+    path = node.token_file or data / NODE_SECRET
     try:
         return _secret_in(path)
     except FileNotFoundError:

@@ -46,7 +46,8 @@ def command(
     address = node_address(settings, (tls_cert, tls_key))
     machine = this_machine()
     exposed = not address.is_loopback
-    plan = node_plan(settings, process_environment(), under=None, is_exposed=exposed)
+    tls = (tls_cert, tls_key)
+    plan = node_plan(settings, process_environment(), under=None, is_exposed=exposed, tls=tls)
     secret = node_secret(settings.node, plan.data, machine.randomness, must=exposed)
     node = EmbeddedNode(plan, machine)
     front = NodeFront(node, secret, __version__, machine.clock, node_limits(settings))
