@@ -79,7 +79,8 @@ def directory() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A node without a server and without a sandbox."""
-    process = Process("node", "--sandbox", "none", "--port", "0", cwd=tmp_path_factory.mktemp("noded"))
+    arguments = ("--sandbox", "none", "--insecure", "--port", "0")
+    process = Process("node", *arguments, cwd=tmp_path_factory.mktemp("noded"))
     yield process
     process.close()
 
