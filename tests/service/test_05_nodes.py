@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent
 from tenuto.launchers.instructions import Limits
@@ -25,6 +27,7 @@ from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.local_node import LocalNode
+from tenuto.service.names import file_name, folded
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
@@ -125,6 +128,36 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
             assert not list(tmp_path.glob("*.part"))
 
     run(main())
+
+
+NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cf", "Cs", "Cn")), min_size=1, max_size=80)
+
+
+@settings(max_examples=25)
+@given(names=st.lists(NAMES, max_size=30, unique_by=folded))
+@example(
+    names=["my file", "café", "[1].pdb", "a+b", "x,y", "it's", 'x:"y', "a%20b", "%22", "é" * 127, ";=\"'"]
+)
+def test_file_names_are_the_same_on_both_ends_of_the_wire(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    """From the server's disk by HTTP to the node's, and back in the result."""
+    directory = tmp_path_factory.mktemp("names")
+    taken = [name for name in names if file_name(name.encode())[1] is None and folded(name) != "run.sh"]
+    sent = job(directory, "true\n")
+    for name in taken:
+        (Path(sent.directory) / name).write_text(name)
+
+    async def main() -> dict[str, bytes]:
+        async with http(directory) as (node, _):
+            status = await node.submit(sent)
+            await ended(node, status.id, directory / "got.zip")
+            archive = zipfile.ZipFile(directory / "got.zip")
+            return {name: archive.read(name) for name in archive.namelist() if "/" not in name}
+
+    came = run(main())
+    del came["run.sh"]
+    assert came == {name: name.encode() for name in taken}
 
 
 @asynccontextmanager

@@ -76,7 +76,7 @@ class HttpNode:
 
     async def submit(self, job: Outgoing) -> PayloadStatus:
         is_ours = await self._knows_keys()
-        form = aiohttp.FormData()
+        form = aiohttp.FormData(quote_fields=False)  # quoted, names would arrive with percent signs
         for name, value in (
             ("service", job.service),
             ("user_id", job.user_id),
