@@ -17,7 +17,6 @@ from tenuto.database.database_urls import SQLITE, database_url
 from tenuto.errors import InvalidSetting, UnsafeService
 from tenuto.launchers.instructions import Limits
 from tenuto.service.decisions import Quota
-from tenuto.service.guard import is_loopback
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.http_server import Address
 from tenuto.service.names import is_service
@@ -32,6 +31,7 @@ from tenuto.service.tables import NODE_MIGRATIONS
 from tenuto.service.uploads import UploadLimits
 from tenuto.settings import Settings, Url
 from tenuto.settings.service import NodeSettings, OfferedSettings, ServiceSettings
+from tenuto.web.hosts import is_loopback
 from tenuto.workspace.markers import Durability
 
 EMBEDDED = "local"
