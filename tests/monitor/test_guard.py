@@ -201,7 +201,7 @@ def test_hosts_are_read_strictly(served: Served) -> None:
 
 
 def test_half_requests_end_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever can connect cannot keep the descriptors of the server; others are answered meanwhile."""
+    """A stranger who can connect cannot keep the descriptors of the server; others are answered meanwhile."""
     monkeypatch.setattr(served.server.protocol, "limits", LIMITS._replace(header_s=0.3, connections=40))
     halves = [b"", b"GET /healthz HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "] * 10
     with contextlib.ExitStack() as stack:
