@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
 import os
+import sqlite3
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -126,6 +128,34 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
             assert await node.read_log(status.id, "stdout", 0, 100) == b"1 example\n"
             assert await node.read_log(status.id, "stdout", 2, 100) == b"example\n"
             assert not list(tmp_path.glob("*.part"))
+
+    run(main())
+
+
+def test_an_end_that_the_database_could_not_keep_is_kept_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-3: another program holds the node's database, as a backup does, for longer than it is waited for."""
+    monkeypatch.setattr("tenuto.service.node.node.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tenuto.service.node.runner.WRITE_AGAIN_S", 0.1, raising=False)
+    failed = asyncio.Event()
+    monkeypatch.setattr(
+        "tenuto.service.node.runner.log", lambda action, *_, **__: action == "stage_failed" and failed.set()
+    )
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, _):
+            go = tmp_path / "go"
+            status = await node.submit(job(tmp_path, f"until [ -e {go} ]; do sleep 0.05; done\n"))
+            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+            with contextlib.closing(sqlite3.connect(tmp_path / "node" / "node.sqlite")) as backup:
+                backup.execute("BEGIN IMMEDIATE")
+                go.touch()
+                await asyncio.wait_for(failed.wait(), 60)
+                backup.rollback()
+            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
 
     run(main())
 

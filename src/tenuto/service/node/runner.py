@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenuto.errors import NodeRefusal
+from tenuto.errors import DatabaseError, NodeRefusal
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
@@ -38,6 +38,7 @@ TASK = "payload"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
+WRITE_AGAIN_S = 5.0
 LOOK_AT_SIZE_S = 2.0
 SHORTEST_RUN_S = 0.1
 """A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
@@ -191,13 +192,23 @@ class PayloadRunner:
             await job.finished()
             if watch is not None:
                 watch.cancel()
-            await self._settle(row, job, place)
+            while not await self._is_settled(row, job, place):
+                await asyncio.sleep(WRITE_AGAIN_S)
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
             self._open.pop(row.id, None)
             self._ids.pop(job.job_id, None)
             self._over_limit.discard(row.id)
+
+    async def _is_settled(self, row: PayloadRow, job: Job, place: Place) -> bool:
+        """Whether the end of a payload is kept; a database that cannot be written now is tried again."""
+        try:
+            await self._settle(row, job, place)
+        except DatabaseError as error:
+            log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
+            return False
+        return True
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""
