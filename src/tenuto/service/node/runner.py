@@ -192,8 +192,7 @@ class PayloadRunner:
             await job.finished()
             if watch is not None:
                 watch.cancel()
-            while not await self._is_settled(row, job, place):
-                await asyncio.sleep(WRITE_AGAIN_S)
+            await self._settle_at_last(row, job, place)
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
@@ -201,14 +200,14 @@ class PayloadRunner:
             self._ids.pop(job.job_id, None)
             self._over_limit.discard(row.id)
 
-    async def _is_settled(self, row: PayloadRow, job: Job, place: Place) -> bool:
-        """Whether the end of a payload is kept; a database that cannot be written now is tried again."""
-        try:
-            await self._settle(row, job, place)
-        except DatabaseError as error:
-            log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
-            return False
-        return True
+    async def _settle_at_last(self, row: PayloadRow, job: Job, place: Place) -> None:
+        """Settles a payload; a database that cannot be written now is tried again."""
+        while True:
+            try:
+                return await self._settle(row, job, place)
+            except DatabaseError as error:
+                log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
+                await asyncio.sleep(WRITE_AGAIN_S)
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""
