@@ -311,20 +311,21 @@ def test_a_node_that_cannot_hide_the_service_does_not_start(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give payloads a uid of their own")
-@pytest.mark.parametrize("name", ["tenuto.toml", "node.token", "near.sqlite"])
+@pytest.mark.parametrize("name", ["tenuto.toml", "node.token", "near.sqlite", "tls.key"])
 def test_a_file_that_the_uids_of_payloads_could_read_is_refused(
     tenuto: Callable[..., Any], directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(directory)
     (directory / "tenuto.toml").write_text(f'[node]\ntoken_file = "{directory}/node.token"\n')
     (directory / "node.token").write_text("secret\n")
+    (directory / "tls.key").touch()
     for path in directory.iterdir():
         path.chmod(0o600)
     if name.endswith("sqlite"):
         (directory / "tenuto.toml").write_text(f'[service]\ndatabase = "{directory}/near.sqlite"\n')
         (directory / name).touch()
     (directory / name).chmod(0o644)
-    ended = tenuto("node", "--sandbox", "uid", "--port", "0")
+    ended = tenuto("node", "--sandbox", "uid", "--port", "0", "--tls-cert", "tls.key", "--tls-key", "tls.key")
     assert ended.returncode == 2
     assert f"payloads could read {directory / name}: chmod 600" in ended.stderr
 

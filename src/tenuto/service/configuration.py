@@ -188,9 +188,10 @@ def node_secret(node: NodeSettings, data: Path, randomness: Randomness) -> str:
                 file.write(f"tnn_{randomness.nonce()}{randomness.nonce()}\n")
             with suppress(FileExistsError):  # whole, or not at all; another node may have been faster
                 os.link(part, path)
-            part.unlink()
     except OSError as error:
         raise InvalidSetting(f"the node's secret cannot be kept: {path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
     return _secret_in(path)
 
 
