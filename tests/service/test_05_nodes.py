@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
 import os
+import sqlite3
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +20,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent
 from tenuto.launchers.instructions import Limits
@@ -25,6 +29,7 @@ from tenuto.lifecycle.service import PayloadState
 from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.local_node import LocalNode
+from tenuto.service.names import file_name, folded
 from tenuto.service.node.node import EmbeddedNode, NodePlan
 from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
@@ -125,6 +130,64 @@ def test_a_job_is_run_and_its_result_is_whole(made: Made, tmp_path: Path) -> Non
             assert not list(tmp_path.glob("*.part"))
 
     run(main())
+
+
+def test_an_end_that_the_database_could_not_keep_is_kept_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2-3: another program holds the node's database, as a backup does, for longer than it is waited for."""
+    monkeypatch.setattr("tenuto.service.node.node.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tenuto.service.node.runner.WRITE_AGAIN_S", 0.1, raising=False)
+    failed = asyncio.Event()
+    monkeypatch.setattr(
+        "tenuto.service.node.runner.log", lambda action, *_, **__: action == "stage_failed" and failed.set()
+    )
+
+    async def main() -> None:
+        async with local(tmp_path) as (node, _):
+            go = tmp_path / "go"
+            status = await node.submit(job(tmp_path, f"until [ -e {go} ]; do sleep 0.05; done\n"))
+            while (await node.retrieve(status.id, P.PREPARED, 5, "")).status.state is not P.RUNNING:
+                pass
+            with contextlib.closing(sqlite3.connect(tmp_path / "node" / "node.sqlite")) as backup:
+                backup.execute("BEGIN IMMEDIATE")
+                go.touch()
+                await asyncio.wait_for(failed.wait(), 60)
+                backup.rollback()
+            retrieved = await ended(node, status.id, tmp_path / "got.zip")
+            assert retrieved.status.state is P.COMPLETED
+
+    run(main())
+
+
+NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cf", "Cs", "Cn")), min_size=1, max_size=80)
+
+
+@settings(max_examples=25)
+@given(names=st.lists(NAMES, max_size=30, unique_by=folded))
+@example(
+    names=["my file", "café", "[1].pdb", "a+b", "x,y", "it's", 'x:"y', "a%20b", "%22", "é" * 127, ";=\"'"]
+)
+def test_file_names_are_the_same_on_both_ends_of_the_wire(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    """From the server's disk by HTTP to the node's, and back in the result."""
+    directory = tmp_path_factory.mktemp("names")
+    taken = [name for name in names if file_name(name.encode())[1] is None and folded(name) != "run.sh"]
+    sent = job(directory, "true\n")
+    for name in taken:
+        (Path(sent.directory) / name).write_text(name)
+
+    async def main() -> dict[str, bytes]:
+        async with http(directory) as (node, _):
+            status = await node.submit(sent)
+            await ended(node, status.id, directory / "got.zip")
+            archive = zipfile.ZipFile(directory / "got.zip")
+            return {name: archive.read(name) for name in archive.namelist() if "/" not in name}
+
+    came = run(main())
+    del came["run.sh"]
+    assert came == {name: name.encode() for name in taken}
 
 
 @asynccontextmanager

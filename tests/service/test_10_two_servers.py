@@ -30,6 +30,7 @@ def two(start: Start, directory: Path, url: str, count: int = 2) -> tuple[Proces
         f'[service]\ndata = "{directory}/data"\n'
         f'[services.example]\nnodes = ["{worker.url}"]\nruns_per_user = 5\nmax_runs = 20\n'
         f'[services.other]\nnodes = ["{worker.url}"]\nruns_per_user = 3\nmax_runs = 20\n'
+        f'[node]\ndata = "{directory}/n/node"\n'
     )
     return worker, [start("serve", "--db", url, cwd=directory) for _ in range(count)]
 

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -27,7 +29,8 @@ from tenuto.errors import (
 )
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
-from tenuto.service.node.packer import remove_quietly, sync_directory
+from tenuto.service.contract import ErrorCode
+from tenuto.service.node.packer import private, remove_quietly, sync_directory
 from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
 
 CONNECT_S = 5.0
@@ -35,6 +38,8 @@ READ_S = 40.0
 PIECE = 1 << 18
 LARGEST_BODY = 1 << 20
 _NOT_TAKEN = (429, 503)
+_NOT_SERVED = (401, 403)
+"""Nothing is wrong with the job: another node may take it."""
 _NO_CONNECTION = (
     aiohttp.ClientConnectorError,
     aiohttp.ServerTimeoutError,
@@ -48,7 +53,9 @@ class NodeAddress:
     """Where a node is, and what it must be told."""
 
     url: str
-    token: str | None = None
+    secret: str | None = None
+    secret_file: Path | None = None
+    """Where the secret is read when it is needed: a node makes it at its first start."""
     poll_s: float = 0.5
     """How often a node that cannot hold a question back is asked."""
 
@@ -61,6 +68,7 @@ class HttpNode:
         self._address = address
         self._url = address.url.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
+        self._secret = address.secret
         self._is_ours: bool | None = None
         self._slots = 1
 
@@ -68,7 +76,7 @@ class HttpNode:
 
     async def submit(self, job: Outgoing) -> PayloadStatus:
         is_ours = await self._knows_keys()
-        form = aiohttp.FormData()
+        form = aiohttp.FormData(quote_fields=False)  # quoted, names would arrive with percent signs
         for name, value in (
             ("service", job.service),
             ("user_id", job.user_id),
@@ -158,15 +166,18 @@ class HttpNode:
         return bool(self._is_ours)
 
     async def _look(self) -> None:
-        """Learns what kind of node this is; an older one says nothing of `tenuto`."""
+        """Learns what kind of node this is, and that it serves us; an older one does not say `tenuto`."""
         try:
-            async with self._ask("GET", "/health") as answer:
-                said = await _json(answer)
-        except (NodeSilent, PayloadGone, NodeRefusal) as error:
-            if isinstance(error, NodeSilent):
-                raise NodeNotReached(str(error)) from None  # nothing was asked for yet
-            said = {}
-        self._is_ours = "tenuto" in said
+            try:
+                async with self._ask("GET", "/health") as answer:
+                    said = await _json(answer)
+            except (PayloadGone, NodeRefusal):
+                said = {}
+            self._is_ours = "tenuto" in said
+            if self._is_ours:  # its health is told without the secret, too
+                await self.find("none")
+        except NodeSilent as error:
+            raise NodeNotReached(str(error)) from None  # nothing was asked for yet
         slots = said.get("slots")
         self._slots = slots if isinstance(slots, int) and slots > 0 else 1
 
@@ -177,13 +188,18 @@ class HttpNode:
         """One request; raises the `NodeError` that says what became of it."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-            own = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
-            self._session = aiohttp.ClientSession(timeout=timeout, headers=own, trust_env=False)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        if self._secret is None and self._address.secret_file is not None:
+            self._secret = _secret(self._address.secret_file)
+        if self._secret is not None:
+            headers = {**(headers or {}), "Authorization": f"Bearer {self._secret}"}
         try:
             request = self._session.request(
                 method, self._url + path, data=data, headers=headers, allow_redirects=False
             )
             async with request as answer:
+                if answer.status == HTTPStatus.UNAUTHORIZED:
+                    self._secret = self._address.secret  # the node may have another one by now
                 await _refuse(answer)
                 yield answer
         except NodeError:
@@ -198,7 +214,7 @@ class HttpNode:
         part = f"{target}.part"
         digest, size = hashlib.sha256(), 0
         try:
-            with await asyncio.to_thread(open, part, "wb") as file:
+            with await asyncio.to_thread(open, part, "wb", opener=private) as file:
                 async for piece in _pieces(answer):
                     digest.update(piece)
                     size += len(piece)
@@ -216,12 +232,14 @@ class HttpNode:
 async def _refuse(answer: aiohttp.ClientResponse) -> None:
     if answer.status < 300 or answer.status in _NOT_TAKEN:
         return
-    words = f"HTTP {answer.status}"
+    words, code = f"HTTP {answer.status}", None
     if answer.content_type == "application/json":
         said = await _json(answer)
-        words = str(said.get("message") or words)[:500]
+        words, code = str(said.get("message") or words)[:500], said.get("error")
     if answer.status == 404:
         raise PayloadGone(words)
+    if answer.status in _NOT_SERVED or code == ErrorCode.BAD_HOST.value:
+        raise NodeNotReached(f"it does not serve this server: {words}")
     if 300 <= answer.status < 500:
         raise NodeRefusal(words)
     raise NodeSilent(words)
@@ -272,6 +290,14 @@ def _names(directory: str) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:
         raise NodeRefusal("the files of the job are gone") from None
+
+
+def _secret(path: Path) -> str | None:
+    """The secret in a file; None if there is none yet."""
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _synced(file: Any) -> None:

@@ -14,7 +14,7 @@ from tenuto.errors import DamagedResult, NodeSilent, PayloadGone
 from tenuto.lifecycle.service import PayloadState
 from tenuto.service.archive import Packed
 from tenuto.service.node.node import EmbeddedNode, next_piece
-from tenuto.service.node.packer import remove_quietly, sync_directory, sync_file
+from tenuto.service.node.packer import private, remove_quietly, sync_directory, sync_file
 from tenuto.service.node.payloads import PayloadRow, Sender
 from tenuto.service.nodes import Outgoing, PayloadStatus, Retrieved
 
@@ -112,5 +112,6 @@ def _link_or_copy(source: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copyfile(source, target)
+        with open(source, "rb") as read, open(target, "wb", opener=private) as written:
+            shutil.copyfileobj(read, written)
         sync_file(target)

@@ -38,6 +38,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "token_refused": "a request came without a valid token, from this address",
         "stage_failed": "a stage raised; it goes on",
         "not_sandboxed": "programs run without a sandbox",
+        "insecure": "the node takes jobs without its secret",
     }
 )
 """Every action and what it means; the documentation lists them."""

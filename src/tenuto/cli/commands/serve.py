@@ -71,7 +71,8 @@ def command(
     embedded: EmbeddedNode | None = None
     if with_node:
         exposed = service.auth == "tokens" or not address.is_loopback
-        plan = node_plan(settings, process_environment(), under=service.data.absolute(), is_exposed=exposed)
+        under, tls = service.data.absolute(), (tls_cert, tls_key)
+        plan = node_plan(settings, process_environment(), under=under, is_exposed=exposed, tls=tls)
         embedded = EmbeddedNode(plan, machine)
         nodes[plan.name] = LocalNode(embedded)
     nodes |= remote_nodes(settings, found, None if embedded is None else embedded.name)

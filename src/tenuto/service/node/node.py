@@ -26,6 +26,7 @@ from tenuto.service.node.work import Terms
 from tenuto.service.tables import NODE_MIGRATIONS, opened
 from tenuto.service.waiters import heard
 from tenuto.workspace.layout import Layout
+from tenuto.workspace.modes import DIRECTORY_MODE
 from tenuto.workspace.ports import LockHandle, Machine
 
 PATIENCE_S = 30.0
@@ -49,6 +50,18 @@ class NodePlan:
     environment: Mapping[str, str]
     max_age_s: float
     clean_every_s: float = 60.0
+
+
+def make_directory(directory: Path, *, is_passed: bool) -> None:
+    """Makes a directory for this account alone; ``is_passed``: one that the uids of payloads pass through.
+
+    Of a directory that is there no right is taken: it may be a person's own.
+    """
+    if not directory.is_dir():
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    mode = directory.stat().st_mode
+    if is_passed and mode & OPEN_DIRECTORY != OPEN_DIRECTORY:
+        directory.chmod(mode & 0o7777 | OPEN_DIRECTORY)
 
 
 def lock_data(machine: Machine, data: str, who: str) -> LockHandle:
@@ -85,10 +98,11 @@ class EmbeddedNode:
     def _open_directories(self) -> None:
         shutil.rmtree(self.uploads, ignore_errors=True)
         os.makedirs(self.uploads, mode=0o700)
-        for directory in (self._plan.data, self._plan.data / "jobs", self._plan.data / "jobs" / "payload"):
-            os.makedirs(directory, exist_ok=True)
-            if self._plan.sandbox.uid_of(0) is not None:
-                os.chmod(directory, OPEN_DIRECTORY)
+        is_passed = self._plan.sandbox.uid_of(0) is not None
+        make_directory(self._plan.data, is_passed=is_passed)
+        for directory in (self._plan.data / "jobs", self._plan.data / "jobs" / "payload"):
+            make_directory(directory, is_passed=is_passed)
+            os.chmod(directory, OPEN_DIRECTORY if is_passed else DIRECTORY_MODE)
 
     async def start(self) -> None:
         """Goes on with what was open, and begins to clean."""

@@ -1,5 +1,5 @@
 """The routes of a node: what servers of both generations ask of it.
-Beyond loopback every route but the probes wants the node's secret.
+Every route but the probes wants the node's secret, unless the node was started without one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ async def _server(request: Request) -> NodeFront:
     if front.secret is not None:
         given = bearer(request.headers.get("authorization")) or ""
         if not hmac.compare_digest(given.encode(), front.secret.encode()):
-            raise refused(ErrorCode.UNAUTHORIZED, "The node's secret is needed: Authorization: Bearer ...")
+            raise refused(
+                ErrorCode.UNAUTHORIZED,
+                "The node's secret is needed: a server names a file with it as token_file of [nodes.NAME]",
+            )
     return front
 
 

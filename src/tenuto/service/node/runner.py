@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenuto.errors import NodeRefusal
+from tenuto.errors import DatabaseError, NodeRefusal
 from tenuto.launchers.protocols import Launcher
 from tenuto.lifecycle.events import Event, JobStateChangedEvent
 from tenuto.lifecycle.service import PayloadState
@@ -38,6 +38,7 @@ TASK = "payload"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 PACK_AGAIN_S = 10.0
 PACK_FOR_S = 3600.0
+WRITE_AGAIN_S = 5.0
 LOOK_AT_SIZE_S = 2.0
 SHORTEST_RUN_S = 0.1
 """A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
@@ -191,13 +192,22 @@ class PayloadRunner:
             await job.finished()
             if watch is not None:
                 watch.cancel()
-            await self._settle(row, job, place)
+            await self._settle_at_last(row, job, place)
             scheduler.forget(job, self._owner)
         finally:
             self._jobs.pop(row.id, None)
             self._open.pop(row.id, None)
             self._ids.pop(job.job_id, None)
             self._over_limit.discard(row.id)
+
+    async def _settle_at_last(self, row: PayloadRow, job: Job, place: Place) -> None:
+        """Settles a payload; a database that cannot be written now is tried again."""
+        while True:
+            try:
+                return await self._settle(row, job, place)
+            except DatabaseError as error:
+                log("stage_failed", 40, stage="payload", payload=row.id, why=str(error))
+                await asyncio.sleep(WRITE_AGAIN_S)
 
     async def _settle(self, row: PayloadRow, job: Job, place: Place) -> None:
         """Packs what a payload left, then moves its row; a disk without room is waited for."""
