@@ -55,7 +55,7 @@ def _without_resume() -> None:
 
 
 def _without_take_over() -> None:
-    Requests.take_over = lambda self, servers: []  # type: ignore[method-assign]
+    Requests.take_over = lambda self: []  # type: ignore[method-assign]
 
 
 def _swept() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from tenuto.database import Database, Prepared, announce, now_ms
+from tenuto.database.members import MemberKind, members
 from tenuto.lifecycle.service import SERVICE_TRANSITIONS, ServiceState, check_move
 from tenuto.service.decisions import Quota, next_jobs
 from tenuto.service.rows import JobRow, Move, NewJob, Page, Waiting
@@ -200,11 +201,11 @@ class Requests:
         query = query.where(jobs.c.terminate_at.is_not(None)).order_by(jobs.c.id)
         return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
-    def take_over(self, servers: Sequence[str] | None) -> list[JobRow]:
-        """Claims the active jobs of servers that are gone; of all others with None."""
-        query = update(jobs).where(IS_ACTIVE, jobs.c.server_id != self.server_id)
-        if servers is not None:
-            query = query.where(jobs.c.server_id.in_(list(servers)))
+    def take_over(self) -> list[JobRow]:
+        """Claims the active jobs of servers that are no members: they left, were dismissed, or never joined."""
+        alive = select(members.c.id).where(members.c.kind == MemberKind.SERVER.value)
+        theirs = (jobs.c.server_id != self.server_id) & jobs.c.server_id.not_in(alive)
+        query = update(jobs).where(IS_ACTIVE, theirs)
         query = query.values(claim=jobs.c.claim + 1, server_id=self.server_id)
 
         def once(connection: Connection) -> list[JobRow]:

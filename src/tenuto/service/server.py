@@ -149,8 +149,7 @@ class Server:
         raise_open_files(parts.settings.connections)
         member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
         await parts.sql(self.database.write, partial(_join, member))
-        if self.database.is_sqlite:
-            await self._take_over(None)
+        await self._take_over()
         await self._cleaner.sweep(alone=self.database.is_sqlite)
         self._last_move = await parts.sql(parts.requests.last_move)
         listen = self.database.wakeups.listen
@@ -200,34 +199,37 @@ class Server:
     # Members
 
     async def _be_seen(self) -> None:
-        """Says that this server lives, and takes over what servers that are gone had claimed."""
+        """Says that this server lives, and takes over what servers that do not had claimed."""
         parts = self.parts
         known = await parts.sql(self.database.write, lambda connection: see(connection, self._id))
         if not known:  # it was taken for dead: what it had claimed belongs to others
             member = Member(self._id, MemberKind.SERVER, socket.gethostname(), str(os.getpid()))
             await parts.sql(self.database.write, partial(_join, member))
-        if not self.database.is_sqlite and (gone := await self._gone()):
-            await self._take_over(gone)
-            await parts.sql(self.database.write, partial(_dismiss, gone))
+        await self._take_over()
         if heard := parts.book.heard():
             await parts.sql(self.database.write, lambda connection: note_nodes(connection, heard))
         for row in await parts.sql(parts.requests.mine):
             # Claimed by a transaction whose answer was lost, or left by a follower that failed.
             self._getter.follow(row, taken_over=True)
 
-    async def _gone(self) -> list[str]:
-        """The servers that were not seen for too long: by the database's clock, and by ours."""
-        shown, late = await self.parts.sql(self.database.read, _servers)
-        now = self._machine.clock.monotonic()
-        self._beats.look(shown, now)
-        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
-
-    async def _take_over(self, servers: list[str] | None) -> None:
-        rows = await self.parts.sql(self.parts.requests.take_over, servers)
+    async def _take_over(self) -> None:
+        """Dismisses the servers that are gone, then claims the jobs of all that are no members."""
+        if gone := await self._gone():
+            await self.parts.sql(self.database.write, partial(_dismiss, gone))
+        rows = await self.parts.sql(self.parts.requests.take_over)
         if rows:
             log("claimed", taken_over=len(rows))
         for row in rows:
             self._getter.follow(row, taken_over=True)
+
+    async def _gone(self) -> list[str]:
+        """The servers that were not seen for too long: by the database's clock, and by ours."""
+        shown, late = await self.parts.sql(self.database.read, _servers)
+        if self.database.is_sqlite:  # the lock of the data says that no other lives
+            return [server for server in shown if server != self._id]
+        now = self._machine.clock.monotonic()
+        self._beats.look(shown, now)
+        return [server for server in late if self._beats.is_still(server, now, STILL_S)]
 
     async def _tell_news(self) -> None:
         """Wakes the requests that wait for jobs which other servers moved, or were asked to end."""
