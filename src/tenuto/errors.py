@@ -69,6 +69,7 @@ TenutoError
 │       ├── NodeSilent        the request may have arrived; there was no answer
 │       ├── NodeRefusal       the node will never take this
 │       ├── PayloadGone       the node does not know the payload
+│       ├── NotOurs           the node has the job of another under this number or key
 │       └── DamagedResult     a result is not what its digest says
 ├── LaunchRefused             a launcher cannot ever start this job
 ├── GracefulTimeout           raised by a task that stops in time; it is resumed later
@@ -383,6 +384,10 @@ class NodeRefusal(NodeError):
 
 class PayloadGone(NodeError):
     """The node does not know the payload."""
+
+
+class NotOurs(NodeError):
+    """The node has the job of another under this number or key."""
 
 
 class DamagedResult(NodeError):

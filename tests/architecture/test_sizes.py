@@ -9,20 +9,11 @@ from .statements import statements
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tenuto"
-LONGEST_FILE = 350
+LONGEST_FILE = 600
 LONGEST_FUNCTION = 50
 """Lines after the docstring."""
 
-LONG_FILES = {
-    "errors.py": 433,  # one tree
-    "monitor/shapes.py": 425,
-    "tasks/config.py": 463,
-    "tasks/schema.py": 487,
-    "tasks/task.py": 361,
-    "testing/contracts/launchers.py": 443,
-    "testing/disk.py": 410,
-    "testing/launcher.py": 462,
-}
+LONG_FILES: dict[str, int] = {}
 """File -> its lines, of files that are longer; a number may become smaller only.
 
 Every job loads those of tasks, workspace and the runner: one more module costs each job a part of a

@@ -202,7 +202,7 @@ class Requests:
         return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
     def take_over(self) -> list[JobRow]:
-        """Claims the active jobs of servers that are no members: they left, were dismissed, or never joined."""
+        """Claims the active jobs of servers that are no members: they left, died, or never joined."""
         alive = select(members.c.id).where(members.c.kind == MemberKind.SERVER.value)
         theirs = (jobs.c.server_id != self.server_id) & jobs.c.server_id.not_in(alive)
         query = update(jobs).where(IS_ACTIVE, theirs)
