@@ -24,6 +24,7 @@ from tenuto.errors import RequestRefused
 from tenuto.lifecycle.service import ServiceState
 from tenuto.service import turns
 from tenuto.service.access import EVERYBODY
+from tenuto.service.data_owner import DataDirectory, OwnedData, claim_data
 from tenuto.service.decisions import Quota, Rest
 from tenuto.service.nodes import Outgoing
 from tenuto.service.parts import Offered
@@ -110,7 +111,9 @@ class World:
         services = {"s": Offered("s", QUOTA, tuple(self.nodes))}
         plan = ServerPlan(settings, "", services, "0")
         database = SharedDatabase(self._root / "db.sqlite", self._database_clock)
-        server = Server(plan, self.nodes, machine, database)
+        data = DataDirectory(str(settings.data), f"{settings.data}/jobs", "server")
+        owned = OwnedData(database, claim_data(machine, data, database), None)
+        server = Server(plan, self.nodes, machine, owned)
         calls = Calls(random.Random(self._chance.getrandbits(32)), self._stamp)
         object.__setattr__(server.parts, "sql", calls)
         object.__setattr__(server.parts, "files", calls)

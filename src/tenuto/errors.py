@@ -63,6 +63,7 @@ TenutoError
 ├── JobServiceError           the job service cannot do this
 │   ├── UnsafeService         what was asked for would let strangers run programs here
 │   ├── DataInUse             another server or node works in this data directory
+│   ├── ForeignData           the data directory belongs to another database
 │   ├── RequestRefused        a request over HTTP is answered with an error
 │   └── NodeError             a node did not do what it was asked
 │       ├── NodeNotReached    the request certainly did not arrive
@@ -345,6 +346,10 @@ class UnsafeService(JobServiceError):
 
 class DataInUse(JobServiceError):
     """Another server or node works in this data directory."""
+
+
+class ForeignData(JobServiceError):
+    """The data directory belongs to another database, or the database to another data directory."""
 
 
 class RequestRefused(JobServiceError):

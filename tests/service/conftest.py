@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tenuto.cli.main import main
 from tests.service.asgi import MADE, run
 from tests.service.servers import Process
+
+Tenuto = Callable[..., "Ended"]
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +67,23 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     process = Process("serve", "--with-node", "--sandbox", "none", "--port", "0", cwd=directory)
     yield process
     process.close()
+
+
+@pytest.fixture
+def tenuto(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Ended]:
+    """``tenuto("token", "list")``: the command in this process, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("TENUTO_"):
+            monkeypatch.delenv(name)
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tenuto", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Ended(ended.value.code or 0, said.out, said.err)  # type: ignore[arg-type]
+
+    return call

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, func, select, text, update
 
 from tenuto.database import Database, Prepared, announce, now_ms
 from tenuto.database.members import MemberKind, members
@@ -39,7 +39,7 @@ from tenuto.service.statements import (
     rehearse,
     swapped,
 )
-from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, meta, moves
+from tenuto.service.tables import HAS_ENDED, IS_ACTIVE, jobs, moves
 from tenuto.service.turns import active_jobs, is_queued, queues_of, set_turn, take_turns
 
 QUEUE_CHANNEL = "service_queue"
@@ -54,17 +54,6 @@ class Requests:
     def __init__(self, database: Database, server_id: str) -> None:
         self._database = database
         self.server_id = server_id
-
-    def database_id(self, fresh: str) -> str:
-        """What tells this database from every other; ``fresh`` becomes it if there is none yet."""
-
-        def once(connection: Connection) -> str:
-            known = connection.execute(select(meta.c.value).where(meta.c.key == "database_id")).scalar()
-            if known is None:
-                connection.execute(insert(meta).values(key="database_id", value=fresh))
-            return str(known or fresh)
-
-        return self._database.write(once)
 
     def now(self) -> int:
         """The database's clock."""

@@ -227,9 +227,6 @@ class RequestsContract:
         row = add(requests)
         assert requests.states_of([row.directory, "x"]) == {row.directory: row.state}
 
-    def test_the_id_of_a_database_is_made_once(self, requests: Requests) -> None:
-        assert requests.database_id("a") == requests.database_id("b") == "a"
-
     def test_a_new_job_is_announced(self, requests: Requests, database: Database) -> None:
         heard = threading.Event()
         database.wakeups.listen(QUEUE_CHANNEL, heard.set)
