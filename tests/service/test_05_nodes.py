@@ -12,6 +12,7 @@ import threading
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from tenuto.clock import SystemRandomness
 from tenuto.errors import DamagedResult, NodeNotReached, NodeRefusal, NodeSilent, NotOurs, PayloadGone
 from tenuto.launchers.instructions import Limits
 from tenuto.lifecycle.service import PayloadState
@@ -26,6 +28,7 @@ from tenuto.lifecycle.states import JobState
 from tenuto.service.http_node import HttpNode, NodeAddress
 from tenuto.service.local_node import LocalNode
 from tenuto.service.node.node import EmbeddedNode, NodePlan
+from tenuto.service.node.payloads import Sender
 from tenuto.service.node.routes import NodeFront, node_app, router
 from tenuto.service.node.sandbox import Sandbox, SandboxMode
 from tenuto.service.node.work import Terms
@@ -255,6 +258,48 @@ def test_a_payload_that_writes_too_much_is_stopped(tmp_path: Path) -> None:
         retrieved = await ended(node, ref(await node.submit(sent), sent), tmp_path / "x")
         assert retrieved.status.state is P.FAILED
         assert "disk limit" in retrieved.status.message
+        await embedded.close()
+
+    run(main())
+
+
+def test_a_round_of_the_cleaner_leaves_no_old_payload_but_those_in_use(tmp_path: Path) -> None:
+    """S2-12: it took a hundred a minute, and a hundred that cannot be removed would have stopped it."""
+
+    async def main() -> None:
+        machine = this_machine()
+        embedded = EmbeddedNode(replace(plan(tmp_path / "node"), max_age_s=-1.0), machine)
+        locks = []
+        for n in range(350):
+            row = embedded.payloads.add(f"k-{n}", Sender())
+            embedded.payloads.end(row.id, P.COMPLETED, "")
+            if n < 101:
+                paths = embedded.runner.place(row.key).paths
+                Path(paths.directory).mkdir(parents=True)
+                locks.append(machine.locks.try_lock(paths.lock))
+        assert embedded._cleaner.clean() == 249
+        for lock in locks:
+            assert lock is not None
+            lock.close()
+        assert embedded._cleaner.clean() == 101
+        await embedded.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("digit", "0f")
+def test_ids_of_payloads_fit_into_31_bits(tmp_path: Path, digit: str) -> None:
+    """S2-14: servers of job-orchestrator know no larger ones."""
+
+    class Extreme(SystemRandomness):
+        def nonce(self) -> str:
+            return digit * 32
+
+    async def main() -> None:
+        machine = this_machine()._replace(randomness=Extreme())
+        embedded = EmbeddedNode(plan(tmp_path / "node"), machine)
+        row = embedded.payloads.add("k-1", Sender())
+        assert 0 < row.id <= 2**30, "a billion more may follow"
         await embedded.close()
 
     run(main())
