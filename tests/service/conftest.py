@@ -16,6 +16,8 @@ from tenuto.cli.main import main
 from tests.service.asgi import MADE, run
 from tests.service.servers import Process
 
+Tenuto = Callable[..., "Ended"]
+
 
 class Ended(NamedTuple):
     returncode: int
@@ -24,9 +26,7 @@ class Ended(NamedTuple):
 
 
 @pytest.fixture
-def tenuto(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., Ended]:
+def tenuto(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tenuto:
     """``tenuto("token", "list")``: the command in this process, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ:

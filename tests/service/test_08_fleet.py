@@ -117,6 +117,7 @@ def test_two_servers_share_a_node_and_each_gets_its_own_results(start: Start, tm
         (tmp_path / name / "db.sqlite").unlink()
         for left in (tmp_path / name).glob("db.sqlite-*"):
             left.unlink()
+        shutil.rmtree(tmp_path / name / "data")
 
 
 @pytest.fixture

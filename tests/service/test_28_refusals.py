@@ -8,16 +8,14 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from tenuto.database import Migrations
 from tenuto.service.tables import MIGRATIONS, NODE_MIGRATIONS, opened
+from tests.service.conftest import Tenuto
 from tests.service.servers import Process
-
-Tenuto = Callable[..., Any]
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ tokens = Table(
 
 node_metadata = MetaData()
 
+meta.to_metadata(node_metadata)
+
 payloads = Table(
     "payloads",
     node_metadata,

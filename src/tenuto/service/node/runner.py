@@ -29,6 +29,7 @@ from tenuto.service.node.packer import Place, facts_of, pack, source, sync_direc
 from tenuto.service.node.payloads import PayloadRow, Payloads, Sender
 from tenuto.service.node.sandbox import Sandbox, hand_over
 from tenuto.service.node.work import Terms, payload_work
+from tenuto.service.nodes import mark_of
 from tenuto.service.threads import Threads
 from tenuto.service.waiters import Waiters
 from tenuto.workspace.layout import Layout
@@ -43,7 +44,7 @@ LOOK_AT_SIZE_S = 2.0
 SHORTEST_RUN_S = 0.1
 """A payload is called Running after so long; a shorter one goes on to its end, for half of the writes."""
 TERMINATED = "terminated"
-_SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})", re.ASCII)
+_SERVERS_KEY = re.compile(r"([0-9a-f]{32})-([0-9]{1,19})-([0-9a-f]{32})", re.ASCII)
 _JOB_ID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,127}", re.ASCII)
 
 
@@ -71,7 +72,7 @@ def job_id_of(key: str) -> str:
     Any other key is the id itself, unless it cannot name a directory.
     """
     if found := _SERVERS_KEY.fullmatch(key):
-        return f"{found[2]}-{found[1]}"
+        return f"{found[2]}-{found[3]}-{found[1]}"
     return key if _JOB_ID.fullmatch(key) else "k" + hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -106,7 +107,8 @@ class PayloadRunner:
     async def take(self, key: str, directory: str, sender: Sender) -> PayloadRow:
         """Takes the files of a payload, which move from their directory, and starts it.
 
-        A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`.
+        A key that is known is the same payload: its files are not looked at. Raises `NodeRefusal`, or
+        `NotOurs` if the key is known as another's.
         """
         known = await self._sql(self._taken, key, directory, sender)
         if known.state is PayloadState.PREPARED and known.id not in self._jobs:
@@ -119,6 +121,7 @@ class PayloadRunner:
             _moved(directory, self.place(key))
             known = self._payloads.add(key, sender)
             log("payload_taken", payload=known.id, key=key, service=sender.service)
+        known.refuse_other(mark_of(key, *sender))
         return known
 
     async def get(self, payload_id: int) -> PayloadRow | None:
@@ -186,7 +189,7 @@ class PayloadRunner:
                 await self.files(_given_over, place, uid)
             job = await scheduler.submit_async(job, self._owner)
             self._jobs[row.id] = job
-            if row.killed:  # the wish came before a crash
+            if self._open[row.id].killed:  # the wish came before a crash, or before the scheduler had the job
                 self._spawn(self._withdraw(job, TERMINATED))
             watch = self._spawn(self._watch_size(row.id, job, place, terms)) if terms.work_bytes else None
             await job.finished()
